@@ -1,0 +1,32 @@
+"""The cut of the long sums and its tree, for Cython; `reduction.h` states the rule."""
+
+from libc.stdint cimport int64_t
+
+from numbers cimport real
+
+cdef extern from "reduction.h" nogil:
+    enum:
+        REDUCTION_LEVELS
+    ctypedef struct reduction_cut:
+        int64_t pieces
+        int64_t length
+    reduction_cut cut_reduction(int64_t positions, int64_t sums)
+
+
+cdef inline int push_partial(real* stack, int depth, int64_t piece, real partial) noexcept nogil:
+    """Enter the sum of piece 0, 1, 2, ... into the tree; returns the new depth of `stack`, whose entries are the
+    finished subtrees, largest first. Piece p finishes as many subtrees as p has trailing one bits."""
+    while piece & 1:
+        depth -= 1
+        partial = stack[depth] + partial
+        piece >>= 1
+    stack[depth] = partial
+    return depth + 1
+
+
+cdef inline real tree_sum(real* stack, int depth) noexcept nogil:
+    """The root: what is left over joins from the right, the smallest subtree first."""
+    while depth > 1:
+        depth -= 1
+        stack[depth - 1] = stack[depth - 1] + stack[depth]
+    return stack[0]
