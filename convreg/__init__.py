@@ -1,0 +1,89 @@
+"""Gradients of convolutions exactly as oneDNN Graph, OpenVINO and Ascend define them.
+
+``convreg.names()`` lists the operators, ``convreg.get(name)`` returns one, ``convreg.onednn``, ``convreg.openvino``,
+``convreg.ascend``, ``convreg.aten`` and ``convreg.microsoft`` hold them as functions, ``convreg.onnx`` runs them in graphs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_here = Path(__file__).resolve().parent
+if not (_here / "ops").is_dir() and (_here.parent / "ops" / "__init__.py").is_file():
+    __path__.append(str(_here.parent))  # a checkout keeps ops/ and tools/ beside this package
+
+from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
+from .registry import get, names, namespace, operators, register  # noqa: E402
+from .spec import Attribute, OpSpec, Port  # noqa: E402
+
+try:
+    __version__ = version("convreg")
+except PackageNotFoundError:  # run from a checkout that was built in place
+    __version__ = "0+checkout"
+
+onednn: ModuleType = namespace("onednn")
+openvino: ModuleType = namespace("openvino")
+ascend: ModuleType = namespace("ascend")
+aten: ModuleType = namespace("aten")
+microsoft: ModuleType = namespace("microsoft")
+
+try:
+    import_module("convreg.ops.kernels")
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg._cyutility")):
+        raise
+    raise ImportError(
+        "convreg's compiled kernels are missing: this is a source checkout; run `pip install -e .` in it, or leave this "
+        "directory to import an installed convreg"
+    ) from None
+import_module("convreg.ops")
+
+
+def capabilities() -> dict[str, Any]:
+    """Return what this build can do: instruction set chosen, usable and compiled, default threads, OpenMP.
+
+    Returns
+    -------
+    dict
+        Keys ``isa``, ``usable``, ``compiled``, ``threads``, ``openmp`` and ``version``.
+    """
+    from .ops import kernels
+
+    return {**kernels.capabilities(), "version": __version__}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "onnx":  # imported on first use: it is the only part that needs the onnx package
+        return import_module("convreg.onnx")
+    raise AttributeError(f"module 'convreg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "onnx"})
+
+
+__all__ = [
+    "Attribute",
+    "GraphError",
+    "OpError",
+    "OpSpec",
+    "OpTypeError",
+    "Port",
+    "UnknownOp",
+    "__version__",
+    "ascend",
+    "aten",
+    "capabilities",
+    "get",
+    "microsoft",
+    "names",
+    "onednn",
+    "onnx",  # noqa: F822
+    "openvino",
+    "operators",
+    "register",
+]

@@ -1,0 +1,344 @@
+"""From what a caller wrote to a `Call` with its arrays: the only place that looks at user input before the rules do."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import OpError
+from .formats import FORMATS, format_of
+from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType, by_conformance
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Bound(NamedTuple):
+    """A checked call: the plan, the input arrays in port order, and the arrays given as ``out=``."""
+
+    call: Call
+    plan: Plan
+    inputs: tuple[Array | None, ...]
+    outputs: tuple[Array | None, ...]
+
+
+def bind(
+    spec: OpSpec,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    *,
+    conformance: str | None = None,
+    out: Any = None,
+    wanted: tuple[bool, ...] | None = None,
+) -> Bound:
+    """Check a call and plan it.
+
+    Parameters
+    ----------
+    spec : OpSpec
+    inputs : sequence
+        One entry per port, None = absent; shape ports take a sequence of integers or a 1-D integer array.
+    attributes : mapping
+        The attributes given, by the vendor's names.
+    conformance : str, optional
+        Rule to follow, by default the operator's first.
+    out : array or tuple of arrays or None
+    wanted : tuple of bool, optional
+        Which outputs a graph names; by default all.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        With the rule that refuses and, in ``accepted_by``, the conformances that would not.
+    """
+    chosen = spec.conformances[0] if conformance is None else conformance
+    if chosen not in spec.conformances:
+        raise OpError(spec.qualified_name, "conformance", conformance,
+                      " or ".join(map(repr, spec.conformances)), rule="arguments")
+    try:
+        return _bind(spec, inputs, attributes, chosen, out, wanted)
+    except OpError as error:
+        error.accepted_by = tuple(
+            other for other in spec.conformances
+            if other != chosen and _accepts(spec, inputs, attributes, other, out, wanted)
+        )
+        raise
+
+
+def _accepts(spec: OpSpec, *arguments: Any) -> bool:
+    try:
+        _bind(spec, *arguments)
+    except OpError:
+        return False
+    return True
+
+
+def _bind(
+    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], conformance: str, out: Any,
+    wanted: tuple[bool, ...] | None,
+) -> Bound:
+    blank = (None,) * len(spec.inputs)
+    asking = Call(spec, conformance, blank, (), (None,) * len(spec.outputs), ())
+    rules = by_conformance(spec.rules, conformance)
+    arrays: list[Array | None] = []
+    stated: dict[str, tuple[int, ...] | None] = {}
+    for port, value in zip(spec.inputs, inputs, strict=True):
+        if value is None and not port.optional:
+            raise asking.refuse(port.name, None, "a tensor", rules.missing_input, wrong_type=True)
+        if port.shape:
+            stated[port.name] = None if value is None else shape_value(asking, rules, port, value)
+            arrays.append(None)
+        else:
+            arrays.append(None if value is None else tensor_value(asking, rules, port, value))
+    values = attribute_values(asking, rules, attributes)
+    for port in spec.shape_ports:
+        if stated[port.name] is None:
+            stated[port.name] = values.pop(port.name, None)
+        elif values.pop(port.name, None) not in (None, stated[port.name]) and conformance != "document":
+            raise asking.refuse(port.name, list(attributes[port.name]),
+                                f"{list(stated[port.name] or ())}, as the input says", port.rule)
+    outputs = output_values(asking, rules, out)
+    call = Call(
+        spec, conformance, tuple(map(tensor_type, arrays)), tuple(values.items()) + tuple(stated.items()),
+        tuple(map(tensor_type, outputs)), wanted or (True,) * len(spec.outputs), frozenset(attributes),
+    )
+    plan = plan_of(call)
+    check_overlap(call, arrays, outputs, plan)
+    return Bound(call, plan, tuple(arrays), outputs)
+
+
+@lru_cache(maxsize=4096)
+def plan_of(call: Call) -> Plan:
+    """Apply the declared bounds and formats, then the vendor's rule; cached, since a call holds no arrays."""
+    spec = call.spec
+    if not spec.ordered_checks:
+        call.check_formats()
+        call.check_bounds(*(attribute.name for attribute in spec.attributes))
+    plan = spec.plan(call)
+    rules = by_conformance(spec.rules, call.conformance)
+    for port, given, made in zip(spec.outputs, call.outputs, plan.outputs, strict=True):
+        if given is None or made is None:
+            continue
+        if given.shape != made.shape:
+            raise call.refuse(port.name, list(given.shape or ()), f"shape {list(made.shape or ())}", port.rule)
+        if given.format != made.format:
+            raise call.refuse(port.name, given.format, made.format, rules.output_format, wrong_type=True)
+    return plan
+
+
+def tensor_type(array: Array | None) -> TensorType | None:
+    """Shape and format of an array; a dtype outside the known formats keeps its own name."""
+    if array is None:
+        return None
+    known = format_of(array.dtype)
+    return TensorType(array.shape, known.name if known else str(array.dtype))
+
+
+def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
+    """Return the array behind anything `np.asarray` takes; plain Python numbers become float32."""
+    try:
+        array = np.asarray(value)
+        if array.dtype == np.float64 and not hasattr(value, "dtype"):
+            array = array.astype(np.float32)
+    except Exception as error:  # __array__ of foreign objects may raise anything
+        raise call.refuse(port.name, type(value).__name__, f"something numpy.asarray takes ({error})", rules.format,
+                          wrong_type=True) from None
+    if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def shape_value(call: Call, rules: Rules, port: Port, value: Any) -> tuple[int, ...]:
+    """Return the extents that a shape argument states."""
+    if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        strict = call.conformance == "library"
+        if array.dtype != np.int32 if strict else array.dtype.kind not in "iu":
+            raise call.refuse(port.name, str(array.dtype), "int32" if strict else "an integer tensor",
+                              rules.shape_format, wrong_type=True)
+        if array.ndim != 1:
+            raise call.refuse(port.name, list(array.shape), "a 1-D tensor", rules.shape_length)
+        return tuple(array.tolist())
+    return integers(call, rules, port.name, value)
+
+
+def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all attributes by name: given ones as the rules see them, the others at their defaults."""
+    spec = call.spec
+    values: dict[str, Any] = {}
+    known = {attribute.name: attribute for attribute in spec.attributes
+             if not attribute.only or call.conformance in attribute.only}
+    stating = {port.name for port in spec.shape_ports if port.attribute}
+    for name in given:
+        if name not in known and name not in stating:
+            raise call.refuse(name, given[name], "one of " + ", ".join([*known, *sorted(stating)]), rules.unknown,
+                              wrong_type=True)
+    for name in stating & given.keys():
+        value = integers(call, rules, name, given[name]) if given[name] is not None else None
+        values[name] = None if value == (0,) * 12 else value
+    for attribute in spec.attributes:
+        value = given.get(attribute.name)
+        if value is not None:
+            values[attribute.name] = attribute_value(call, rules, attribute, value)
+        elif attribute.required:
+            raise call.refuse(attribute.name, None, f"a value ({attribute.kind}): it is required",
+                              rules.missing_attribute, wrong_type=True)
+        else:
+            values[attribute.name] = attribute.default
+    return values
+
+
+def attribute_value(call: Call, rules: Rules, attribute: Attribute, value: Any) -> Any:
+    """Return one attribute as the rules see it."""
+    match attribute.kind:
+        case "ints":
+            entries = integers(call, rules, attribute.name, value)
+            return attribute.default if attribute.unset is not None and entries == attribute.unset else entries
+        case "int":
+            return integer(call, rules, attribute.name, value)
+        case "bool":
+            return boolean(call, rules, attribute.name, value)
+        case "bools":
+            if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+                raise call.refuse(attribute.name, value, "a list of booleans", rules.kind, wrong_type=True)
+            return tuple(boolean(call, rules, attribute.name, entry) for entry in value)
+        case "string":
+            return spelled(call, rules, attribute, value)
+
+
+def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:
+    """Return the value that a string spells under the conformance in force."""
+    if not isinstance(value, str):
+        raise call.refuse(attribute.name, value, "a string", rules.kind, wrong_type=True)
+    if not value and rules.empty_string != "arguments":
+        raise call.refuse(attribute.name, value, "a string that is not empty", rules.empty_string)
+    spellings = attribute.spellings(call.conformance)
+    if spellings is None:
+        return value
+    meant = spellings.resolve(value)
+    if meant is None:
+        near = [text for text in spellings.table if text.lower() == value.lower()]
+        allowed = ", ".join(map(repr, spellings.table)) + ("" if spellings.case_sensitive else " in any letter case")
+        if near:
+            allowed += f" (did you mean {near[0]!r}?)"
+        raise call.refuse(attribute.name, value, allowed, by_conformance(attribute.rule, call.conformance))
+    return meant
+
+
+def integer(call: Call, rules: Rules, name: str, value: Any) -> int:
+    """Return a 64-bit integer; booleans and floats are not taken for one."""
+    if isinstance(value, bool | np.bool_):
+        raise call.refuse(name, value, "an integer", rules.kind, wrong_type=True)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise call.refuse(name, value, "an integer", rules.kind, wrong_type=True) from None
+    if not -(2**63) <= number < 2**63:
+        raise call.refuse(name, number, "a 64-bit integer", rules.kind, wrong_type=True)
+    return number
+
+
+def integers(call: Call, rules: Rules, name: str, value: Any) -> tuple[int, ...]:
+    """Return a tuple of 64-bit integers from a list, tuple or 1-D array."""
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__") or np.ndim(value) != 1:
+        raise call.refuse(name, value, "a list of integers", rules.kind, wrong_type=True)
+    return tuple(integer(call, rules, name, entry) for entry in value)
+
+
+def boolean(call: Call, rules: Rules, name: str, value: Any) -> bool:
+    """Return a boolean; ONNX spells them 0 and 1."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1)):
+        return bool(value)
+    raise call.refuse(name, value, "a boolean", rules.kind, wrong_type=True)
+
+
+def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...]:
+    """Return the arrays given as ``out=``, one entry per output."""
+    count = len(call.spec.outputs)
+    if out is None:
+        return (None,) * count
+    entries = (out,) if count == 1 and not isinstance(out, tuple) else out
+    if not isinstance(entries, tuple | list) or len(entries) != count:
+        raise call.refuse("out", type(out).__name__, f"a tuple of {count}" if count > 1 else "an array", rules.kind,
+                          wrong_type=True)
+    for port, entry in zip(call.spec.outputs, entries, strict=True):
+        if entry is None:
+            continue
+        if not isinstance(entry, np.ndarray):
+            raise call.refuse("out", type(entry).__name__, f"a numpy array for {port.name}", rules.kind,
+                              wrong_type=True)
+        if not entry.flags.writeable:
+            raise call.refuse("out", "read-only array", f"a writable array for {port.name}", "arguments")
+        if not entry.dtype.isnative:
+            raise call.refuse("out", entry.dtype.str, "native byte order", rules.output_format, wrong_type=True)
+    return tuple(entries)
+
+
+def check_overlap(call: Call, inputs: Sequence[Array | None], outputs: Sequence[Array | None], plan: Plan) -> None:
+    """Refuse outputs that share memory with an input, another output or themselves: they would be read half-written."""
+    written = [(port.name, array) for port, array, made in zip(call.spec.outputs, outputs, plan.outputs, strict=True)
+               if array is not None and made is not None]
+    for index, (name, array) in enumerate(written):
+        others = [(port.name, other) for port, other in zip(call.spec.inputs, inputs, strict=True) if other is not None]
+        for other_name, other in others + written[:index]:
+            if np.may_share_memory(array, other) and share_memory(array, other):
+                raise call.refuse("out", name, f"memory of its own (it overlaps {other_name})", "arguments")
+        if overlaps_itself(array):
+            raise call.refuse("out", f"strides {array.strides}", "an array whose elements do not overlap", "arguments")
+
+
+def share_memory(first: Array, second: Array) -> bool:
+    """Whether two arrays share an element; undecidable cases count as shared."""
+    try:
+        return np.shares_memory(first, second, max_work=100_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps_itself(array: Array) -> bool:
+    """Whether strides may reach one byte twice: each axis must step over all that the smaller ones span."""
+    span = array.itemsize
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in
+                                 zip(array.strides, array.shape, strict=True) if extent > 1):
+        if stride < span:
+            return True
+        span += stride * (extent - 1)
+    return False
+
+
+def allocate(bound: Bound) -> tuple[Array | None, ...]:
+    """Return the output arrays: those given, fresh ones for the rest; nothing above ``max_bytes`` is allocated."""
+    call, plan = bound.call, bound.plan
+    needed = 0
+    for port, made, given in zip(call.spec.outputs, plan.outputs, bound.outputs, strict=True):
+        if made is not None and given is None:
+            needed += prod(made.shape) * FORMATS[made.format].bits // 8  # type: ignore[arg-type]
+            if needed > max_bytes(call):
+                raise call.refuse(port.name, list(made.shape or ()), f"outputs of at most {max_bytes(call)} bytes "
+                                  f"(this needs {needed}; CONVREG_MAX_BYTES raises the limit)", "max_bytes")
+    return tuple(
+        None if made is None else given if given is not None else np.empty(made.shape, FORMATS[made.format].dtype)  # type: ignore[arg-type]
+        for made, given in zip(plan.outputs, bound.outputs, strict=True)
+    )
+
+
+def max_bytes(call: Call) -> int:
+    """Largest total of fresh outputs: CONVREG_MAX_BYTES, else the physical memory."""
+    text = os.environ.get("CONVREG_MAX_BYTES")
+    if text is None:
+        return _physical_memory()
+    if not text.strip().isdecimal():
+        raise call.refuse("CONVREG_MAX_BYTES", text, "a number of bytes", "arguments")
+    return int(text)
+
+
+@lru_cache(maxsize=1)
+def _physical_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+

@@ -1,0 +1,253 @@
+"""From a declaration to everything a user sees: Python function, signature, docstring, table row and docs page.
+
+Validation is derived in `binding`, ONNX schemas in `convreg.onnx.schemas`; no other place restates a declaration.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from .binding import Array, allocate, bind
+from .errors import near_misses
+from .formats import FORMATS
+from .spec import REQUIRED, Attribute, Call, OpSpec, by_conformance, snake_case
+
+Result = Array | tuple[Array | None, ...]
+
+
+class Operator(Protocol):
+    """The Python function of an operator, which also carries its declaration."""
+
+    spec: OpSpec
+    __name__: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the operator."""
+
+
+def function_of(spec: OpSpec) -> Operator:
+    """Return the Python function that a declaration describes."""
+    parameters = signature_of(spec).parameters
+    positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    inputs = [snake_case(port.name) for port in spec.inputs]
+    vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
+    call = _asking(spec)
+
+    def function(*args: Any, **kwargs: Any) -> Result:
+        if len(args) > len(positional):
+            rule = by_conformance(spec.rules, kwargs.get("conformance", spec.conformances[0])).arity
+            raise call.refuse("arguments", f"{len(args)} positional", f"{len(positional)}: {', '.join(positional)}",
+                              rule, wrong_type=True)
+        for name, value in zip(positional, args, strict=False):
+            if name in kwargs:
+                raise call.refuse(name, "given twice", "one value", "arguments", wrong_type=True)
+            kwargs[name] = value
+        out, threads, conformance = (kwargs.pop(name, None) for name in ("out", "threads", "conformance"))
+        tensors = [kwargs.pop(name, None) for name in inputs]
+        attributes = {}
+        for name, value in kwargs.items():
+            if name not in vendor_names:
+                raise _unknown_argument(call, name, parameters, conformance)
+            attributes[vendor_names[name]] = value
+        return execute(spec, tensors, attributes, conformance=conformance, out=out, threads=threads)
+
+    function.__name__ = spec.function_name
+    function.__qualname__ = spec.function_name
+    function.__module__ = f"convreg.{spec.vendor}"
+    function.__doc__ = docstring(spec)
+    function.__signature__ = signature_of(spec)  # type: ignore[attr-defined]
+    function.spec = spec  # type: ignore[attr-defined]
+    return function  # type: ignore[return-value]
+
+
+def execute(
+    spec: OpSpec,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    *,
+    conformance: str | None = None,
+    out: Any = None,
+    threads: int | None = None,
+    wanted: tuple[bool, ...] | None = None,
+) -> Result:
+    """Bind, plan, allocate and run one call given in the vendor's names; the way of functions and graph nodes alike."""
+    bound = bind(spec, inputs, attributes, conformance=conformance, out=out, wanted=wanted)
+    workers = thread_count(bound.call, threads)
+    outputs = allocate(bound)
+    spec.run(bound.plan, bound.inputs, outputs, kernels(), workers)
+    return outputs[0] if len(outputs) == 1 else outputs  # type: ignore[return-value]
+
+
+def reference(spec: OpSpec, *args: Any, **kwargs: Any) -> Result:
+    """Compute a call by the plain loops in float64, unrounded: the referee of tests and of numerical studies.
+
+    Parameters
+    ----------
+    spec : OpSpec
+    *args, **kwargs
+        Input tensors, and attributes by the vendor's names; ``conformance=`` as in the function.
+
+    Returns
+    -------
+    array or tuple of arrays
+        float64, also where the operator would round its result to a narrower format.
+    """
+    from .ops.kernels import direct
+
+    conformance = kwargs.pop("conformance", None)
+    bound = bind(spec, [*args, *([None] * (len(spec.inputs) - len(args)))], kwargs, conformance=conformance)
+    wide = [None if array is None else array.astype(np.float64) for array in bound.inputs]
+    outputs = tuple(None if made is None else np.zeros(made.shape) for made in bound.plan.outputs)  # type: ignore[arg-type]
+    spec.run(bound.plan, wide, outputs, direct, 0)
+    return outputs[0] if len(outputs) == 1 else outputs  # type: ignore[return-value]
+
+
+def kernels() -> ModuleType:
+    """Return the compiled kernels, imported on first use."""
+    from .ops import kernels
+
+    return kernels
+
+
+def thread_count(call: Call, threads: int | None) -> int:
+    """Return the number of threads for the kernels; 0 is their default."""
+    if threads is None:
+        return 0
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+        raise call.refuse("threads", threads, "a positive integer or None", "arguments", wrong_type=True)
+    if not 0 < threads < 2**31:
+        raise call.refuse("threads", threads, "a positive integer or None", "arguments")
+    return int(threads)
+
+
+def _asking(spec: OpSpec) -> Call:
+    """A call of nothing, to raise errors with before there is a real one."""
+    return Call(spec, spec.conformances[0], (None,) * len(spec.inputs), (), (None,) * len(spec.outputs), ())
+
+
+def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: Any) -> Exception:
+    names = list(known)
+    near = near_misses(name, names)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    chosen = conformance if conformance in call.spec.conformances else call.conformance
+    rule = by_conformance(call.spec.rules, chosen).unknown
+    return call.refuse(name, "given", f"{hint}one of {', '.join(names)}", rule, wrong_type=True)
+
+
+def signature_of(spec: OpSpec) -> inspect.Signature:
+    """Return the Python signature: ports by position, attributes by keyword, then conformance, out and threads."""
+    attribute_kind = (inspect.Parameter.POSITIONAL_OR_KEYWORD if spec.positional_attributes
+                      else inspect.Parameter.KEYWORD_ONLY)
+    parameters = [
+        inspect.Parameter(snake_case(port.name), inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                          default=None if port.optional else inspect.Parameter.empty)
+        for port in spec.inputs
+    ]
+    parameters += [
+        inspect.Parameter(snake_case(attribute.name), attribute_kind,
+                          default=inspect.Parameter.empty if attribute.default is REQUIRED else attribute.default)
+        for attribute in spec.attributes
+    ]
+    extra: dict[str, Any] = {"conformance": spec.conformances[0]} if len(spec.conformances) > 1 else {}
+    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+                   for name, default in {**extra, "out": None, "threads": None}.items()]
+    return inspect.Signature(parameters)
+
+
+def docstring(spec: OpSpec) -> str:
+    """Return the numpydoc text of an operator's function."""
+    lines = [spec.doc, "", "Parameters", "----------"]
+    for port in spec.inputs:
+        kind = "sequence of int" if port.shape else f"array of {port.type}"
+        lines += _entry(f"{snake_case(port.name)} : {kind}{', optional' if port.optional else ''}", port.doc)
+    for attribute in spec.attributes:
+        lines += _entry(f"{snake_case(attribute.name)} : {_kind_text(attribute)}", attribute.doc + _allowed(attribute))
+    if len(spec.conformances) > 1:
+        lines += _entry("conformance : str", "Whose rules hold: " + ", ".join(map(repr, spec.conformances)) + ".")
+    several = len(spec.outputs) > 1
+    lines += _entry(
+        f"out : {'tuple of arrays' if several else 'array'}, optional",
+        "Where to write the result, any strides" + ("; None at a place allocates." if several else "."))
+    lines += _entry("threads : int, optional", "Threads to use; the bits of the result do not depend on it.")
+    lines += ["", "Returns", "-------"]
+    for port in spec.outputs:
+        lines += _entry(f"{snake_case(port.name)} : array of {port.type}{' or None' if port.optional else ''}", port.doc)
+    lines += ["", "Raises", "------"]
+    lines += _entry("OpError", "A value that the rules refuse, with the row of the rule table.")
+    lines += _entry("OpTypeError", "A wrong number format, a missing or unknown argument, a value of the wrong kind.")
+    lines += ["", "Notes", "-----", *_types_text(spec), "", *textwrap.wrap(f"Source: {spec.source}", 100)]
+    lines += [f"ONNX node: {spec.name} of domain {spec.onnx_domain}, version {spec.since_version}."]
+    return "\n".join(lines)
+
+
+def _entry(head: str, text: str) -> list[str]:
+    return [head, *textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")]
+
+
+def _kind_text(attribute: Attribute) -> str:
+    kind = {"int": "int", "ints": "sequence of int", "bool": "bool", "bools": "sequence of bool", "string": "str"}
+    text = kind[attribute.kind]
+    return text if attribute.default is REQUIRED else f"{text}, default {attribute.default!r}"
+
+
+def _allowed(attribute: Attribute) -> str:
+    parts = []
+    if attribute.choices is not None:
+        for conformance, spellings in attribute.choices.items():
+            where = "" if conformance == "*" else f" under {conformance!r}"
+            case = "" if spellings.case_sensitive else " in any letter case"
+            parts.append(", ".join(map(repr, spellings.table)) + case + where)
+    low = attribute.minimum if not isinstance(attribute.minimum, Mapping) else min(
+        (value for value in attribute.minimum.values() if value is not None), default=None)
+    if low is not None:
+        parts.append(f"at least {low}" + (f", at most {attribute.maximum}" if attribute.maximum is not None else ""))
+    if attribute.only:
+        parts.append("only under " + ", ".join(map(repr, attribute.only)))
+    return f" Allowed: {'; '.join(parts)}." if parts else ""
+
+
+def _types_text(spec: OpSpec) -> list[str]:
+    lines = []
+    for variable in spec.types:
+        lines += textwrap.wrap(f"{variable}: {', '.join(formats_of(spec, variable))}.", 100)
+    return lines
+
+
+def formats_of(spec: OpSpec, variable: str) -> list[str]:
+    """Every number format that a type variable takes under some conformance, in the order of the records."""
+    declared = spec.types[variable]
+    lists = declared.values() if isinstance(declared, Mapping) else [declared]
+    union = {name for names in lists for name in names}
+    return [name for name in FORMATS if name in union]
+
+
+def docs_page(operators: Iterable[Operator]) -> str:
+    """Return the Markdown page of operators: one section each, signature and docstring."""
+    sections = ["# Operators", "", "Derived from the declarations in `ops/`; `convreg docs` writes this page.", "",
+                table(operators := list(operators))]
+    for operator in operators:
+        spec = operator.spec
+        signature = f"convreg.{spec.vendor}.{spec.function_name}{signature_of(spec)}"
+        sections += ["", f"## {spec.qualified_name}", "", "```text",
+                     *textwrap.wrap(signature, 110, subsequent_indent="    "), "```", "", "```text", docstring(spec),
+                     "```"]
+    return "\n".join(sections) + "\n"
+
+
+def table(operators: Iterable[Operator]) -> str:
+    """Return the Markdown table of operators, their functions, number formats and conformances."""
+    rows = ["| operator | Python | formats | conformance |", "|---|---|---|---|"]
+    for operator in operators:
+        spec = operator.spec
+        formats = sorted({name for variable in spec.types for name in formats_of(spec, variable)}, key=list(FORMATS).index)
+        rows.append(f"| {spec.qualified_name} | `convreg.{spec.vendor}.{spec.function_name}` | {', '.join(formats)} | "
+                    f"{', '.join(spec.conformances) if len(spec.conformances) > 1 else ''} |")
+    return "\n".join(rows)
+
+

@@ -1,0 +1,93 @@
+"""Vendor attributes to integers: every difference between vendors' rules about pads, sizes and groups lives here.
+
+Per spatial axis a *large* side of extent X, a *small* side of extent Y and a kernel of K taps are tied by
+
+    x = y*stride - begin + t*dilation        0 <= x < X,  0 <= y < Y,  0 <= t < K
+
+A `Geometry` holds those integers for all axes, plus batch, groups and channels per group. The modules of this package
+turn a `Call` into one: `onednn`, `openvino`, `aten` (which Ascend and ConvGrad share) and `standard` (ONNX's own Conv).
+No arrays, no floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from ..spec import Call
+
+LIMIT = 2**62
+"""Positions stay below this, so that kernels never overflow 64-bit arithmetic."""
+
+
+class Axis(NamedTuple):
+    """One spatial axis: extents of the large side, the small side and the kernel, and how they are tied."""
+
+    large: int
+    small: int
+    taps: int
+    stride: int
+    dilation: int
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The integers that decide a convolution and its gradients; channels are counted per group."""
+
+    batch: int
+    groups: int
+    large_channels: int
+    small_channels: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def stride(self) -> tuple[int, int, int]:
+        """Strides of the three kernel axes."""
+        return self._lifted([axis.stride for axis in self.axes], 1)
+
+    @property
+    def dilation(self) -> tuple[int, int, int]:
+        """Dilations of the three kernel axes."""
+        return self._lifted([axis.dilation for axis in self.axes], 1)
+
+    @property
+    def begin(self) -> tuple[int, int, int]:
+        """Begins of the three kernel axes."""
+        return self._lifted([axis.begin for axis in self.axes], 0)
+
+    def _lifted(self, values: list[int], neutral: int) -> tuple[int, int, int]:
+        """Prefix missing axes with `neutral`: kernels always see three."""
+        return tuple([neutral] * (3 - len(values)) + values)  # type: ignore[return-value]
+
+    def checked(self, call: Call) -> Geometry:
+        """Return self, or refuse the call when a size or position would leave 64-bit arithmetic."""
+        channels = self.groups * self.large_channels, self.groups * self.small_channels
+        large = self.batch * channels[0] * prod(axis.large for axis in self.axes)
+        small = self.batch * channels[1] * prod(axis.small for axis in self.axes)
+        reach = max(
+            abs(axis.begin) + axis.stride * max(axis.small, 1) + axis.dilation * axis.taps + axis.large
+            for axis in self.axes
+        )
+        for what, size in (("elements of the large side", large), ("elements of the small side", small),
+                           ("the furthest position", reach)):
+            if size >= LIMIT:
+                raise call.refuse(what, size, f"numbers below 2**62, so that no index overflows (got {size})")
+        return self
+
+
+def effective(taps: int, dilation: int) -> int:
+    """Extent that a kernel covers on the large side."""
+    return (taps - 1) * dilation + 1
+
+
+def halves(total: int, *, odd_at_begin: bool) -> tuple[int, int]:
+    """Split a total padding into (begin, end), the odd element on the side asked for."""
+    small = total // 2
+    return (total - small, small) if odd_at_begin else (small, total - small)
+
+
+def ints(value: tuple[int, ...] | None, count: int, neutral: int) -> tuple[int, ...]:
+    """Return `value`, or `count` times `neutral` where it was not given."""
+    return value if value is not None else (neutral,) * count

@@ -1,0 +1,114 @@
+"""PyTorch's convolution arguments, which Ascend's ConvolutionBackward shares, and ONNX Conv's for ConvGrad.
+
+The weight is ``(Cout, Cin/groups, k...)``, transposed ``(Cin, Cout/groups, k...)``; data is channel-first.
+Source: PyTorch ``aten.convolution_backward``; Ascend document ``aclnnConvolutionBackward``, sections 6 and 7 of its rules.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..spec import Call
+from . import Axis, Geometry, effective
+
+
+class Convolved(NamedTuple):
+    """Shapes by role: a transposed convolution is the same relation with input and gradient exchanged."""
+
+    large: tuple[int, ...]
+    small: tuple[int, ...]
+    weight: tuple[int, ...]
+
+
+def roles(grad_output: tuple[int, ...], data: tuple[int, ...], weight: tuple[int, ...], transposed: bool) -> Convolved:
+    """Return the shapes as large side, small side and weight."""
+    return Convolved(grad_output, data, weight) if transposed else Convolved(data, grad_output, weight)
+
+
+def expanded(call: Call, name: str, count: int) -> tuple[int, ...]:
+    """Return an attribute with one entry per axis; a single entry stands for all, as in PyTorch."""
+    value: tuple[int, ...] = call[name]
+    if len(value) == 1:
+        return value * count
+    if len(value) != count:
+        raise call.refuse(name, list(value), f"1 or {count} entries")
+    return value
+
+
+def build(
+    shapes: Convolved,
+    groups: int,
+    stride: tuple[int, ...],
+    begin: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> Geometry:
+    """Return the geometry of shapes that have been checked."""
+    large, small, weight = shapes
+    axes = tuple(Axis(*sizes) for sizes in zip(large[2:], small[2:], weight[2:], stride, dilation, begin, strict=True))
+    return Geometry(large[0], groups, large[1] // groups if groups else 0, small[1] // groups if groups else 0, axes)
+
+
+def check_fit(call: Call, shapes: Convolved, groups: int, names: tuple[str, str]) -> None:
+    """Refuse ranks, batches, channels and groups that do not belong together; `names` are the large and small port."""
+    large, small, weight = shapes
+    if not len(large) == len(small) == len(weight):
+        raise call.refuse("rank", [len(large), len(small), len(weight)], "tensors of one rank")
+    if not 3 <= len(large) <= 5:
+        raise call.refuse("rank", len(large), "3, 4 or 5: batch, channels and one to three spatial axes")
+    if large[0] != small[0]:
+        raise call.refuse("batch", [large[0], small[0]], f"equal batch sizes of {names[0]} and {names[1]}")
+    if 0 in weight[2:]:
+        raise call.refuse("weight", list(weight), "no zero extent in space")
+    if large[1] != weight[1] * groups:
+        raise call.refuse(names[0], large[1], f"{weight[1] * groups} channels (weight has {weight[1]} per group, "
+                          f"groups={groups})")
+    if small[1] != weight[0]:
+        raise call.refuse(names[1], small[1], f"{weight[0]} channels, as the weight has")
+    if small[1] % groups:
+        raise call.refuse("groups", groups, f"a divisor of the {small[1]} channels of {names[1]}")
+
+
+def check_sizes(
+    call: Call,
+    shapes: Convolved,
+    stride: tuple[int, ...],
+    pads: tuple[tuple[int, int], ...],
+    dilation: tuple[int, ...],
+    extra: tuple[int, ...] | None = None,
+) -> None:
+    """Refuse spatial sizes that break the relation; `extra` is the output padding of a transposed convolution."""
+    for index, (x, y, k, s, (begin, end), d) in enumerate(
+        zip(shapes.large[2:], shapes.small[2:], shapes.weight[2:], stride, pads, dilation, strict=True)
+    ):
+        kernel = effective(k, d)
+        if extra is not None:
+            fits = s * (y - 1) + kernel - begin - end + extra[index]
+            if x != fits or fits < 1:
+                raise call.refuse(f"spatial axis {index}", x, f"{fits} = {s}*({y}-1) + {kernel} - {begin} - {end} + "
+                                  f"{extra[index]}, and at least 1")
+            continue
+        room = x + begin + end - kernel
+        if room < 0:
+            raise call.refuse(f"spatial axis {index}", x, f"a padded extent of at least the kernel's {kernel}")
+        if y != room // s + 1:
+            raise call.refuse(f"spatial axis {index}", y, f"{room // s + 1} = ({x} + {begin} + {end} - {kernel}) // {s} + 1")
+
+
+def backward(call: Call) -> Geometry:
+    """Geometry of ``aten.convolution_backward`` under PyTorch's rules."""
+    transposed, groups = call["transposed"], call["groups"]
+    shapes = roles(call.shape("grad_output"), call.shape("input"), call.shape("weight"), transposed)
+    check_fit(call, shapes, groups, ("grad_output", "input") if transposed else ("input", "grad_output"))
+    count = len(shapes.large) - 2
+    stride, padding, dilation = (expanded(call, name, count) for name in ("stride", "padding", "dilation"))
+    extra = expanded(call, "output_padding", count)
+    if transposed:
+        for s, d, more in zip(stride, dilation, extra, strict=True):
+            if more >= max(s, d):
+                raise call.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}")
+    pads = tuple((p, p) for p in padding)
+    check_sizes(call, shapes, stride, pads, dilation, extra if transposed else None)
+    channels = call.shape("grad_output")[1]
+    if call["output_mask"][2] and call["bias_sizes"] not in (None, (channels,)):
+        raise call.refuse("bias_sizes", list(call["bias_sizes"]), f"[{channels}] or None")
+    return build(shapes, groups, stride, padding, dilation).checked(call)

@@ -1,0 +1,206 @@
+"""OpenVINO's ConvolutionBackpropData and GroupConvolutionBackpropData: every variant is a window of the full scatter.
+
+``"openvino"``: the runtime's window table (rows 1 to 26 refuse), measured with OpenVINO 2026.4.1.
+``"document"``: the formula of the older oneDNN Graph page of the same name, with that table's row numbers (R...).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..spec import Call, Dim, Shape
+from . import Axis, Geometry, effective, halves, ints
+from .onednn import join_data, split_data, split_weights
+
+# Rows of the two rule tables for the same mistake: (document, openvino).
+ROWS = {
+    "channels": ("R22", "1"), "group channels": ("R22", "22"), "ranks": ("R15", "2"), "group ranks": ("R15", "21"),
+    "rank": ("R16", "3"), "rank above": ("R16", "4"), "strides": ("R14", "5"), "dilations": ("R14", "6"),
+    "pads_begin": ("R14", "7"), "pads_end": ("R14", "7"), "output_padding": ("R32", "8"), "extent": ("R26", "13"),
+    "output_shape": ("R18", "15"), "negative": ("R19", "17"), "empty": ("R28", "26"), "batch": ("R21", "15"),
+    "divide": ("R23", "1"), "relation": ("R25", "13"),
+}
+
+
+class Operands(NamedTuple):
+    """What the two operations have in common once layout and groups are resolved."""
+
+    batch: Dim
+    groups: Dim
+    small: Dim
+    """Channels per group of the data (the small side)."""
+    large: Dim
+    """Channels per group of the output (the large side)."""
+    spatial: Shape
+    taps: Shape
+
+
+def row(call: Call, mistake: str) -> str:
+    """Return the row of the table in force."""
+    return ROWS[mistake][call.conformance == "openvino"]
+
+
+def is_grouped(call: Call) -> bool:
+    """Whether this is the Group operation, whose filter carries the groups as its first axis."""
+    return call.spec.name.startswith("Group")
+
+
+def ports(call: Call) -> tuple[str, str]:
+    """Names of the data and filter ports."""
+    return call.spec.inputs[0].name, call.spec.inputs[1].name
+
+
+def layout(call: Call) -> str:
+    """Layout of the data: the Group operation is always channel-first."""
+    return "NCX" if is_grouped(call) else call["data_format"]
+
+
+def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
+    """Return the per-axis attributes; an empty list means the neutral value, as the runtime reads it."""
+    lists = {}
+    for name, neutral in (("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0), ("output_padding", 0)):
+        value = ints(call[name], count, neutral)
+        if not value and call.conformance == "openvino":
+            value = (neutral,) * count
+        if len(value) != count:
+            raise call.refuse(name, list(value), f"one entry per spatial axis ({count})", row(call, name))
+        lists[name] = value
+    return lists
+
+
+def operands(call: Call, data: Shape, weights: Shape) -> Operands:
+    """Split the shapes of data and filter; extents may be unknown."""
+    if is_grouped(call):
+        groups, small, large, *taps = weights
+        return Operands(data[0], groups, small, large, data[2:], tuple(taps))
+    groups = call["groups"]
+    batch, channels, spatial = split_data(data, layout(call))
+    small, large, tap_extents = split_weights(weights, call["filter_format"])
+    if isinstance(small, int):
+        if small % groups:
+            raise call.refuse("groups", groups, f"a divisor of the filter's {small} channels", row(call, "divide"))
+        small //= groups
+    return Operands(batch, groups, small, large, spatial, tap_extents)
+
+
+def check_ranks(call: Call) -> int:
+    """Refuse ranks that do not belong together and return the number of spatial axes."""
+    data_name, filter_name = ports(call)
+    rank, filter_rank = len(call.shape(data_name)), len(call.shape(filter_name))
+    if filter_rank - is_grouped(call) != rank:
+        raise call.refuse(filter_name, list(call.shape(filter_name)), f"rank {rank + is_grouped(call)}",
+                          row(call, "group ranks" if is_grouped(call) else "ranks"))
+    if not 3 <= rank <= 5:
+        raise call.refuse(data_name, list(call.shape(data_name)), "rank 3, 4 or 5",
+                          row(call, "rank" if rank < 3 else "rank above"))
+    return rank - 2
+
+
+def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[int, ...] | None:
+    """Spatial extents from the shape input, attribute or ``out=``; None = natural size."""
+    stated: tuple[int, ...] | None = call["output_shape"]
+    output = call.spec.outputs[0].name
+    if stated is not None and any(extent < 0 for extent in stated):
+        raise call.refuse("output_shape", list(stated), "no negative entry", row(call, "negative"))
+    if stated is not None and call.conformance == "document" and len(stated) == count + 2:
+        full_batch, full_channels, spatial = split_data(stated, layout(call))
+        if full_batch != batch:
+            raise call.refuse("output_shape", list(stated), f"batch {batch}", row(call, "batch"))
+        if full_channels != channels:
+            raise call.refuse("output_shape", list(stated), f"{channels} channels", row(call, "channels"))
+        stated = spatial  # type: ignore[assignment]
+    elif stated is not None and len(stated) != count:
+        both = " or the full shape" if call.conformance == "document" else ""
+        raise call.refuse("output_shape", list(stated), f"the {count} spatial extents{both}", row(call, "output_shape"))
+    if stated is None and call.has(output) and call.conformance == "document":
+        stated = split_data(call.shape(output), layout(call))[2]  # type: ignore[assignment]
+    return stated
+
+
+def window(call: Call, mode: str, full: int, extent: int | None, begin: int, end: int, extra: int) -> tuple[int, int]:
+    """Begin and extent of the window of the full scatter (`full` elements) on one axis."""
+    if mode == "valid" or (mode != "none" and extent is None):
+        begin = end = 0
+    if extent is None:
+        return begin, full - begin - end + extra
+    if mode.startswith("same"):
+        begin, _ = halves(max(full - extent + extra, 0), odd_at_begin=mode == "same_upper")
+    return begin, extent
+
+
+def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
+    """Return the geometry of either operation and the output's shape."""
+    data_name, filter_name = ports(call)
+    count = check_ranks(call)
+    lists = spatial_lists(call, count)
+    data, weights = call.shape(data_name), call.shape(filter_name)
+    if 0 in weights:
+        raise call.refuse(filter_name, list(weights), "no zero extent", row(call, "empty"))
+    batch, groups, small, large, spatial, taps = operands(call, data, weights)
+    channels = split_data(data, layout(call))[1]
+    if channels != groups * small:  # type: ignore[operator]
+        raise call.refuse(data_name, list(data), f"{groups * small} channels, as the filter has",  # type: ignore[operator]
+                          row(call, "group channels" if is_grouped(call) else "channels"))
+    stated = stated_extents(call, batch, groups * large, count)  # type: ignore[operator, arg-type]
+    axes = []
+    for index, (y, k, s, d, pb, pe, op) in enumerate(zip(
+        spatial, taps, lists["strides"], lists["dilations"], lists["pads_begin"], lists["pads_end"],
+        lists["output_padding"], strict=True,
+    )):
+        full = s * (y - 1) + effective(k, d)  # type: ignore[operator, arg-type]
+        begin, extent = window(call, call["auto_pad"], full, stated[index] if stated else None, pb, pe, op)
+        if extent < 0:
+            raise call.refuse(f"spatial axis {index}", extent, "an output extent of at least 0 after the pads",
+                              row(call, "extent"))
+        if call.conformance == "document" and stated and call["auto_pad"] == "none":
+            slack = extent + pb + pe - full
+            if not 0 <= slack < s and slack != op:
+                raise call.refuse("output_shape", list(stated), f"an extent that leaves 0 to {s - 1} or "
+                                  f"output_padding={op} elements on spatial axis {index}, not {slack}",
+                                  row(call, "relation"))
+        axes.append(Axis(extent, y, k, s, d, begin))  # type: ignore[arg-type]
+    shape = join_data(batch, groups * large, tuple(axis.large for axis in axes), layout(call))  # type: ignore[operator]
+    output = call.spec.outputs[0].name
+    if call.has(output) and call.shape(output) != shape:
+        raise call.refuse(output, list(call.shape(output)), f"shape {list(shape)}", "R20")
+    return Geometry(batch, groups, large, small, tuple(axes)).checked(call), shape  # type: ignore[arg-type, return-value]
+
+
+def infer(call: Call) -> Shape | None:
+    """Output shape as far as it is known; None where not even the rank is."""
+    data_name, filter_name = ports(call)
+    data, weights = call.tensor(data_name).shape, call.tensor(filter_name).shape
+    stated: Shape | None = call["output_shape"]
+    count = spatial_count(call, data, weights, stated)
+    if count is None:
+        return None
+    known = operands(call, data or (None,) * (count + 2), weights or (None,) * (count + 2 + is_grouped(call)))
+    lists = spatial_lists(call, count)
+    groups, large = known.groups, known.large
+    if groups is None and data is not None and isinstance(known.small, int) and isinstance(data[1], int):
+        groups = data[1] // known.small  # the Group operation's filter may leave its first extent open
+    channels = groups * large if isinstance(groups, int) and isinstance(large, int) else None
+    if stated is not None and len(stated) == count + 2 and call.conformance == "document":
+        return stated
+    if stated is not None:
+        return join_data(known.batch, channels, stated if len(stated) == count else (None,) * count, layout(call))
+    extents: list[Dim] = []
+    for index, (y, k) in enumerate(zip(known.spatial, known.taps, strict=True)):
+        if not (isinstance(y, int) and isinstance(k, int)):
+            extents.append(None)
+            continue
+        s, d, pb, pe, op = (lists[name][index] for name in
+                            ("strides", "dilations", "pads_begin", "pads_end", "output_padding"))
+        extents.append(window(call, call["auto_pad"], s * (y - 1) + effective(k, d), None, pb, pe, op)[1])
+    return join_data(known.batch, channels, tuple(extents), layout(call))
+
+
+def spatial_count(call: Call, data: Shape | None, weights: Shape | None, stated: Shape | None) -> int | None:
+    """Number of spatial axes from data, filter, a stated shape or the attribute lists, in that order."""
+    if data is not None:
+        return len(data) - 2
+    if weights is not None:
+        return len(weights) - 2 - is_grouped(call)
+    if stated is not None and call.conformance == "openvino":
+        return len(stated)
+    return next((len(call[name]) for name in ("strides", "dilations", "pads_begin", "pads_end") if call[name]), None)

@@ -1,0 +1,166 @@
+"""Operators by name: built-in ones register when `convreg.ops` is imported, plug-ins when a name is not found.
+
+A plug-in is an entry point of group ``convreg.ops`` that names an `OpSpec`, an iterable of them, or a module that
+calls `register` when imported.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from .derive import Operator, function_of
+from .errors import UnknownOp
+from .spec import OpSpec
+
+GROUP = "convreg.ops"
+
+_lock = threading.RLock()
+_operators: dict[str, dict[int, Operator]] = {}
+_broken: dict[str, str] = {}
+_plugins_loaded = False
+
+
+def register(spec: OpSpec, *, replace: bool = False) -> Operator:
+    """Add an operator and return its Python function, which also appears in ``convreg.<vendor>``.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        The declaration.
+    replace : bool
+        Whether it may take the place of an operator of the same name and version.
+
+    Returns
+    -------
+    Operator
+        The function derived from the declaration.
+
+    Raises
+    ------
+    ValueError
+        If the name and version are taken and `replace` is false.
+    """
+    with _lock:
+        versions = _operators.setdefault(spec.qualified_name, {})
+        if spec.since_version in versions and not replace:
+            raise ValueError(f"{spec.qualified_name} version {spec.since_version} is registered already")
+        operator = versions[spec.since_version] = function_of(spec)
+        if max(versions) == spec.since_version:
+            setattr(namespace(spec.vendor), spec.function_name, operator)
+        return operator
+
+
+def namespace(vendor: str) -> ModuleType:
+    """Return the module ``convreg.<vendor>`` that holds the vendor's functions, made on first use."""
+    name = f"{__package__}.{vendor}"
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name, f"Operators as {vendor} defines them.")
+        setattr(sys.modules[__package__], vendor, module)
+    return sys.modules[name]
+
+
+def names() -> list[str]:
+    """Return the qualified names of the registered operators, sorted."""
+    return sorted(_operators)
+
+
+def operators() -> list[Operator]:
+    """Return the newest version of every registered operator, in the order of `names`."""
+    return [_newest(_operators[name], None) for name in names()]  # type: ignore[misc]
+
+
+def get(name: str, version: int | None = None) -> Operator:
+    """Return an operator by name.
+
+    Parameters
+    ----------
+    name : str
+        ``"vendor::Name"``, ``"onnx.domain::Name"``, or ``"Name"`` where only one vendor has it.
+    version : int, optional
+        Version of the ONNX domain in force: the newest operator not above it is returned; default the newest.
+
+    Returns
+    -------
+    Operator
+        The same callable as the function in ``convreg.<vendor>``.
+
+    Raises
+    ------
+    UnknownOp
+        If nothing of that name and version is registered, also not by a plug-in; lists the near misses.
+
+    Examples
+    --------
+    >>> import convreg
+    >>> convreg.get("ConvTransposeBackwardData") is convreg.onednn.conv_transpose_backward_data
+    True
+    """
+    if not isinstance(name, str):
+        raise UnknownOp(repr(name), names())
+    found = _find(name, version)
+    if found is None:
+        _load_plugins()
+        found = _find(name, version)
+    if found is not None:
+        return found
+    note = "; ".join(f"plug-in {plugin!r} failed to load: {reason}" for plugin, reason in _broken.items())
+    candidates = _candidates(name)
+    if len(candidates) > 1:
+        raise UnknownOp(name, candidates, note="the bare name is ambiguous")
+    if candidates:
+        note = f"version {version} predates it" + (f"; {note}" if note else "")
+    raise UnknownOp(name, names(), note=note)
+
+
+def find_node(domain: str, op_type: str, version: int | None = None) -> Operator | None:
+    """Return the operator behind an ONNX node, or None."""
+    for versions in list(_operators.values()):
+        spec = next(iter(versions.values())).spec
+        if spec.onnx_domain == domain and spec.name == op_type:
+            return _newest(versions, version)
+    return None
+
+
+def _candidates(name: str) -> list[str]:
+    qualifier, _, bare = name.rpartition("::")
+    found = []
+    for qualified, versions in _operators.items():
+        spec = next(iter(versions.values())).spec
+        if spec.name == bare and qualifier in ("", spec.vendor, spec.onnx_domain):
+            found.append(qualified)
+    return sorted(found)
+
+
+def _find(name: str, version: int | None) -> Operator | None:
+    candidates = _candidates(name)
+    return _newest(_operators[candidates[0]], version) if len(candidates) == 1 else None
+
+
+def _newest(versions: dict[int, Operator], version: int | None) -> Operator | None:
+    usable = [since for since in versions if version is None or since <= version]
+    return versions[max(usable)] if usable else None
+
+
+def _load_plugins() -> None:
+    global _plugins_loaded
+    with _lock:
+        if _plugins_loaded:
+            return
+        _plugins_loaded = True
+        for point in entry_points(group=GROUP):
+            try:
+                loaded = point.load()
+                if isinstance(loaded, OpSpec):
+                    register(loaded)
+                elif isinstance(loaded, Iterable):
+                    for spec in loaded:
+                        register(spec)
+            except Exception as error:  # a plug-in may fail in any way; it must not take the others down
+                _broken[point.name] = f"{type(error).__name__}: {error}"
+                warnings.warn(f"convreg plug-in {point.name!r} is skipped: {_broken[point.name]}", RuntimeWarning,
+                              stacklevel=3)

@@ -1,0 +1,321 @@
+"""What an operator's declaration is made of; everything else about an operator is derived from it.
+
+An `OpSpec` names the ports, attributes, types and conformances of one operator and carries two functions:
+`plan`, the vendor's rule in integers (a `Call` without arrays becomes a `Plan`), and `run`, the kernel calls.
+This module imports neither onnx nor a compiled module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from .errors import OpError, OpTypeError
+
+Kind = Literal["int", "ints", "bool", "bools", "string"]
+Dim = int | str | None
+"""An extent: a number, or in shape inference a symbol (str) or unknown (None)."""
+Shape = tuple[Dim, ...]
+
+
+T = TypeVar("T")
+ByConformance = T | Mapping[str, T]
+"""One value for all conformances, or a mapping by conformance with ``"*"`` for the others."""
+
+
+def by_conformance(value: ByConformance[T], conformance: str) -> T:
+    """Return what holds under `conformance`."""
+    if isinstance(value, Mapping):
+        return value[conformance] if conformance in value else value["*"]
+    return value
+
+
+class _Required:
+    """The default of an attribute that has none."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+class Spellings(NamedTuple):
+    """The spellings of an attribute's values under one conformance, each mapped to the value the rules see."""
+
+    table: Mapping[str, str]
+    case_sensitive: bool = True
+
+    def resolve(self, text: str) -> str | None:
+        """Return the value that `text` spells, or None."""
+        return self.table.get(text if self.case_sensitive else text.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output tensor.
+
+    A port with ``shape=True`` is a 1-D integer tensor that states a shape; with ``attribute=True`` the same fact may
+    also come as an attribute of that name, and Python has one argument for both.
+    """
+
+    name: str
+    doc: str
+    type: str = "T"
+    optional: bool = False
+    shape: bool = False
+    attribute: bool = False
+    rule: str = "geometry"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A named constant of a call.
+
+    `choices` maps a conformance (``"*"`` = any other) to its spellings; `minimum`, `maximum` bound every entry; `rule`
+    is the row of the vendor's table that a value outside violates (`rule_negative` where the table has another row for
+    negative ones). Each of these may be a mapping by conformance. `unset` is the value by which the vendor's files say
+    "not given". `only` limits the attribute to some conformances.
+    """
+
+    name: str
+    kind: Kind
+    doc: str
+    default: Any = REQUIRED
+    choices: Mapping[str, Spellings] | None = None
+    minimum: ByConformance[int | None] = None
+    maximum: int | None = None
+    rule: ByConformance[str] = "geometry"
+    rule_negative: ByConformance[str] = ""
+    unset: tuple[int, ...] | None = None
+    only: tuple[str, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is REQUIRED
+
+    def spellings(self, conformance: str) -> Spellings | None:
+        """Return the spellings in force under `conformance`."""
+        return by_conformance(self.choices, conformance)
+
+
+class TensorType(NamedTuple):
+    """Shape (None = unknown rank, in shape inference only) and number format of a tensor."""
+
+    shape: Shape | None
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rows of a vendor's rule table that hold for any argument of that kind of mistake."""
+
+    missing_input: str = "arguments"
+    missing_attribute: str = "arguments"
+    unknown: str = "arguments"
+    kind: str = "arguments"
+    empty_string: str = "arguments"
+    arity: str = "arguments"
+    format: str = "arguments"
+    mixed_formats: str = "arguments"
+    output_format: str = "arguments"
+    shape_format: str = "arguments"
+    shape_length: str = "arguments"
+    shape_negative: str = "arguments"
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """Declaration of one operator.
+
+    Parameters
+    ----------
+    vendor, name : str
+        ``vendor::name`` is the qualified name.
+    since_version : int
+        Version of the operator in its domain.
+    doc : str
+        One sentence, then the formula.
+    source : str
+        Document and section that the semantics come from.
+    inputs, outputs : tuple of Port
+    attributes : tuple of Attribute
+    types : mapping
+        Type variable -> names of number formats.
+    conformances : tuple of str
+        The rules to choose from, default first; with one only there is nothing to choose and no argument.
+    plan : callable
+        ``plan(call) -> Plan``; raises `OpError` through ``call.refuse``.
+    run : callable
+        ``run(plan, inputs, outputs, kernels, threads)`` fills the output arrays through `kernels`, a module with the
+        four kernels (the fast ones, or the plain loops when the operator serves as its own reference).
+    infer : callable, optional
+        ``infer(call) -> tuple of TensorType or None`` for calls with unknown extents.
+    domain : str, optional
+        ONNX domain, by default ``convreg.<vendor>``.
+    rules : Rules
+    positional_attributes : bool
+        Whether Python takes the attributes by position too.
+    ordered_checks : bool
+        Whether `plan` calls ``call.check_bounds`` itself, because the vendor fixes the order of the checks.
+    statuses : mapping
+        Conformance -> {rule: the vendor's status number}.
+    """
+
+    vendor: str
+    name: str
+    since_version: int
+    doc: str
+    source: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    attributes: tuple[Attribute, ...]
+    types: Mapping[str, ByConformance[tuple[str, ...]]]
+    conformances: tuple[str, ...]
+    plan: Callable[[Call], Plan]
+    run: Callable[..., None]
+    infer: Callable[[Call], tuple[TensorType | None, ...]]
+    domain: str = ""
+    rules: ByConformance[Rules] = Rules()
+    positional_attributes: bool = False
+    ordered_checks: bool = False
+    statuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def qualified_name(self) -> str:
+        """``vendor::name``."""
+        return f"{self.vendor}::{self.name}"
+
+    @property
+    def onnx_domain(self) -> str:
+        """Domain of the ONNX nodes."""
+        return self.domain or f"convreg.{self.vendor}"
+
+    @property
+    def function_name(self) -> str:
+        """Name of the Python function in ``convreg.<vendor>``."""
+        return snake_case(self.name)
+
+    @property
+    def shape_ports(self) -> tuple[Port, ...]:
+        """The inputs that state a shape."""
+        return tuple(port for port in self.inputs if port.shape)
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the attribute called `name`."""
+        return next(attribute for attribute in self.attributes if attribute.name == name)
+
+    def __hash__(self) -> int:
+        return hash((self.qualified_name, self.since_version))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call without its arrays: what a vendor's rule decides on.
+
+    `attributes` holds the bound values by the vendor's names, shape ports included (None = not given); `outputs` the
+    tensors given as ``out=``; `wanted` which outputs are named; `given` the attributes that the caller spelled out.
+    """
+
+    spec: OpSpec
+    conformance: str
+    inputs: tuple[TensorType | None, ...]
+    attributes: tuple[tuple[str, Any], ...]
+    outputs: tuple[TensorType | None, ...]
+    wanted: tuple[bool, ...]
+    given: frozenset[str] = frozenset()
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return dict(self.attributes)
+
+    @cached_property
+    def _tensors(self) -> dict[str, TensorType | None]:
+        ports = self.spec.inputs + self.spec.outputs
+        return {port.name: tensor for port, tensor in zip(ports, self.inputs + self.outputs, strict=True)}
+
+    def __getitem__(self, name: str) -> Any:
+        """Value of an attribute or shape port."""
+        return self._values[name]
+
+    def tensor(self, port: str) -> TensorType:
+        """Shape and format of a port that is present."""
+        tensor = self._tensors[port]
+        assert tensor is not None, port
+        return tensor
+
+    def shape(self, port: str) -> tuple[int, ...]:
+        """Shape of a present port whose extents are all known."""
+        return self.tensor(port).shape  # type: ignore[return-value]
+
+    def has(self, port: str) -> bool:
+        """Whether the port is present (for an output: given as ``out=``)."""
+        return self._tensors[port] is not None
+
+    def refuse(
+        self, argument: str, value: Any, allowed: str, rule: str = "geometry", *, wrong_type: bool = False
+    ) -> OpError:
+        """Return the exception for a value that the rules refuse, with the vendor's status where it has one."""
+        kind = OpTypeError if wrong_type else OpError
+        status = self.spec.statuses.get(self.conformance, {}).get(rule)
+        return kind(self.spec.qualified_name, argument, value, allowed, rule=rule, status=status)
+
+    def formats(self, type_variable: str) -> tuple[str, ...]:
+        """Number formats that a type variable allows under this conformance."""
+        return by_conformance(self.spec.types[type_variable], self.conformance)
+
+    def check_formats(self) -> None:
+        """Refuse number formats outside the declared ones, and unequal ones where ports share a type variable."""
+        rules = by_conformance(self.spec.rules, self.conformance)
+        bound: dict[str, tuple[str, str]] = {}
+        ports = self.spec.inputs + self.spec.outputs
+        for index, (port, tensor) in enumerate(zip(ports, self.inputs + self.outputs, strict=True)):
+            if tensor is None or port.shape:
+                continue
+            is_output = index >= len(self.spec.inputs)
+            allowed = self.formats(port.type)
+            if tensor.format not in allowed:
+                raise self.refuse(port.name, tensor.format, " or ".join(allowed),
+                                  rules.output_format if is_output else rules.format, wrong_type=True)
+            first, name = bound.setdefault(port.type, (tensor.format, port.name))
+            if tensor.format != first:
+                raise self.refuse(port.name, tensor.format, f"{first}, as {name} is",
+                                  rules.output_format if is_output else rules.mixed_formats, wrong_type=True)
+
+    def check_bounds(self, *names: str) -> None:
+        """Refuse entries of the named attributes that lie outside the declared bounds."""
+        for name in names:
+            attribute, value = self.spec.attribute(name), self[name]
+            low, high = by_conformance(attribute.minimum, self.conformance), attribute.maximum
+            if value is None or (low is None and high is None):
+                continue
+            entries = value if isinstance(value, tuple) else (value,)
+            for entry in entries:
+                if (low is None or entry >= low) and (high is None or entry <= high):
+                    continue
+                rule = by_conformance(attribute.rule, self.conformance)
+                if entry < 0:
+                    rule = by_conformance(attribute.rule_negative, self.conformance) or rule
+                bound = f"at least {low}" if high is None else f"{low} to {high}"
+                shown = list(value) if isinstance(value, tuple) else value
+                raise self.refuse(name, shown, f"{'entries' if shown is not value else 'an integer'} {bound}", rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a legal call computes: the type of every output (None = not computed) and what `run` needs to know."""
+
+    outputs: tuple[TensorType | None, ...]
+    work: Any = None
+
+
+def snake_case(name: str) -> str:
+    """Return a vendor's CamelCase or camelCase name as Python spells it."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

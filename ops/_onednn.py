@@ -1,0 +1,64 @@
+"""What the oneDNN Graph operators declare alike: the eight common attributes, types and rule rows."""
+
+from __future__ import annotations
+
+from convreg.spec import Attribute, Port, Rules, Spellings
+
+FORMATS = ("float32", "bfloat16", "float16")
+TYPES = {"T": FORMATS, "T2": ("int32",)}
+CONFORMANCES = ("document", "library")
+TWELVE_ZEROS = (0,) * 12
+"""How the library's files say that a list is not set."""
+
+RULES = Rules(
+    missing_input="R8", missing_attribute="R1", unknown="R3", kind="R2", empty_string="R33", arity="R8", format="R10",
+    mixed_formats="R11", output_format="R12", shape_format="R13", shape_length="R18", shape_negative="R19",
+)
+
+_EXACT = {"None": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
+_FOLDED = {"none": "none", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid",
+           "explicit": "none"}
+
+AUTO_PAD = Attribute(
+    "auto_pad", "string", "How pads are found: given, none, or so that the small side has ceil(large / stride) elements; "
+    "other modes than 'none' ignore pads_begin and pads_end.", "none",
+    choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
+
+
+def spellings(*values: str) -> dict[str, Spellings]:
+    """Choices spelled one way under every conformance."""
+    return {"*": Spellings({value: value for value in values})}
+
+
+def common(weights_formats: tuple[str, str]) -> tuple[Attribute, ...]:
+    """Attributes that all oneDNN Graph convolutions share; the first weights format is the default."""
+    return (
+        *SPATIAL,
+        AUTO_PAD,
+        Attribute("groups", "int", "Number of blocks the channels are split into.", 1, minimum=1, rule="R31"),
+        Attribute("data_format", "string", "Axis order of the data: batch, channels, space or batch, space, channels.",
+                  "NXC", choices=spellings("NXC", "NCX"), rule="R5"),
+        Attribute("weights_format", "string", "Axis order of the weights; I and O are the forward operation's input "
+                  "and output channels, X space.", weights_formats[0], choices=spellings(*weights_formats), rule="R6"),
+    )
+
+
+SPATIAL = (
+    Attribute("strides", "ints", "Step of the kernel on the large side, one per spatial axis.", minimum=1, rule="R29"),
+    Attribute("pads_begin", "ints", "Padding before the large side, one per spatial axis.", minimum=0, rule="R7"),
+    Attribute("pads_end", "ints", "Padding after the large side, one per spatial axis.", minimum=0, rule="R7"),
+    Attribute("dilations", "ints", "Distance of kernel taps, 1 = dense, one per spatial axis.", minimum=1, rule="R30"),
+)
+
+OUTPUT_PADDING = Attribute(
+    "output_padding", "ints", "Extra elements at the end of the large side, one per spatial axis.", None, minimum=0,
+    rule="R32", unset=TWELVE_ZEROS)
+
+
+def shape_port(name: str, of: str) -> Port:
+    """The optional third input that states an output shape, also an attribute."""
+    return Port(name, f"Full shape of {of}, in the order of its format; may be left out where out= says it.", "T2",
+                optional=True, shape=True, attribute=True, rule="R20")
+
+
+BIAS = Port("bias", "(O,), added to every position before the one rounding.", optional=True)

@@ -1,0 +1,108 @@
+"""Layouts are strides: arrays in a vendor's axis order as the 6-D bit views that kernels read, never copies.
+
+Data becomes (N, G, channels per group, three spatial axes), weights (G, small channels, large channels, three taps).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from convreg.formats import FORMATS, format_of
+from convreg.geometry import Geometry
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class View(NamedTuple):
+    """A tensor in kernel axis order: bit patterns and the format they are in."""
+
+    bits: Array
+    format: str
+
+
+def _bits(array: Array) -> View:
+    known = format_of(array.dtype)
+    assert known is not None, array.dtype
+    return View(array.view(known.storage), known.name)
+
+
+def _lifted(bits: Array, format: str) -> View:
+    """Insert the missing spatial axes, with extent 1, behind the three leading axes."""
+    missing = 6 - bits.ndim
+    return View(bits[(slice(None),) * 3 + (None,) * missing], format)
+
+
+def data(array: Array, groups: int, layout: str = "NCX") -> View:
+    """View of NCX or NXC data."""
+    bits, format = _bits(array)
+    if layout == "NXC":
+        bits = np.moveaxis(bits, -1, 1)
+    channels = bits.shape[1] // groups
+    return _lifted(bits.reshape(bits.shape[0], groups, channels, *bits.shape[2:]), format)
+
+
+def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bool = False) -> View:
+    """View of weights whose first letter in OIX/IOX, last in XIO/XOI, is the channel of the small side.
+
+    The small-side channel carries all groups, unless `divided_small` says that the large-side one does.
+    """
+    bits, format = _bits(array)
+    if layout in ("XIO", "XOI"):
+        bits = np.moveaxis(bits, (-1, -2), (0, 1))
+    small, large, *taps = bits.shape
+    if divided_small:
+        return _lifted(bits.reshape(small, groups, large // groups, *taps).swapaxes(0, 1), format)
+    return _lifted(bits.reshape(groups, small // groups, large, *taps), format)
+
+
+def grouped_weights(array: Array) -> View:
+    """View of weights that carry the groups as their first axis."""
+    return _lifted(*_bits(array))
+
+
+def vector(array: Array) -> View:
+    """View of a bias."""
+    return _bits(array)
+
+
+def accumulator(bias: Array | None) -> Array | None:
+    """Bias values as kernels add them: float32, or float64 beside float64 operands."""
+    if bias is None:
+        return None
+    return np.ascontiguousarray(bias, dtype=np.float64 if bias.dtype == FORMATS["float64"].dtype else np.float32)
+
+
+def forward(
+    kernels: ModuleType, geometry: Geometry, large: View, taps: View, small: View, threads: int,
+    bias: Array | None = None,
+) -> None:
+    """Fill `small`."""
+    kernels.forward(large.bits, taps.bits, small.bits, stride=geometry.stride, dilation=geometry.dilation,
+                    begin=geometry.begin, formats=(large.format, taps.format, small.format),
+                    bias=accumulator(bias), threads=threads)
+
+
+def backward_data(
+    kernels: ModuleType, geometry: Geometry, small: View, taps: View, large: View, threads: int,
+    bias: Array | None = None,
+) -> None:
+    """Fill `large`."""
+    kernels.backward_data(small.bits, taps.bits, large.bits, stride=geometry.stride, dilation=geometry.dilation,
+                          begin=geometry.begin, formats=(small.format, taps.format, large.format),
+                          bias=accumulator(bias), threads=threads)
+
+
+def backward_weights(
+    kernels: ModuleType, geometry: Geometry, large: View, small: View, taps: View, threads: int
+) -> None:
+    """Fill `taps`."""
+    kernels.backward_weights(large.bits, small.bits, taps.bits, stride=geometry.stride, dilation=geometry.dilation,
+                             begin=geometry.begin, formats=(large.format, small.format, taps.format), threads=threads)
+
+
+def bias_sum(kernels: ModuleType, small: View, bias: View, threads: int) -> None:
+    """Fill `bias` with the sums of `small` over batch and space."""
+    kernels.bias_sum(small.bits, bias.bits, formats=(small.format, bias.format), threads=threads)

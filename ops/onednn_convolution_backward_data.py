@@ -1,0 +1,59 @@
+"""onednn::ConvolutionBackwardData: the gradient of Convolution with respect to its input."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from convreg.geometry import Geometry, onednn
+from convreg.registry import register
+from convreg.spec import Call, OpSpec, Plan, Port, TensorType
+
+from . import _onednn, _views
+
+
+def plan(call: Call) -> Plan:
+    """Resolve pads and the shape of diff_src."""
+    geometry, shape = onednn.backward_data(call)
+    return Plan((TensorType(shape, call.tensor("diff_dst").format),),
+                (geometry, call["data_format"], call["weights_format"]))
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """diff_src has the stated shape, or the rank of diff_dst."""
+    diff_dst = call.tensor("diff_dst")
+    rank_only = None if diff_dst.shape is None else (None,) * len(diff_dst.shape)
+    return (TensorType(call["dst_shape"] or rank_only, diff_dst.format),)
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Small side diff_dst, large side diff_src."""
+    geometry: Geometry
+    geometry, layout, weights_layout = plan.work
+    groups = geometry.groups
+    _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout),
+                         _views.weights(inputs[1], groups, weights_layout),
+                         _views.data(outputs[0], groups, layout), threads)
+
+
+convolution_backward_data = register(OpSpec(
+    vendor="onednn",
+    name="ConvolutionBackwardData",
+    since_version=1,
+    doc="Gradient of a convolution with respect to its input: diff_src[n,ic,x] = SUM diff_dst[n,oc,y] * W[oc,ic,t] over "
+        "oc of the group and y, t with x = y*stride - pads_begin + t*dilation.",
+    source="oneDNN Graph operation page ConvolutionBackwardData (3.14 development, August 2026); op_def.hpp and "
+           "shape_infer.cpp of 3.13 for conformance 'library'.",
+    inputs=(
+        Port("diff_dst", "Gradient of the convolution's output, (N, OC, Y...) or (N, Y..., OC)."),
+        Port("weights", "(OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),
+        _onednn.shape_port("dst_shape", "diff_src"),
+    ),
+    outputs=(Port("diff_src", "Gradient of the convolution's input, (N, IC, X...) or (N, X..., IC)."),),
+    attributes=(*_onednn.common(("XIO", "OIX")), _onednn.OUTPUT_PADDING),
+    types=_onednn.TYPES,
+    conformances=_onednn.CONFORMANCES,
+    rules=_onednn.RULES,
+    plan=plan,
+    run=run,
+    infer=infer,
+))
