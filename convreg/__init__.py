@@ -1,7 +1,7 @@
 """Gradients of convolutions exactly as oneDNN Graph, OpenVINO and Ascend define them.
 
 ``convreg.names()`` lists the operators, ``convreg.get(name)`` returns one, ``convreg.onednn``, ``convreg.openvino``,
-``convreg.ascend``, ``convreg.aten`` and ``convreg.microsoft`` hold them as functions, ``convreg.onnx`` runs them in graphs.
+``convreg.ascend``, ``convreg.aten`` and ``convreg.microsoft`` hold them as functions, ``convreg.onnx`` runs graphs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ except ModuleNotFoundError as error:
     if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg._cyutility")):
         raise
     raise ImportError(
-        "convreg's compiled kernels are missing: this is a source checkout; run `pip install -e .` in it, or leave this "
-        "directory to import an installed convreg"
+        "convreg's compiled kernels are missing: this is a source checkout; run `pip install -e .` in it, or leave "
+        "this directory to import an installed convreg"
     ) from None
 import_module("convreg.ops")
 
@@ -82,7 +82,7 @@ __all__ = [
     "microsoft",
     "names",
     "onednn",
-    "onnx",  # noqa: F822
+    "onnx",
     "openvino",
     "operators",
     "register",

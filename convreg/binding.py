@@ -181,7 +181,7 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
     for name in stating & given.keys():
         value = integers(call, rules, name, given[name]) if given[name] is not None else None
         values[name] = None if value == (0,) * 12 else value
-    for attribute in spec.attributes:
+    for attribute in known.values():
         value = given.get(attribute.name)
         if value is not None:
             values[attribute.name] = attribute_value(call, rules, attribute, value)
@@ -189,7 +189,8 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
             raise call.refuse(attribute.name, None, f"a value ({attribute.kind}): it is required",
                               rules.missing_attribute, wrong_type=True)
         else:
-            values[attribute.name] = attribute.default
+            spellings = attribute.spellings(call.conformance)
+            values[attribute.name] = (spellings.resolve(attribute.default) if spellings else None) or attribute.default
     return values
 
 

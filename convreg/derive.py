@@ -16,7 +16,7 @@ import numpy as np
 from .binding import Array, allocate, bind
 from .errors import near_misses
 from .formats import FORMATS
-from .spec import REQUIRED, Attribute, Call, OpSpec, by_conformance, snake_case
+from .spec import Attribute, Call, OpSpec, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...]
 
@@ -149,11 +149,12 @@ def signature_of(spec: OpSpec) -> inspect.Signature:
                           default=None if port.optional else inspect.Parameter.empty)
         for port in spec.inputs
     ]
-    parameters += [
-        inspect.Parameter(snake_case(attribute.name), attribute_kind,
-                          default=inspect.Parameter.empty if attribute.default is REQUIRED else attribute.default)
-        for attribute in spec.attributes
-    ]
+    for index, attribute in enumerate(spec.attributes):
+        # by position, a default may not stand before an argument without one
+        bare = spec.positional_attributes and any(later.required for later in spec.attributes[index:])
+        parameters.append(inspect.Parameter(
+            snake_case(attribute.name), attribute_kind,
+            default=inspect.Parameter.empty if bare or attribute.required else attribute.default))
     extra: dict[str, Any] = {"conformance": spec.conformances[0]} if len(spec.conformances) > 1 else {}
     parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
                    for name, default in {**extra, "out": None, "threads": None}.items()]
@@ -177,7 +178,8 @@ def docstring(spec: OpSpec) -> str:
     lines += _entry("threads : int, optional", "Threads to use; the bits of the result do not depend on it.")
     lines += ["", "Returns", "-------"]
     for port in spec.outputs:
-        lines += _entry(f"{snake_case(port.name)} : array of {port.type}{' or None' if port.optional else ''}", port.doc)
+        masked = " or None" if port.optional else ""
+        lines += _entry(f"{snake_case(port.name)} : array of {port.type}{masked}", port.doc)
     lines += ["", "Raises", "------"]
     lines += _entry("OpError", "A value that the rules refuse, with the row of the rule table.")
     lines += _entry("OpTypeError", "A wrong number format, a missing or unknown argument, a value of the wrong kind.")
@@ -193,7 +195,7 @@ def _entry(head: str, text: str) -> list[str]:
 def _kind_text(attribute: Attribute) -> str:
     kind = {"int": "int", "ints": "sequence of int", "bool": "bool", "bools": "sequence of bool", "string": "str"}
     text = kind[attribute.kind]
-    return text if attribute.default is REQUIRED else f"{text}, default {attribute.default!r}"
+    return text if attribute.required else f"{text}, default {attribute.default!r}"
 
 
 def _allowed(attribute: Attribute) -> str:
@@ -214,8 +216,10 @@ def _allowed(attribute: Attribute) -> str:
 
 def _types_text(spec: OpSpec) -> list[str]:
     lines = []
+    shapes = {port.type for port in spec.shape_ports}
     for variable in spec.types:
-        lines += textwrap.wrap(f"{variable}: {', '.join(formats_of(spec, variable))}.", 100)
+        formats = "an integer type" if variable in shapes else ", ".join(formats_of(spec, variable))
+        lines += textwrap.wrap(f"{variable}: {formats}.", 100)
     return lines
 
 
@@ -245,7 +249,8 @@ def table(operators: Iterable[Operator]) -> str:
     rows = ["| operator | Python | formats | conformance |", "|---|---|---|---|"]
     for operator in operators:
         spec = operator.spec
-        formats = sorted({name for variable in spec.types for name in formats_of(spec, variable)}, key=list(FORMATS).index)
+        used = {name for variable in spec.types for name in formats_of(spec, variable)}
+        formats = [name for name in FORMATS if name in used]
         rows.append(f"| {spec.qualified_name} | `convreg.{spec.vendor}.{spec.function_name}` | {', '.join(formats)} | "
                     f"{', '.join(spec.conformances) if len(spec.conformances) > 1 else ''} |")
     return "\n".join(rows)

@@ -1,4 +1,4 @@
-"""What bad input gets: one exception per kind of mistake, each naming the operator, the argument, the value and what is allowed."""
+"""What bad input gets: one exception per kind of mistake, naming operator, argument, value and what is allowed."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Rules:
     shape_negative: str = "arguments"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpSpec:
     """Declaration of one operator.
 
@@ -209,11 +209,6 @@ class OpSpec:
         """Return the attribute called `name`."""
         return next(attribute for attribute in self.attributes if attribute.name == name)
 
-    def __hash__(self) -> int:
-        return hash((self.qualified_name, self.since_version))
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 @dataclass(frozen=True)
@@ -244,6 +239,10 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         """Value of an attribute or shape port."""
         return self._values[name]
+
+    def declares(self, name: str) -> bool:
+        """Whether the operator has that attribute under this conformance."""
+        return name in self._values
 
     def tensor(self, port: str) -> TensorType:
         """Shape and format of a port that is present."""
@@ -292,7 +291,7 @@ class Call:
     def check_bounds(self, *names: str) -> None:
         """Refuse entries of the named attributes that lie outside the declared bounds."""
         for name in names:
-            attribute, value = self.spec.attribute(name), self[name]
+            attribute, value = self.spec.attribute(name), self._values.get(name)
             low, high = by_conformance(attribute.minimum, self.conformance), attribute.maximum
             if value is None or (low is None and high is None):
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convreg.spec import Attribute, Port, Rules, Spellings
+from convreg.spec import Attribute, Port, Rules, Shape, Spellings, TensorType
 
 FORMATS = ("float32", "bfloat16", "float16")
 TYPES = {"T": FORMATS, "T2": ("int32",)}
@@ -20,8 +20,8 @@ _FOLDED = {"none": "none", "same_upper": "same_upper", "same_lower": "same_lower
            "explicit": "none"}
 
 AUTO_PAD = Attribute(
-    "auto_pad", "string", "How pads are found: given, none, or so that the small side has ceil(large / stride) elements; "
-    "other modes than 'none' ignore pads_begin and pads_end.", "none",
+    "auto_pad", "string", "How pads are found: given, none, or so that the small side has ceil(large / stride) "
+    "elements; other modes than 'none' ignore pads_begin and pads_end.", "none",
     choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
 
 
@@ -62,3 +62,8 @@ def shape_port(name: str, of: str) -> Port:
 
 
 BIAS = Port("bias", "(O,), added to every position before the one rounding.", optional=True)
+
+
+def rank_only(tensor: TensorType) -> Shape | None:
+    """Unknown extents, as many as the tensor has axes."""
+    return None if tensor.shape is None else (None,) * len(tensor.shape)

@@ -21,8 +21,7 @@ def plan(call: Call) -> Plan:
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """diff_src has the stated shape, or the rank of diff_dst."""
     diff_dst = call.tensor("diff_dst")
-    rank_only = None if diff_dst.shape is None else (None,) * len(diff_dst.shape)
-    return (TensorType(call["dst_shape"] or rank_only, diff_dst.format),)
+    return (TensorType(call["dst_shape"] or _onednn.rank_only(diff_dst), diff_dst.format),)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
@@ -39,8 +38,8 @@ convolution_backward_data = register(OpSpec(
     vendor="onednn",
     name="ConvolutionBackwardData",
     since_version=1,
-    doc="Gradient of a convolution with respect to its input: diff_src[n,ic,x] = SUM diff_dst[n,oc,y] * W[oc,ic,t] over "
-        "oc of the group and y, t with x = y*stride - pads_begin + t*dilation.",
+    doc="Gradient of a convolution with respect to its input: diff_src[n,ic,x] = SUM diff_dst[n,oc,y] * W[oc,ic,t] "
+        "over oc of the group and y, t with x = y*stride - pads_begin + t*dilation.",
     source="oneDNN Graph operation page ConvolutionBackwardData (3.14 development, August 2026); op_def.hpp and "
            "shape_infer.cpp of 3.13 for conformance 'library'.",
     inputs=(

@@ -1,7 +1,7 @@
 """PyTorch's convolution arguments, which Ascend's ConvolutionBackward shares, and ONNX Conv's for ConvGrad.
 
 The weight is ``(Cout, Cin/groups, k...)``, transposed ``(Cin, Cout/groups, k...)``; data is channel-first.
-Source: PyTorch ``aten.convolution_backward``; Ascend document ``aclnnConvolutionBackward``, sections 6 and 7 of its rules.
+Source: PyTorch ``aten.convolution_backward``; Ascend document ``aclnnConvolutionBackward``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def check_sizes(
         if room < 0:
             raise call.refuse(f"spatial axis {index}", x, f"a padded extent of at least the kernel's {kernel}")
         if y != room // s + 1:
-            raise call.refuse(f"spatial axis {index}", y, f"{room // s + 1} = ({x} + {begin} + {end} - {kernel}) // {s} + 1")
+            raise call.refuse(f"spatial axis {index}", y,
+                              f"{room // s + 1} = ({x} + {begin} + {end} - {kernel}) // {s} + 1")
 
 
 def backward(call: Call) -> Geometry:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import OpError
-from ..spec import Call, Dim, Shape, TensorType
+from ..spec import Call, Dim, Shape
 from . import Axis, Geometry, effective, halves, ints
 
 SPATIAL_LISTS = ("strides", "pads_begin", "pads_end", "dilations")
@@ -41,9 +41,9 @@ def split_weights(shape: Shape, weights_format: str) -> tuple[Dim, Dim, Shape]:
     return shape[-1], shape[-2], shape[:-2]
 
 
-def weights_name(call: Call) -> str:
-    """Name of the format attribute of the weights: the old operation calls it filter_format."""
-    return "filter_format" if any(a.name == "filter_format" for a in call.spec.attributes) else "weights_format"
+def output_padding(call: Call) -> tuple[int, ...] | None:
+    """The attribute where the operator has it under this conformance and it was given."""
+    return call["output_padding"] if call.declares("output_padding") else None
 
 
 def check_lists(call: Call, rank: int) -> None:
@@ -54,10 +54,9 @@ def check_lists(call: Call, rank: int) -> None:
         if len(call[name]) != rank - 2:
             rule = "R34" if not call[name] and name.startswith("pads") else "R14"
             raise call.refuse(name, list(call[name]), f"one entry per spatial axis ({rank - 2})", rule)
-    if any(a.name == "output_padding" for a in call.spec.attributes) and call["output_padding"] is not None:
-        if len(call["output_padding"]) != rank - 2:
-            raise call.refuse("output_padding", list(call["output_padding"]),
-                              f"one entry per spatial axis ({rank - 2})", "R32")
+    extra = output_padding(call)
+    if extra is not None and len(extra) != rank - 2:
+        raise call.refuse("output_padding", list(extra), f"one entry per spatial axis ({rank - 2})", "R32")
 
 
 def check_ranks(call: Call, **shapes: Shape) -> int:
@@ -97,8 +96,7 @@ def check_channels(call: Call, sides: Sides, names: tuple[str, str]) -> int:
     if large_batch != small_batch:
         raise call.refuse("batch", [large_batch, small_batch], f"equal batch sizes of {names[0]} and {names[1]}", "R21")
     if large != weights_large * groups:
-        if groups > 1 and large == weights_large and weights_name(call) == "weights_format" and \
-                call[weights_name(call)] in ("IOX", "XOI"):
+        if groups > 1 and large == weights_large and call["weights_format"] in ("IOX", "XOI"):
             raise call.refuse("weights", [weights_small, weights_large],
                               "grouped weights as (IC, OC/groups), not (IC/groups, OC)", "R24")
         raise call.refuse(names[0], large, f"{weights_large * groups} channels (weights have {weights_large} "
@@ -178,11 +176,10 @@ def hint_layout(call: Call, error: OpError) -> OpError:
     return call.refuse("data_format", call["data_format"], "'NCX' for these shapes (the default is 'NXC')", "R27")
 
 
-def output_type(call: Call, shape: Shape) -> tuple[TensorType]:
-    """The single output of a oneDNN operator: its format is the first input's."""
-    first = call.inputs[0] or call.inputs[1]
-    assert first is not None
-    return (TensorType(shape, first.format),)
+def check_bias(call: Call, channels: int) -> None:
+    """Refuse a bias that is not one value per output channel."""
+    if call.has("bias") and call.shape("bias") != (channels,):
+        raise call.refuse("bias", list(call.shape("bias")), f"shape [{channels}], one value per output channel", "R22")
 
 
 def backward_data(call: Call) -> tuple[Geometry, tuple[int, ...]]:
@@ -260,12 +257,13 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
 
 def check_slack(call: Call, geometry: Geometry, pads: list[tuple[int, int]]) -> None:
     """Refuse an output_padding that is not the slack visible in diff_dst's size (page of ConvTransposeBackwardData)."""
-    if not any(a.name == "output_padding" for a in call.spec.attributes) or call["output_padding"] is None:
+    extra = output_padding(call)
+    if extra is None:
         return
-    for index, (axis, (begin, end), extra) in enumerate(zip(geometry.axes, pads, call["output_padding"], strict=True)):
+    for index, (axis, (begin, end), more) in enumerate(zip(geometry.axes, pads, extra, strict=True)):
         natural = axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation) - begin - end
-        if extra != axis.large - natural or extra >= axis.stride:
-            raise call.refuse("output_padding", list(call["output_padding"]),
+        if more != axis.large - natural or more >= axis.stride:
+            raise call.refuse("output_padding", list(extra),
                               f"{axis.large - natural} on spatial axis {index}, the slack of diff_dst, and below the "
                               f"stride {axis.stride}", "R32")
 
@@ -292,9 +290,6 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         pads.append((begin, end))
         extents.append(s * (y - 1) + kernel - begin - end + more)  # type: ignore[operator]
     shape = join_data(batch, large_channels * groups, tuple(extents), layout)  # type: ignore[operator]
-    if call.has("dst"):
-        if call.shape("dst") != shape:
-            raise call.refuse("dst", list(call.shape("dst")), f"the inferred shape {list(shape)}", "R20")
     sides = Sides(split_data(shape, layout), (batch, channels, spatial),  # type: ignore[arg-type]
                   (small_channels, large_channels, taps))  # type: ignore[arg-type]
     try:

@@ -74,7 +74,7 @@ def operands(call: Call, data: Shape, weights: Shape) -> Operands:
         groups, small, large, *taps = weights
         return Operands(data[0], groups, small, large, data[2:], tuple(taps))
     groups = call["groups"]
-    batch, channels, spatial = split_data(data, layout(call))
+    batch, _, spatial = split_data(data, layout(call))
     small, large, tap_extents = split_weights(weights, call["filter_format"])
     if isinstance(small, int):
         if small % groups:

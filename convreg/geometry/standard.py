@@ -56,7 +56,7 @@ def conv_transpose_window(
 
 
 def conv_grad(call: Call) -> Geometry:
-    """Geometry of com.microsoft ConvGrad: a forward Conv's attributes, shapes checked, auto_pad resolved as Conv does."""
+    """Geometry of com.microsoft ConvGrad: a forward Conv's attributes and pads, with the shapes checked."""
     shapes = Convolved(call.shape("X"), call.shape("dY"), call.shape("W"))
     check_fit(call, shapes, call["group"], ("X", "dY"))
     count = len(shapes.large) - 2

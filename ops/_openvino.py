@@ -1,0 +1,68 @@
+"""What OpenVINO's two transposed operations declare alike."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from convreg.geometry import openvino
+from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorType
+
+from . import _views
+from ._onednn import FORMATS, TWELVE_ZEROS
+
+RULES = Rules(missing_input="arity", missing_attribute="attributes", unknown="attributes", kind="attributes",
+              arity="arity", format="19", mixed_formats="20", output_format="20", shape_format="14", shape_length="16",
+              shape_negative="17")
+TYPES = {"T": FORMATS, "T2": ("int32",)}
+
+_RUNTIME = Spellings({"explicit": "none", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"},
+                     case_sensitive=False)
+_DOCUMENT = Spellings({"none": "none", **_RUNTIME.table}, case_sensitive=False)
+
+
+def attributes(auto_pad: str) -> tuple[Attribute, ...]:
+    """Attributes of the window; `auto_pad` is the default spelling."""
+    return (
+        Attribute("strides", "ints", "Step of the scatter, one per spatial axis.", minimum=1,
+                  rule={"document": "R29", "openvino": "9"}, rule_negative={"document": "R29", "openvino": "11"}),
+        Attribute("pads_begin", "ints", "Elements cut before the result, one per spatial axis.", minimum=0,
+                  rule={"document": "R7", "openvino": "12"}),
+        Attribute("pads_end", "ints", "Elements cut after the result, one per spatial axis; the runtime extends with "
+                  "zeros for negative ones.", minimum={"document": 0, "openvino": None},
+                  rule={"document": "R7", "openvino": "7"}),
+        Attribute("dilations", "ints", "Distance of filter taps, one per spatial axis.", minimum=1,
+                  rule={"document": "R30", "openvino": "10"}),
+        Attribute("auto_pad", "string", "How the window is placed: by the pads, at 0, or centred for a stated extent "
+                  "(odd element cut at the beginning for same_upper).", auto_pad,
+                  choices={"document": _DOCUMENT, "openvino": _RUNTIME}, rule={"document": "R4", "openvino": "18"}),
+        Attribute("output_padding", "ints", "Elements appended at the end, one per spatial axis.", None,
+                  minimum={"document": 0, "openvino": None}, rule={"document": "R32", "openvino": "8"},
+                  unset=TWELVE_ZEROS),
+    )
+
+
+def shape_port(doc: str, *, attribute: bool) -> Port:
+    """The optional third input."""
+    return Port("output_shape", doc, "T2", optional=True, shape=True, attribute=attribute, rule="R20")
+
+
+def plan(call: Call) -> Plan:
+    """Place the window; the result has the data's format."""
+    geometry, shape = openvino.backprop(call)
+    return Plan((TensorType(shape, call.tensor(call.spec.inputs[0].name).format),), (geometry, openvino.layout(call),
+                None if openvino.is_grouped(call) else call["filter_format"]))
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """Every extent that follows from what is known."""
+    return (TensorType(openvino.infer(call), call.tensor(call.spec.inputs[0].name).format),)
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Small side data, large side result."""
+    geometry, layout, filter_layout = plan.work
+    groups = geometry.groups
+    taps = (_views.grouped_weights(inputs[1]) if filter_layout is None
+            else _views.weights(inputs[1], groups, filter_layout))
+    _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout), taps,
+                         _views.data(outputs[0], groups, layout), threads)

@@ -1,0 +1,75 @@
+"""aten::convolution_backward: PyTorch's operator, argument for argument."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from convreg.geometry import aten
+from convreg.registry import register
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType
+
+from . import _gradients
+
+FORMATS = ("float32", "float64", "bfloat16", "float16")
+
+
+def plan(call: Call) -> Plan:
+    """Check shapes as PyTorch does; only what output_mask asks for is computed."""
+    geometry = aten.backward(call)
+    asked = [mask and wanted for mask, wanted in zip(call["output_mask"], call.wanted, strict=True)]
+    return Plan(tuple(made if asks else None for made, asks in zip(shapes(call), asked, strict=True)),
+                (geometry, call["transposed"]))
+
+
+def shapes(call: Call) -> tuple[TensorType, TensorType, TensorType]:
+    """The gradients have the shapes of what they are gradients of."""
+    grad_output, data, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
+    channels = None if grad_output.shape is None else (grad_output.shape[1],)
+    return data, weight, TensorType(channels, grad_output.format)
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """As `shapes`, masked."""
+    return tuple(made if asks else None for made, asks in zip(shapes(call), call["output_mask"], strict=True))
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Fill what is asked for."""
+    geometry, transposed = plan.work
+    _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(*outputs), kernels, threads)
+
+
+convolution_backward = register(OpSpec(
+    vendor="aten",
+    name="convolution_backward",
+    since_version=1,
+    doc="Gradients of PyTorch's convolution with respect to input, weight and bias.",
+    source="PyTorch 2.13, aten.convolution_backward.",
+    inputs=(
+        Port("grad_output", "Gradient of the output, (N, Cout, Y...)."),
+        Port("input", "Input of the forward convolution, (N, Cin, X...)."),
+        Port("weight", "(Cout, Cin/groups, K...), transposed (Cin, Cout/groups, K...)."),
+    ),
+    outputs=(
+        Port("grad_input", "Gradient of the input.", optional=True),
+        Port("grad_weight", "Gradient of the weight.", optional=True),
+        Port("grad_bias", "Gradient of the bias, (Cout,).", optional=True),
+    ),
+    attributes=(
+        Attribute("bias_sizes", "ints", "Shape of the bias or None; checked where its gradient is asked for.", None),
+        Attribute("stride", "ints", "One entry per spatial axis, or one for all.", minimum=1),
+        Attribute("padding", "ints", "On both sides; one entry per spatial axis, or one for all.", minimum=0),
+        Attribute("dilation", "ints", "One entry per spatial axis, or one for all.", minimum=1),
+        Attribute("transposed", "bool", "Whether the forward operation was transposed."),
+        Attribute("output_padding", "ints", "Extra extent of a transposed output; one entry per spatial axis, or one "
+                  "for all.", minimum=0),
+        Attribute("groups", "int", "Number of blocks the channels are split into.", minimum=1),
+        Attribute("output_mask", "bools", "Which of the three gradients to compute."),
+    ),
+    types={"T": FORMATS},
+    conformances=("pytorch",),
+    positional_attributes=True,
+    plan=plan,
+    run=run,
+    infer=infer,
+))

@@ -1,0 +1,67 @@
+"""com.microsoft ConvGrad: the gradient node of ONNX Runtime's training graphs, with the checks that runtime omits."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from convreg.geometry import standard
+from convreg.registry import register
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Spellings, TensorType
+
+from . import _gradients
+
+
+def plan(call: Call) -> Plan:
+    """Check shapes and resolve auto_pad; only named outputs are computed."""
+    geometry = standard.conv_grad(call)
+    return Plan(tuple(made if wanted else None for made, wanted in zip(infer(call), call.wanted, strict=True)),
+                geometry)
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """The gradients have the shapes of what they are gradients of."""
+    dy = call.tensor("dY")
+    channels = None if dy.shape is None else (dy.shape[1],)
+    return call.tensor("X"), call.tensor("W"), TensorType(channels, dy.format)
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Fill what is asked for."""
+    _gradients.run(plan.work, False, *inputs, _gradients.Gradients(*outputs), kernels, threads)
+
+
+_MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+conv_grad = register(OpSpec(
+    vendor="microsoft",
+    name="ConvGrad",
+    domain="com.microsoft",
+    since_version=1,
+    doc="Gradients of an ONNX Conv with respect to X, W and B.",
+    source="onnxruntime-training 1.19.2, ConvGrad; auto_pad is resolved as Conv resolves it and dY's shape is checked, "
+           "neither of which that runtime does.",
+    inputs=(
+        Port("dY", "Gradient of Conv's output, (N, M, Y...)."),
+        Port("X", "Conv's input, (N, C, X...)."),
+        Port("W", "Conv's weight, (M, C/group, K...)."),
+    ),
+    outputs=(
+        Port("dX", "Gradient of X.", optional=True),
+        Port("dW", "Gradient of W.", optional=True),
+        Port("dB", "Gradient of the bias, (M,).", optional=True),
+    ),
+    attributes=(
+        Attribute("auto_pad", "string", "As in Conv.", "NOTSET",
+                  choices={"*": Spellings({mode: mode for mode in _MODES})}),
+        Attribute("dilations", "ints", "One entry per spatial axis, default ones.", None, minimum=1),
+        Attribute("group", "int", "Number of blocks the channels are split into.", 1, minimum=1),
+        Attribute("kernel_shape", "ints", "Spatial extents of W, default taken from it.", None, minimum=1),
+        Attribute("pads", "ints", "Begins, then ends, default zeros.", None, minimum=0),
+        Attribute("strides", "ints", "One entry per spatial axis, default ones.", None, minimum=1),
+    ),
+    types={"T": ("float32", "float64", "bfloat16", "float16")},
+    conformances=("onnxruntime",),
+    plan=plan,
+    run=run,
+    infer=infer,
+))

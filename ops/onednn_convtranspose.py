@@ -1,0 +1,58 @@
+"""onednn::ConvTranspose: the forward transposed convolution, which is the data gradient of a convolution."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from convreg.geometry import onednn
+from convreg.registry import register
+from convreg.spec import Call, OpSpec, Plan, Port, TensorType
+
+from . import _onednn, _views
+
+
+def plan(call: Call) -> Plan:
+    """Resolve pads and the shape of dst."""
+    geometry, shape = onednn.transposed_forward(call)
+    onednn.check_bias(call, geometry.groups * geometry.large_channels)
+    return Plan((TensorType(shape, call.tensor("src").format),),
+                (geometry, call["data_format"], call["weights_format"]))
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """Every extent that follows from what is known."""
+    return (TensorType(onednn.infer_transposed(call), call.tensor("src").format),)
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Small side src, large side dst."""
+    geometry, layout, weights_layout = plan.work
+    groups = geometry.groups
+    _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout),
+                         _views.weights(inputs[1], groups, weights_layout),
+                         _views.data(outputs[0], groups, layout), threads, bias=inputs[2])
+
+
+convtranspose = register(OpSpec(
+    vendor="onednn",
+    name="ConvTranspose",
+    since_version=1,
+    doc="Transposed convolution: dst[n,oc,x] = bias[oc] + SUM src[n,ic,y] * W[ic,oc,t] over ic of the group and y, t "
+        "with x = y*stride - pads_begin + t*dilation.",
+    source="oneDNN Graph 3.13: op_def.hpp and shape_infer.cpp; grouped weights are (IC, OC/groups), as the library "
+           "computes, not as the page prints.",
+    inputs=(
+        Port("src", "(N, IC, Y...) or (N, Y..., IC)."),
+        Port("weights", "(IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI."),
+        _onednn.BIAS,
+    ),
+    outputs=(Port("dst", "(N, OC, X...) or (N, X..., OC), X = stride*(Y-1) + (K-1)*dilation + 1 - pads + "
+                  "output_padding.", rule="R20"),),
+    attributes=(*_onednn.common(("XOI", "IOX")), _onednn.OUTPUT_PADDING),
+    types={"T": _onednn.FORMATS},
+    conformances=("library",),
+    rules=_onednn.RULES,
+    plan=plan,
+    run=run,
+    infer=infer,
+))

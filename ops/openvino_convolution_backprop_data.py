@@ -1,0 +1,38 @@
+"""openvino::ConvolutionBackpropData: a window of the full scatter, by the older page or by OpenVINO's runtime."""
+
+from __future__ import annotations
+
+from convreg.registry import register
+from convreg.spec import Attribute, OpSpec, Port
+
+from . import _onednn, _openvino
+
+convolution_backprop_data = register(OpSpec(
+    vendor="openvino",
+    name="ConvolutionBackpropData",
+    since_version=1,
+    doc="Gradient of a convolution with respect to its input, as a window of the full scatter: input_delta[n,i,p] = "
+        "SUM output_delta[n,o,y] * filter[o,i,t] over o of the group and y, t with begin + p = y*stride + t*dilation.",
+    source="oneDNN Graph specification, ConvolutionBackpropData-1 (revision of 2022), whose pads formula is "
+           "conformance 'document'; OpenVINO 2026.4.1 CPU runtime for 'openvino'.",
+    inputs=(
+        Port("output_delta", "Gradient of the convolution's output (OpenVINO: data), (N, O, Y...) or (N, Y..., O)."),
+        Port("filter", "(O, I/groups, K...) for OIX, (K..., I/groups, O) for XIO."),
+        _openvino.shape_port("Spatial extents of the result; under 'document' the full shape too.", attribute=True),
+    ),
+    outputs=(Port("input_delta", "Gradient of the convolution's input, (N, I, X...) or (N, X..., I).", rule="R20"),),
+    attributes=(
+        *_openvino.attributes("none"),
+        Attribute("groups", "int", "Number of blocks the channels are split into.", 1, minimum=1, rule="R31"),
+        Attribute("data_format", "string", "Axis order of the data.", "NXC",
+                  choices=_onednn.spellings("NXC", "NCX"), rule="R5"),
+        Attribute("filter_format", "string", "Axis order of the filter.", "XIO",
+                  choices=_onednn.spellings("XIO", "OIX"), rule="R6"),
+    ),
+    types=_openvino.TYPES,
+    conformances=("document", "openvino"),
+    rules={"document": _onednn.RULES, "openvino": _openvino.RULES},
+    plan=_openvino.plan,
+    run=_openvino.run,
+    infer=_openvino.infer,
+))

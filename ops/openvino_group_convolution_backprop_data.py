@@ -1,0 +1,30 @@
+"""openvino::GroupConvolutionBackpropData: the grouped operation, groups being the filter's first axis."""
+
+from __future__ import annotations
+
+from convreg.registry import register
+from convreg.spec import OpSpec, Port
+
+from . import _openvino
+
+group_convolution_backprop_data = register(OpSpec(
+    vendor="openvino",
+    name="GroupConvolutionBackpropData",
+    since_version=1,
+    doc="Grouped transposed convolution as a window of the full scatter: output[n,g*I+i,p] = SUM data[n,g*O+o,y] * "
+        "filter[g,o,i,t] over o and y, t with begin + p = y*stride + t*dilation.",
+    source="OpenVINO IR operation GroupConvolutionBackpropData-1 as the 2026.4.1 CPU runtime computes it.",
+    inputs=(
+        Port("data", "(N, groups*O, Y...)."),
+        Port("filter", "(groups, O, I, K...)."),
+        _openvino.shape_port("Spatial extents of the result.", attribute=False),
+    ),
+    outputs=(Port("output", "(N, groups*I, X...).", rule="15"),),
+    attributes=_openvino.attributes("explicit"),
+    types=_openvino.TYPES,
+    conformances=("openvino",),
+    rules=_openvino.RULES,
+    plan=_openvino.plan,
+    run=_openvino.run,
+    infer=_openvino.infer,
+))
