@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .errors import OpError
 from .formats import FORMATS, format_of
-from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType, by_conformance
+from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType, by_conformance
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 
 class Bound(NamedTuple):
@@ -56,79 +57,107 @@ def bind(
     OpError, OpTypeError
         With the rule that refuses and, in ``accepted_by``, the conformances that would not.
     """
+    return judged(spec, conformance, lambda chosen: _bind(spec, inputs, attributes, chosen, out, wanted))
+
+
+def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -> T:
+    """Return ``attempt(conformance)``, None being the default; an `OpError` from it learns who else would accept."""
     chosen = spec.conformances[0] if conformance is None else conformance
     if chosen not in spec.conformances:
         raise OpError(spec.qualified_name, "conformance", conformance,
                       " or ".join(map(repr, spec.conformances)), rule="arguments")
     try:
-        return _bind(spec, inputs, attributes, chosen, out, wanted)
+        return attempt(chosen)
     except OpError as error:
         error.accepted_by = tuple(
-            other for other in spec.conformances
-            if other != chosen and _accepts(spec, inputs, attributes, other, out, wanted)
-        )
+            other for other in spec.conformances if other != chosen and _accepts(attempt, other))
         raise
 
 
-def _accepts(spec: OpSpec, *arguments: Any) -> bool:
+def _accepts(attempt: Callable[[str], Any], conformance: str) -> bool:
     try:
-        _bind(spec, *arguments)
+        attempt(conformance)
     except OpError:
         return False
     return True
+
+
+def asking(spec: OpSpec, conformance: str) -> Call:
+    """Return a call of nothing, to raise errors with before there is a real one."""
+    return Call(spec, conformance, (None,) * len(spec.inputs), (), (None,) * len(spec.outputs), ())
 
 
 def _bind(
     spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], conformance: str, out: Any,
     wanted: tuple[bool, ...] | None,
 ) -> Bound:
-    blank = (None,) * len(spec.inputs)
-    asking = Call(spec, conformance, blank, (), (None,) * len(spec.outputs), ())
+    before = asking(spec, conformance)
     rules = by_conformance(spec.rules, conformance)
     arrays: list[Array | None] = []
-    stated: dict[str, tuple[int, ...] | None] = {}
+    stated: dict[str, Shape | None] = {}
     for port, value in zip(spec.inputs, inputs, strict=True):
         if value is None and not port.optional:
-            raise asking.refuse(port.name, None, "a tensor", rules.missing_input, wrong_type=True)
+            raise before.refuse(port.name, None, "a tensor", rules.missing_input, wrong_type=True)
         if port.shape:
-            stated[port.name] = None if value is None else shape_value(asking, rules, port, value)
+            stated[port.name] = None if value is None else shape_value(before, rules, port, value)
             arrays.append(None)
         else:
-            arrays.append(None if value is None else tensor_value(asking, rules, port, value))
-    values = attribute_values(asking, rules, attributes)
-    for port in spec.shape_ports:
-        if stated[port.name] is None:
-            stated[port.name] = values.pop(port.name, None)
-        elif values.pop(port.name, None) not in (None, stated[port.name]) and conformance != "document":
-            raise asking.refuse(port.name, list(attributes[port.name]),
-                                f"{list(stated[port.name] or ())}, as the input says", port.rule)
-    outputs = output_values(asking, rules, out)
-    call = Call(
-        spec, conformance, tuple(map(tensor_type, arrays)), tuple(values.items()) + tuple(stated.items()),
-        tuple(map(tensor_type, outputs)), wanted or (True,) * len(spec.outputs), frozenset(attributes),
-    )
+            arrays.append(None if value is None else tensor_value(before, rules, port, value))
+    outputs = output_values(before, rules, out)
+    call = call_of(spec, conformance, tuple(map(tensor_type, arrays)), stated, attributes,
+                   tuple(map(tensor_type, outputs)), wanted)
     plan = plan_of(call)
     check_overlap(call, arrays, outputs, plan)
     return Bound(call, plan, tuple(arrays), outputs)
+
+
+def call_of(
+    spec: OpSpec,
+    conformance: str,
+    tensors: tuple[TensorType | None, ...],
+    stated: Mapping[str, Shape | None],
+    attributes: Mapping[str, Any],
+    outputs: tuple[TensorType | None, ...] | None = None,
+    wanted: tuple[bool, ...] | None = None,
+) -> Call:
+    """Return the call of these tensors and attributes; `stated` holds the values of the inputs that state shapes."""
+    before = asking(spec, conformance)
+    values = attribute_values(before, by_conformance(spec.rules, conformance), attributes)
+    shapes = dict(stated)
+    for port in spec.shape_ports:
+        said, other = shapes[port.name], values.pop(port.name, None)
+        if said is None:
+            shapes[port.name] = other
+        elif other not in (None, said) and conformance != "document" and all(isinstance(n, int) for n in said):
+            raise before.refuse(port.name, list(other), f"{list(said)}, as the input says", port.rule)
+    return Call(
+        spec, conformance, tensors, tuple(values.items()) + tuple(shapes.items()),
+        outputs or (None,) * len(spec.outputs), wanted or (True,) * len(spec.outputs), frozenset(attributes),
+    )
 
 
 @lru_cache(maxsize=4096)
 def plan_of(call: Call) -> Plan:
     """Apply the declared bounds and formats, then the vendor's rule; cached, since a call holds no arrays."""
     spec = call.spec
-    if not spec.ordered_checks:
-        call.check_formats()
-        call.check_bounds(*(attribute.name for attribute in spec.attributes))
+    check_declared(call)
     plan = spec.plan(call)
     rules = by_conformance(spec.rules, call.conformance)
     for port, given, made in zip(spec.outputs, call.outputs, plan.outputs, strict=True):
         if given is None or made is None:
             continue
         if given.shape != made.shape:
-            raise call.refuse(port.name, list(given.shape or ()), f"shape {list(made.shape or ())}", port.rule)
+            raise call.refuse(port.name, list(given.shape or ()), f"shape {list(made.extents)}", port.rule)
         if given.format != made.format:
             raise call.refuse(port.name, given.format, made.format, rules.output_format, wrong_type=True)
     return plan
+
+
+def check_declared(call: Call) -> None:
+    """Apply the declared formats and bounds, unless the vendor's rule does so in an order of its own."""
+    if not call.spec.ordered_checks:
+        call.check_formats()
+        call.check_bounds(*(attribute.name for attribute in call.spec.attributes))
 
 
 def tensor_type(array: Array | None) -> TensorType | None:
@@ -265,7 +294,7 @@ def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...
         return (None,) * count
     entries = (out,) if count == 1 and not isinstance(out, tuple) else out
     if not isinstance(entries, tuple | list) or len(entries) != count:
-        raise call.refuse("out", type(out).__name__, f"a tuple of {count}" if count > 1 else "an array", rules.kind,
+        raise call.refuse("out", type(out).__name__, f"a tuple of {count}" if count > 1 else "an array", rules.outputs,
                           wrong_type=True)
     for port, entry in zip(call.spec.outputs, entries, strict=True):
         if entry is None:
@@ -296,7 +325,7 @@ def check_overlap(call: Call, inputs: Sequence[Array | None], outputs: Sequence[
 def share_memory(first: Array, second: Array) -> bool:
     """Whether two arrays share an element; undecidable cases count as shared."""
     try:
-        return np.shares_memory(first, second, max_work=100_000)
+        return np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
@@ -318,12 +347,12 @@ def allocate(bound: Bound) -> tuple[Array | None, ...]:
     needed = 0
     for port, made, given in zip(call.spec.outputs, plan.outputs, bound.outputs, strict=True):
         if made is not None and given is None:
-            needed += prod(made.shape) * FORMATS[made.format].bits // 8  # type: ignore[arg-type]
+            needed += prod(made.extents) * FORMATS[made.format].bits // 8
             if needed > max_bytes(call):
-                raise call.refuse(port.name, list(made.shape or ()), f"outputs of at most {max_bytes(call)} bytes "
+                raise call.refuse(port.name, list(made.extents), f"outputs of at most {max_bytes(call)} bytes "
                                   f"(this needs {needed}; CONVREG_MAX_BYTES raises the limit)", "max_bytes")
     return tuple(
-        None if made is None else given if given is not None else np.empty(made.shape, FORMATS[made.format].dtype)  # type: ignore[arg-type]
+        None if made is None else given if given is not None else np.empty(made.extents, FORMATS[made.format].dtype)
         for made, given in zip(plan.outputs, bound.outputs, strict=True)
     )
 

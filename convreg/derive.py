@@ -9,7 +9,7 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .errors import near_misses
 from .formats import FORMATS
 from .spec import Attribute, Call, OpSpec, by_conformance, snake_case
 
-Result = Array | tuple[Array | None, ...]
+Result = Array | tuple[Array | None, ...] | None
 
 
 class Operator(Protocol):
@@ -57,13 +57,11 @@ def function_of(spec: OpSpec) -> Operator:
             attributes[vendor_names[name]] = value
         return execute(spec, tensors, attributes, conformance=conformance, out=out, threads=threads)
 
-    function.__name__ = spec.function_name
-    function.__qualname__ = spec.function_name
+    function.__name__ = function.__qualname__ = spec.function_name
     function.__module__ = f"convreg.{spec.vendor}"
     function.__doc__ = docstring(spec)
-    function.__signature__ = signature_of(spec)  # type: ignore[attr-defined]
-    function.spec = spec  # type: ignore[attr-defined]
-    return function  # type: ignore[return-value]
+    vars(function).update(__signature__=signature_of(spec), spec=spec)
+    return cast(Operator, function)
 
 
 def execute(
@@ -81,7 +79,7 @@ def execute(
     workers = thread_count(bound.call, threads)
     outputs = allocate(bound)
     spec.run(bound.plan, bound.inputs, outputs, kernels(), workers)
-    return outputs[0] if len(outputs) == 1 else outputs  # type: ignore[return-value]
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def reference(spec: OpSpec, *args: Any, **kwargs: Any) -> Result:
@@ -103,9 +101,9 @@ def reference(spec: OpSpec, *args: Any, **kwargs: Any) -> Result:
     conformance = kwargs.pop("conformance", None)
     bound = bind(spec, [*args, *([None] * (len(spec.inputs) - len(args)))], kwargs, conformance=conformance)
     wide = [None if array is None else array.astype(np.float64) for array in bound.inputs]
-    outputs = tuple(None if made is None else np.zeros(made.shape) for made in bound.plan.outputs)  # type: ignore[arg-type]
+    outputs = tuple(None if made is None else np.zeros(made.extents) for made in bound.plan.outputs)
     spec.run(bound.plan, wide, outputs, direct, 0)
-    return outputs[0] if len(outputs) == 1 else outputs  # type: ignore[return-value]
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def kernels() -> ModuleType:

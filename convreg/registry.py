@@ -74,6 +74,11 @@ def operators() -> list[Operator]:
     return [_newest(_operators[name], None) for name in names()]  # type: ignore[misc]
 
 
+def specs() -> list[OpSpec]:
+    """Return the declarations of all registered operators, every version, in the order of `names`."""
+    return [_operators[name][version].spec for name in names() for version in sorted(_operators[name])]
+
+
 def get(name: str, version: int | None = None) -> Operator:
     """Return an operator by name.
 

@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from .errors import OpError, OpTypeError
 
 Kind = Literal["int", "ints", "bool", "bools", "string"]
-Dim = int | str | None
-"""An extent: a number, or in shape inference a symbol (str) or unknown (None)."""
+Dim = Any
+"""An extent: an int, or in shape inference a symbol (str) or unknown (None); rules that plan see ints only."""
 Shape = tuple[Dim, ...]
 
 
 T = TypeVar("T")
-ByConformance = T | Mapping[str, T]
+ByConformance: TypeAlias = T | Mapping[str, T]
 """One value for all conformances, or a mapping by conformance with ``"*"`` for the others."""
 
 
@@ -100,7 +100,9 @@ class Attribute:
 
     def spellings(self, conformance: str) -> Spellings | None:
         """Return the spellings in force under `conformance`."""
-        return by_conformance(self.choices, conformance)
+        if self.choices is None:
+            return None
+        return self.choices[conformance if conformance in self.choices else "*"]
 
 
 class TensorType(NamedTuple):
@@ -108,6 +110,12 @@ class TensorType(NamedTuple):
 
     shape: Shape | None
     format: str
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape where it is known."""
+        assert self.shape is not None
+        return self.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +130,10 @@ class Rules:
     arity: str = "arguments"
     format: str = "arguments"
     mixed_formats: str = "arguments"
+    outputs: str = "arguments"
     output_format: str = "arguments"
     shape_format: str = "arguments"
     shape_length: str = "arguments"
-    shape_negative: str = "arguments"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +260,7 @@ class Call:
 
     def shape(self, port: str) -> tuple[int, ...]:
         """Shape of a present port whose extents are all known."""
-        return self.tensor(port).shape  # type: ignore[return-value]
+        return self.tensor(port).extents
 
     def has(self, port: str) -> bool:
         """Whether the port is present (for an output: given as ``out=``)."""

@@ -12,7 +12,7 @@ TWELVE_ZEROS = (0,) * 12
 
 RULES = Rules(
     missing_input="R8", missing_attribute="R1", unknown="R3", kind="R2", empty_string="R33", arity="R8", format="R10",
-    mixed_formats="R11", output_format="R12", shape_format="R13", shape_length="R18", shape_negative="R19",
+    mixed_formats="R11", outputs="R9", output_format="R12", shape_format="R13", shape_length="R18",
 )
 
 _EXACT = {"None": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}

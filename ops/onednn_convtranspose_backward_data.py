@@ -41,7 +41,8 @@ convtranspose_backward_data = register(OpSpec(
         "W[ic,oc,t] over oc of the group and t with x = y*stride - pads_begin + t*dilation.",
     source="oneDNN Graph operation page ConvTransposeBackwardData (3.14 development, August 2026), with grouped "
            "weights taken in the page's order (IC/groups, OC) or the library's (IC, OC/groups), told apart by shape; "
-           "op_def.hpp and shape_infer.cpp of 3.13, whose SAME split holds for both conformances since the page gives none.",
+           "op_def.hpp and shape_infer.cpp of 3.13, whose SAME split holds for both conformances since the page gives "
+           "none.",
     inputs=(
         Port("diff_dst", "Gradient of the transposed convolution's output, (N, OC, X...) or (N, X..., OC)."),
         Port("weights", "(IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI; the page's grouped order "

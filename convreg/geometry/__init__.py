@@ -59,7 +59,8 @@ class Geometry:
 
     def _lifted(self, values: list[int], neutral: int) -> tuple[int, int, int]:
         """Prefix missing axes with `neutral`: kernels always see three."""
-        return tuple([neutral] * (3 - len(values)) + values)  # type: ignore[return-value]
+        first, second, third = [neutral] * (3 - len(values)) + values
+        return first, second, third
 
     def checked(self, call: Call) -> Geometry:
         """Return self, or refuse the call when a size or position would leave 64-bit arithmetic."""

@@ -188,8 +188,8 @@ def backward_data(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     rank = check_ranks(call, diff_dst=diff_dst, weights=weights)
     check_lists(call, rank)
     shape = resolve_shape(call, "dst_shape", "diff_src", rank)
-    sides = Sides(split_data(shape, layout), split_data(diff_dst, layout),  # type: ignore[arg-type]
-                  split_weights(weights, call["weights_format"]))  # type: ignore[arg-type]
+    sides = Sides(split_data(shape, layout), split_data(diff_dst, layout),
+                  split_weights(weights, call["weights_format"]))
     try:
         groups = check_channels(call, sides, ("diff_src", "diff_dst"))
         page = sides.small[2] if call.conformance == "document" else None
@@ -205,8 +205,8 @@ def backward_weights(call: Call, large: str, small: str, output: str) -> tuple[G
     rank = check_ranks(call, **{large: call.shape(large), small: call.shape(small)})
     check_lists(call, rank)
     shape = resolve_shape(call, "weights_shape", output, rank)
-    sides = Sides(split_data(call.shape(large), layout), split_data(call.shape(small), layout),  # type: ignore[arg-type]
-                  split_weights(shape, call["weights_format"]))  # type: ignore[arg-type]
+    sides = Sides(split_data(call.shape(large), layout), split_data(call.shape(small), layout),
+                  split_weights(shape, call["weights_format"]))
     try:
         groups = check_channels(call, sides, (large, small))
         pads = pads_in_effect(call, sides.large[2], None, sides.weights[2])
@@ -230,11 +230,11 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     transposed = call["weights_format"] in ("IOX", "XOI")
     page_order = (call.conformance == "document" and transposed and groups > 1 and large_channels == channels)
     if page_order:
-        small_channels, large_channels = small_channels * groups, channels // groups  # type: ignore[operator]
+        small_channels, large_channels = small_channels * groups, channels // groups
     try:
-        pads = pads_in_effect(call, spatial, None, taps)  # type: ignore[arg-type]
+        pads = pads_in_effect(call, spatial, None, taps)
         extents = tuple(
-            forward_extent(x, effective(k, d), s, begin, end)  # type: ignore[arg-type]
+            forward_extent(x, effective(k, d), s, begin, end)
             for x, k, s, d, (begin, end) in zip(spatial, taps, call["strides"], call["dilations"], pads, strict=True)
         )
         shape = join_data(batch, small_channels, extents, layout)
@@ -242,15 +242,15 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
             shape = call.shape(output)
             if len(shape) != rank:
                 raise call.refuse(output, list(shape), f"a tensor of rank {rank}", "R15")
-        sides = Sides((batch, channels, spatial), split_data(shape, layout),  # type: ignore[arg-type]
-                      (small_channels, large_channels, taps))  # type: ignore[arg-type]
+        sides = Sides((batch, channels, spatial), split_data(shape, layout),
+                      (small_channels, large_channels, taps))
         check_channels(call, sides, (large, output))
         if any(extent <= 0 for extent in extents):
             raise call.refuse(large, list(spatial), "spatial extents that hold the kernel", "R26")
         geometry = relate(call, sides, pads, groups)
         if transposed:
             check_slack(call, geometry, pads)
-        return geometry, shape, page_order  # type: ignore[return-value]
+        return geometry, shape, page_order
     except OpError as error:
         raise hint_layout(call, error) from None
 
@@ -280,7 +280,7 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     pads, extents = [], []
     for y, k, s, d, begin, end, more in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],
                                             call["pads_end"], extra, strict=True):
-        kernel = effective(k, d)  # type: ignore[arg-type]
+        kernel = effective(k, d)
         if call["auto_pad"] == "valid":
             begin, end = 0, 0
         elif call["auto_pad"] != "none":
@@ -288,22 +288,32 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         if more >= s:
             raise call.refuse("output_padding", list(extra), f"entries below the stride {s}", "R32")
         pads.append((begin, end))
-        extents.append(s * (y - 1) + kernel - begin - end + more)  # type: ignore[operator]
-    shape = join_data(batch, large_channels * groups, tuple(extents), layout)  # type: ignore[operator]
-    sides = Sides(split_data(shape, layout), (batch, channels, spatial),  # type: ignore[arg-type]
-                  (small_channels, large_channels, taps))  # type: ignore[arg-type]
+        extents.append(s * (y - 1) + kernel - begin - end + more)
+    shape = join_data(batch, large_channels * groups, tuple(extents), layout)
+    sides = Sides(split_data(shape, layout), (batch, channels, spatial),
+                  (small_channels, large_channels, taps))
     try:
         check_channels(call, sides, ("dst", "src"))
         if any(extent < 1 for extent in extents):
             raise call.refuse("src", list(data), f"sizes whose result {extents} is positive", "R26")
-        return relate(call, sides, pads, groups), shape  # type: ignore[return-value]
+        return relate(call, sides, pads, groups), shape
     except OpError as error:
         raise hint_layout(call, error) from None
 
 
-def infer_forward(call: Call, large: str) -> Shape:
+def known_ranks(call: Call, data: str) -> tuple[Shape, Shape] | None:
+    """Shapes of data and weights with unknown extents for an unknown rank; None where both ranks are unknown."""
+    shape, weights = call.tensor(data).shape, call.tensor("weights").shape
+    rank = len(shape or weights or ())
+    return (shape or (None,) * rank, weights or (None,) * rank) if rank else None
+
+
+def infer_forward(call: Call, large: str) -> Shape | None:
     """Output shape of a forward operator as far as it is known."""
-    data, weights = call.tensor(large).shape, call.tensor("weights").shape
+    known = known_ranks(call, large)
+    if known is None:
+        return None
+    data, weights = known
     batch, _, spatial = split_data(data, call["data_format"])
     small, _, taps = split_weights(weights, call["weights_format"])
     if call["weights_format"] in ("IOX", "XOI") and call["groups"] > 1 and call.conformance == "document":
@@ -323,10 +333,13 @@ def infer_forward(call: Call, large: str) -> Shape:
     return join_data(batch, small, tuple(extents), call["data_format"])
 
 
-def infer_transposed(call: Call) -> Shape:
+def infer_transposed(call: Call) -> Shape | None:
     """Output shape of ConvTranspose as far as it is known."""
-    batch, _, spatial = split_data(call.tensor("src").shape, call["data_format"])
-    _, large, taps = split_weights(call.tensor("weights").shape, call["weights_format"])
+    known = known_ranks(call, "src")
+    if known is None:
+        return None
+    batch, _, spatial = split_data(known[0], call["data_format"])
+    _, large, taps = split_weights(known[1], call["weights_format"])
     extents: list[Dim] = []
     extra = ints(call["output_padding"], len(spatial), 0)
     for y, k, s, d, begin, end, more in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],

@@ -108,12 +108,12 @@ def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[i
             raise call.refuse("output_shape", list(stated), f"batch {batch}", row(call, "batch"))
         if full_channels != channels:
             raise call.refuse("output_shape", list(stated), f"{channels} channels", row(call, "channels"))
-        stated = spatial  # type: ignore[assignment]
+        stated = spatial
     elif stated is not None and len(stated) != count:
         both = " or the full shape" if call.conformance == "document" else ""
         raise call.refuse("output_shape", list(stated), f"the {count} spatial extents{both}", row(call, "output_shape"))
     if stated is None and call.has(output) and call.conformance == "document":
-        stated = split_data(call.shape(output), layout(call))[2]  # type: ignore[assignment]
+        stated = split_data(call.shape(output), layout(call))[2]
     return stated
 
 
@@ -138,16 +138,16 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         raise call.refuse(filter_name, list(weights), "no zero extent", row(call, "empty"))
     batch, groups, small, large, spatial, taps = operands(call, data, weights)
     channels = split_data(data, layout(call))[1]
-    if channels != groups * small:  # type: ignore[operator]
-        raise call.refuse(data_name, list(data), f"{groups * small} channels, as the filter has",  # type: ignore[operator]
+    if channels != groups * small:
+        raise call.refuse(data_name, list(data), f"{groups * small} channels, as the filter has",
                           row(call, "group channels" if is_grouped(call) else "channels"))
-    stated = stated_extents(call, batch, groups * large, count)  # type: ignore[operator, arg-type]
+    stated = stated_extents(call, batch, groups * large, count)
     axes = []
     for index, (y, k, s, d, pb, pe, op) in enumerate(zip(
         spatial, taps, lists["strides"], lists["dilations"], lists["pads_begin"], lists["pads_end"],
         lists["output_padding"], strict=True,
     )):
-        full = s * (y - 1) + effective(k, d)  # type: ignore[operator, arg-type]
+        full = s * (y - 1) + effective(k, d)
         begin, extent = window(call, call["auto_pad"], full, stated[index] if stated else None, pb, pe, op)
         if extent < 0:
             raise call.refuse(f"spatial axis {index}", extent, "an output extent of at least 0 after the pads",
@@ -158,12 +158,12 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
                 raise call.refuse("output_shape", list(stated), f"an extent that leaves 0 to {s - 1} or "
                                   f"output_padding={op} elements on spatial axis {index}, not {slack}",
                                   row(call, "relation"))
-        axes.append(Axis(extent, y, k, s, d, begin))  # type: ignore[arg-type]
-    shape = join_data(batch, groups * large, tuple(axis.large for axis in axes), layout(call))  # type: ignore[operator]
+        axes.append(Axis(extent, y, k, s, d, begin))
+    shape = join_data(batch, groups * large, tuple(axis.large for axis in axes), layout(call))
     output = call.spec.outputs[0].name
     if call.has(output) and call.shape(output) != shape:
         raise call.refuse(output, list(call.shape(output)), f"shape {list(shape)}", "R20")
-    return Geometry(batch, groups, large, small, tuple(axes)).checked(call), shape  # type: ignore[arg-type, return-value]
+    return Geometry(batch, groups, large, small, tuple(axes)).checked(call), shape
 
 
 def infer(call: Call) -> Shape | None:
