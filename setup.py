@@ -1,7 +1,7 @@
 """The compiled modules; everything else about the package stands in pyproject.toml.
 
-CONVREG_OPENMP=0 builds without OpenMP, CONVREG_DEBUG=1 with Cython's run-time checks, CONVREG_SANITIZE=address,undefined
-with those sanitizers. Wipe build/ after changing one: setuptools reuses objects whose flags changed.
+Environment: CONVREG_OPENMP=0 builds without OpenMP, CONVREG_DEBUG=1 with Cython's bounds checks,
+CONVREG_SANITIZE=address,undefined with those sanitizers. After changing one, build with --force.
 """
 
 import os
@@ -12,11 +12,12 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError
 
 DEBUG = os.environ.get("CONVREG_DEBUG") == "1"
-SANITIZE = os.environ.get("CONVREG_SANITIZE", "")
-FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # has no stable ABI
-FLAGS = ["-O3", "-ffp-contract=off", "-g0"]
+OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
+SANITIZE = [f"-fsanitize={os.environ['CONVREG_SANITIZE']}", "-g1"] if os.environ.get("CONVREG_SANITIZE") else []
+STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
 
 
 def extension(name, *sources):
@@ -24,30 +25,32 @@ def extension(name, *sources):
         name,
         list(sources),
         include_dirs=["ops/kernels"],
-        define_macros=[] if FREE_THREADED else [("Py_LIMITED_API", "0x030B0000")],
-        py_limited_api=not FREE_THREADED,
+        define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
+        py_limited_api=STABLE_ABI,
     )
 
 
 class BuildWithFlags(build_ext):
-    """Add the flags that this compiler takes."""
+    """Adds the flags that the compiler at hand takes."""
 
     def build_extensions(self):
-        sanitize = [f"-fsanitize={SANITIZE}"] if SANITIZE else []
-        openmp = ["-fopenmp"] if os.environ.get("CONVREG_OPENMP") != "0" and self.links("-fopenmp") else []
+        if not self.compiles("int main(void) { return 0; }"):
+            raise SystemExit("convreg needs a C compiler (GCC >= 10 or Clang >= 14), and found none that works")
+        openmp = "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }"
+        flags = ["-fopenmp"] if OPENMP and self.compiles(openmp, "-fopenmp") else []
         for module in self.extensions:
-            module.extra_compile_args = FLAGS + sanitize + openmp
-            module.extra_link_args = sanitize + openmp
+            module.extra_compile_args = ["-O3", "-ffp-contract=off", "-g0", *SANITIZE, *flags]
+            module.extra_link_args = [*SANITIZE, *flags]
         super().build_extensions()
 
-    def links(self, flag):
+    def compiles(self, program, *flags):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder, "probe.c")
-            source.write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n")
+            source.write_text(program + "\n")
             try:
-                objects = self.compiler.compile([str(source)], output_dir=folder, extra_postargs=[flag])
-                self.compiler.link_executable(objects, str(Path(folder, "probe")), extra_postargs=[flag])
-            except Exception:
+                objects = self.compiler.compile([str(source)], output_dir=folder, extra_postargs=[*flags])
+                self.compiler.link_executable(objects, str(Path(folder, "probe")), extra_postargs=[*flags])
+            except CCompilerError:
                 return False
         return True
 
@@ -55,13 +58,12 @@ class BuildWithFlags(build_ext):
 setup(
     ext_modules=cythonize(
         [
-            extension("convreg._cyutility"),
+            extension("convreg._cyutility"),  # what Cython's modules share
             extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
         ],
         include_path=["ops/kernels"],
-        build_dir="build/cython",
+        build_dir="build/cython-debug" if DEBUG else "build/cython",
         shared_utility_qualified_name="convreg._cyutility",
-        language_level=3,
         compiler_directives={
             "boundscheck": DEBUG,
             "wraparound": DEBUG,
@@ -71,5 +73,5 @@ setup(
         },
     ),
     cmdclass={"build_ext": BuildWithFlags},
-    options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

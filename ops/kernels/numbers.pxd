@@ -1,6 +1,6 @@
-"""Stored numbers and their values: `load` decodes one element exactly, `store` rounds once, to nearest even."""
+"""Stored numbers and their values: `load` decodes one exactly, `store` rounds once."""
 
-from libc.stdint cimport uint16_t
+from libc.stdint cimport uint8_t, uint16_t
 
 cdef extern from "numbers.h" nogil:
     enum:
@@ -8,30 +8,39 @@ cdef extern from "numbers.h" nogil:
         NUMBER_FLOAT64
         NUMBER_FLOAT16
         NUMBER_BFLOAT16
+        NUMBER_FLOAT8_E4M3FN
+        NUMBER_FLOAT8_E5M2
+        NUMBER_HIFLOAT8
     float decode16(uint16_t code, int format)
+    float decode8(uint8_t code, int format)
     uint16_t encode16(float value, int format)
+    uint8_t encode8(float value, int format)
 
-# Floats are stored as themselves, every other format as its bit pattern.
+# How a number is stored: 32 and 64 bits as themselves, every other format as its bit pattern.
 ctypedef fused operand:
     float
     double
     uint16_t
+    uint8_t
 
 ctypedef fused result:
     float
     double
     uint16_t
+    uint8_t
 
-# The type a sum is carried in.
+# What a sum is carried in.
 ctypedef fused real:
     float
     double
 
 
-cdef inline real load(operand stored, int format, real like) noexcept nogil:
-    """The value of `stored`; `like` only names the type wanted."""
+cdef inline double load(operand stored, int format) noexcept nogil:
+    """The value, which is exact in float32 unless `stored` is a double."""
     if operand is uint16_t:
         return decode16(stored, format)
+    elif operand is uint8_t:
+        return decode8(stored, format)
     else:
         return stored
 
@@ -39,5 +48,7 @@ cdef inline real load(operand stored, int format, real like) noexcept nogil:
 cdef inline void store(result* place, int format, real value) noexcept nogil:
     if result is uint16_t:
         place[0] = encode16(<float>value, format)
+    elif result is uint8_t:
+        place[0] = encode8(<float>value, format)
     else:
         place[0] = <result>value

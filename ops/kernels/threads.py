@@ -1,27 +1,62 @@
-"""How many threads a kernel runs on."""
+"""How many threads a kernel runs on, and how it runs in a forked process.
+
+The default is CONVREG_NUM_THREADS, else OMP_NUM_THREADS (the first number of a list), else the processors this process
+may use; read once, at import. What is not a positive integer is passed over, with a warning where the variable is ours.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from .direct import OPENMP
+
+# An OpenMP runtime ends the process when it cannot start a thread, so a large request must not reach it. Small machines
+# still get teams larger than themselves: results do not depend on the number, and tests show it.
+_MOST = max(os.cpu_count() or 1, 8)
 
 
-def _read_default() -> int:
+def _from_environment() -> int | None:
     for name in ("CONVREG_NUM_THREADS", "OMP_NUM_THREADS"):
-        value = os.environ.get(name, "").strip()
+        value = os.environ.get(name, "").split(",")[0].strip()
         if value.isdecimal() and int(value) > 0:
             return int(value)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        if value and name == "CONVREG_NUM_THREADS":
+            warnings.warn(f"{name}={value!r} is not a positive integer and is ignored", RuntimeWarning, stacklevel=2)
+    return None
 
 
-_DEFAULT = _read_default()
+def _available() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_threads() -> int:
-    """Return the number of threads a call uses when it names none; read once, at import."""
-    return _DEFAULT
+_DEFAULT = _from_environment() or _available()
+_PROCESS = os.getpid()
 
 
 def team(threads: int) -> int:
-    return threads or _DEFAULT
+    """Return how many threads a call that asks for `threads` gets; 0 asks for the default."""
+    return min(threads or _DEFAULT, _MOST) if OPENMP else 1
+
+
+def default_threads() -> int:
+    """Return the number of threads of a call that asks for none in particular."""
+    return team(0)
+
+
+def run(kernel: Callable[..., None], *arrays: Any, threads: int, **settings: Any) -> None:
+    """Call a kernel on its team of threads.
+
+    GNU's OpenMP keeps a team per calling thread. A forked process inherits the record of it but not its threads, and
+    waits for them for ever. A thread born after the fork has no such record, so there the call is made on a new one.
+    """
+    threads = team(threads)
+    if threads == 1 or os.getpid() == _PROCESS:
+        kernel(*arrays, threads=threads, **settings)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and few processes come here
+
+    with ThreadPoolExecutor(max_workers=1) as newborn:
+        newborn.submit(kernel, *arrays, threads=threads, **settings).result()
