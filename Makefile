@@ -1,0 +1,78 @@
+# `make demo` and `make test` need Python 3.11 or newer, a C compiler and make; they install into .venv.
+# PYTHON=/path/to/python names the interpreter, CC=clang the compiler, ARGS="-k onednn" goes to pytest or train.py.
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+BUILD_INPUTS := pyproject.toml setup.py $(wildcard ops/kernels/*.pyx ops/kernels/*.pxd ops/kernels/*.[ch])
+
+.NOTPARALLEL:
+.PHONY: help demo test lint wheel clean
+
+help:
+	@echo "make demo   train a network on handwritten digits (under a minute)"
+	@echo "make test   run the quick tests"
+	@echo "make lint   ruff and mypy"
+	@echo "make wheel  build a wheel into dist/"
+	@echo "make clean  remove .venv and everything built"
+
+demo: $(VENV)/extra-demo
+	$(BIN)/python examples/digits/train.py $(ARGS)
+
+test: $(VENV)/extra-test
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+lint: $(VENV)/extra-lint
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+wheel: $(BIN)/python
+	@$(check_compiler)
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find convreg ops tools tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find convreg ops -name '*.so' -exec rm -f {} +
+
+# The editable install compiles; the extras then only add packages to it.
+$(VENV)/extra-%: $(VENV)/installed
+	@echo "installing what '$*' needs"
+	@$(PIP) 'convreg[$*]'
+	@touch $@
+
+$(VENV)/installed: $(BUILD_INPUTS) | $(BIN)/python
+	@$(check_compiler)
+	@echo "compiling and installing convreg into $(VENV)"
+	@$(PIP) --editable .
+	@touch $@
+
+# Candidates are run, not only found: a name on the path may be a stand-in for a version that is not there.
+# PYTHON, where given, is the only candidate.
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11 python
+
+$(BIN)/python:
+	@seen=; \
+	for python in $(PYTHON); do \
+	    version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue; \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then break; fi; \
+	    seen="$$seen $$python is $$version;"; python=; \
+	done; \
+	if [ -z "$$version" ] || [ -z "$$python" ]; then \
+	    echo "convreg needs Python 3.11 or newer;$${seen:- none of '$(strip $(PYTHON))' runs;} name one: make PYTHON=/path/to/python3.12" >&2; exit 1; \
+	fi; \
+	$$python -c 'import venv, ensurepip' 2>/dev/null || { \
+	    echo "$$python has no venv module: install it (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }; \
+	echo "creating $(VENV) with $$python ($$version)"; \
+	$$python -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# Compiles a file that includes Python.h with the compiler that the build will use.
+define check_compiler
+compiler=$${CC:-$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_config_var("CC") or "cc")')}; \
+command -v $${compiler%% *} >/dev/null || { \
+    echo "convreg needs a C compiler and '$${compiler%% *}' is not on the path: install GCC 10 or Clang 14 or newer, or name one: make CC=clang" >&2; exit 1; }; \
+headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+printf '#include <Python.h>\n' | $$compiler -I$$headers -fsyntax-only -x c - 2>/dev/null || { \
+    echo "$${compiler%% *} finds no Python.h in $$headers: install Python's headers (Debian and Ubuntu: the package python3-dev)" >&2; exit 1; }
+endef
