@@ -5,8 +5,10 @@ Source: ONNX operator specification, Conv and ConvTranspose; where text and prac
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..spec import Call
-from . import Geometry, effective, halves
+from . import Geometry, effective, halves, ints
 from .aten import Convolved, build, check_fit, check_sizes
 
 
@@ -55,23 +57,91 @@ def conv_transpose_window(
     return tuple(window)
 
 
-def conv_grad(call: Call) -> Geometry:
-    """Geometry of com.microsoft ConvGrad: a forward Conv's attributes and pads, with the shapes checked."""
-    shapes = Convolved(call.shape("X"), call.shape("dY"), call.shape("W"))
-    check_fit(call, shapes, call["group"], ("X", "dY"))
-    count = len(shapes.large) - 2
-    stride, dilation = (call[name] if call[name] is not None else (1,) * count for name in ("strides", "dilations"))
+class Settings(NamedTuple):
+    """The attributes that Conv, ConvTranspose and ConvGrad share, per axis; `pads` is begins then ends or None."""
+
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    kernel: tuple[int, ...]
+    pads: tuple[int, ...] | None
+
+
+def settings(call: Call, weight: tuple[int, ...]) -> Settings:
+    """Return the shared attributes with ONNX's defaults; refuse wrong lengths, kernel_shape and pads beside auto_pad."""
+    taps, count = weight[2:], len(weight) - 2
+    stride, dilation = ints(call["strides"], count, 1), ints(call["dilations"], count, 1)
     for name, value in (("strides", stride), ("dilations", dilation)):
         if len(value) != count:
-            raise call.refuse(name, list(value), f"{count} entries")
-    if call["kernel_shape"] not in (None, shapes.weight[2:]):
-        raise call.refuse("kernel_shape", list(call["kernel_shape"]), f"W's {list(shapes.weight[2:])}")
+            raise call.refuse(name, list(value), f"one entry per spatial axis ({count})")
+    if call["kernel_shape"] not in (None, taps):
+        raise call.refuse("kernel_shape", list(call["kernel_shape"]), f"W's {list(taps)}")
     given = call["pads"]
     if given is not None and len(given) != 2 * count:
         raise call.refuse("pads", list(given), f"{2 * count} entries, begins then ends")
     if given is not None and any(given) and call["auto_pad"] != "NOTSET":
         raise call.refuse("pads", list(given), f"no pads beside auto_pad={call['auto_pad']}")
-    kernel = tuple(effective(k, d) for k, d in zip(shapes.weight[2:], dilation, strict=True))
-    pads = conv_pads(call["auto_pad"], shapes.large[2:], kernel, stride, given)
-    check_sizes(call, shapes, stride, pads, dilation)
-    return build(shapes, call["group"], stride, tuple(begin for begin, _ in pads), dilation).checked(call)
+    return Settings(stride, dilation, tuple(map(effective, taps, dilation)), given)
+
+
+def operands(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of X and W, refused where they are not of one rank from 3 to 5."""
+    data, weight = call.shape("X"), call.shape("W")
+    if len(data) != len(weight) or not 3 <= len(data) <= 5:
+        raise call.refuse("rank", [len(data), len(weight)], "X and W of one rank, 3, 4 or 5")
+    return data, weight
+
+
+def check_bias(call: Call, channels: int) -> None:
+    """Refuse a B that is not one value per output channel."""
+    if call.has("B") and call.shape("B") != (channels,):
+        raise call.refuse("B", list(call.shape("B")), f"shape [{channels}]")
+
+
+def conv(call: Call) -> tuple[Geometry, tuple[int, ...]]:
+    """Geometry of Conv and the shape of Y, its small side."""
+    data, weight = operands(call)
+    given = settings(call, weight)
+    pads = conv_pads(call["auto_pad"], data[2:], given.kernel, given.stride, given.pads)
+    extents = tuple((x + begin + end - k) // s + 1
+                    for x, (begin, end), k, s in zip(data[2:], pads, given.kernel, given.stride, strict=True))
+    shapes = Convolved(data, (data[0], weight[0], *extents), weight)
+    check_fit(call, shapes, call["group"], ("X", "Y"))
+    check_sizes(call, shapes, given.stride, pads, given.dilation)
+    check_bias(call, weight[0])
+    geometry = build(shapes, call["group"], given.stride, tuple(begin for begin, _ in pads), given.dilation)
+    return geometry.checked(call), shapes.small
+
+
+def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
+    """Geometry of ConvTranspose and the shape of Y, its large side.
+
+    An output_shape beyond what the kernel reaches is filled with zeros (and the bias) at the end.
+    """
+    data, weight = operands(call)
+    given, count = settings(call, weight), len(data) - 2
+    extra, stated = ints(call["output_padding"], count, 0), call["output_shape"]
+    for name, value in (("output_padding", extra), ("output_shape", stated)):
+        if value is not None and len(value) != count:
+            raise call.refuse(name, list(value), f"one entry per spatial axis ({count})")
+    for s, d, more in zip(given.stride, given.dilation, extra, strict=True):
+        if more >= max(s, d):
+            raise call.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}")
+    window = conv_transpose_window(call["auto_pad"], data[2:], given.kernel, given.stride, given.pads, extra, stated)
+    extents = tuple(extent for _, extent in window)
+    if any(extent < 1 for extent in extents):
+        raise call.refuse("X", list(data), f"sizes whose result {list(extents)} is positive")
+    shapes = Convolved((data[0], weight[1] * call["group"], *extents), data, weight)
+    check_fit(call, shapes, call["group"], ("Y", "X"))
+    check_bias(call, shapes.large[1])
+    geometry = build(shapes, call["group"], given.stride, tuple(begin for begin, _ in window), given.dilation)
+    return geometry.checked(call), shapes.large
+
+
+def conv_grad(call: Call) -> Geometry:
+    """Geometry of com.microsoft ConvGrad: a forward Conv's attributes and pads, with the shapes checked."""
+    shapes = Convolved(call.shape("X"), call.shape("dY"), call.shape("W"))
+    check_fit(call, shapes, call["group"], ("X", "dY"))
+    given = settings(call, shapes.weight)
+    pads = conv_pads(call["auto_pad"], shapes.large[2:], given.kernel, given.stride, given.pads)
+    check_sizes(call, shapes, given.stride, pads, given.dilation)
+    return build(shapes, call["group"], given.stride, tuple(begin for begin, _ in pads), given.dilation).checked(call)

@@ -1,0 +1,163 @@
+"""Nodes on onnx's ReferenceEvaluator: ours and the standard convolutions on our kernels, all others as bundled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun, RefAttrName
+
+from .. import registry
+from ..derive import execute
+from ..errors import GraphError, OpError
+from ..formats import FORMATS, format_of
+from ..spec import OpSpec, Port
+from .schemas import graphs_of
+from .standard import CONV, CONV_TRANSPOSE
+
+STANDARD = {("", spec.name): spec for spec in (CONV, CONV_TRANSPOSE)}
+
+
+class SpecNode(OpRun):
+    """A node executed by its declaration; absent attributes take the declaration's defaults."""
+
+    op_schema = None  # else onnx takes defaults from the schema of that name in whatever domain
+
+    def __init__(self, onnx_node: NodeProto, run_params: dict[str, Any], schema: Any = None) -> None:
+        super().__init__(onnx_node, run_params, schema)
+        self.spec = self._find()
+        self.attributes = {name: getattr(self, name) for name in self.attributes_names_}
+        self.wanted = tuple(index < len(self.output) and self.output[index] != "" for index in range(self.arity))
+
+    @property
+    def arity(self) -> int:
+        """Number of outputs that the declaration has."""
+        return len(self.spec.outputs)
+
+    def _find(self) -> OpSpec:
+        key = self.onnx_node.domain, self.onnx_node.op_type
+        if key in STANDARD:
+            return STANDARD[key]
+        version = self.run_params["opsets"][self.onnx_node.domain]
+        operator = registry.find_node(*key, version)
+        if operator is None:
+            raise GraphError(f"{place(self.onnx_node)}: the model imports version {version} of {self.onnx_node.domain}, "
+                             f"which has no {self.onnx_node.op_type} yet")
+        return operator.spec
+
+    def run(self, *args: Any, linked_attributes: dict[str, Any] | None = None, **_: Any) -> tuple[Any, ...]:
+        """Compute the outputs; unlike onnx's own, errors of ours pass through as they are."""
+        return self._run(*args, **(linked_attributes or {}))
+
+    def _run(self, *args: Any, **linked: Any) -> tuple[Any, ...]:
+        ports = self.spec.inputs
+        if len(args) > len(ports):
+            raise GraphError(f"{len(args)} inputs; {self.spec.qualified_name} has {len(ports)}")
+        attributes = {}
+        for name, value in self.attributes.items():
+            if not isinstance(value, RefAttrName):
+                attributes[name] = value
+            elif value.name in linked:
+                attributes[name] = linked[value.name]
+        conformance = attributes.pop("conformance", None) if len(self.spec.conformances) > 1 else None
+        inputs = (*args, *(None,) * (len(ports) - len(args)))
+        result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted)
+        results = (result,) if self.arity == 1 else result
+        return tuple(
+            empty(self.spec, port, inputs) if named and value is None else value
+            for port, named, value in zip(self.spec.outputs, self.wanted, results, strict=True)
+        )
+
+
+def empty(spec: OpSpec, port: Port, inputs: Iterable[Any]) -> Any:
+    """Stand in for an output that is named although the node's attributes mask it off: no elements."""
+    for other, value in zip(spec.inputs, inputs, strict=True):
+        if other.type == port.type and value is not None and format_of(value.dtype) is not None:
+            return np.empty(0, value.dtype)
+    return np.empty(0, FORMATS["float32"].dtype)
+
+
+def node_classes() -> list[type[SpecNode]]:
+    """Return one class per operator for ``ReferenceEvaluator(model, new_ops=...)``."""
+    keys = [*STANDARD, *dict.fromkeys((spec.onnx_domain, spec.name) for spec in registry.specs())]
+    return [type(name, (SpecNode,), {"op_domain": domain}) for domain, name in keys]
+
+
+class Evaluator(ReferenceEvaluator):
+    """onnx's evaluator with our nodes at every level, errors that name the node, and values dropped after their last use."""
+
+    def __init__(self, proto: Any, *args: Any, new_ops: list[type[OpRun]] | None = None, **kwargs: Any) -> None:
+        super().__init__(proto, *args, new_ops=node_classes() if new_ops is None else new_ops, **kwargs)
+        self._uses = Counter(self.output_names)
+        for node in self.rt_nodes_:
+            self._uses.update(used_names(node.onnx_node))
+
+    def run(
+        self, output_names: list[str] | None, feed_inputs: dict[str, Any], attributes: dict[str, Any] | None = None,
+        intermediate: bool = False, **_: Any,
+    ) -> Any:
+        """Execute the graph or function; `intermediate` returns every value by name."""
+        values: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
+        left = self._uses.copy()
+        left.update(output_names or ())
+        for node in self.rt_nodes_:
+            for name, value in zip(node.output, self._compute(node, values, attributes), strict=False):
+                if name and (intermediate or left[name]):
+                    values[name] = value
+            for name in () if intermediate else used_names(node.onnx_node):
+                left[name] -= 1
+                if not left[name] and name:
+                    values.pop(name, None)
+        if intermediate:
+            return values
+        for name in output_names or self.output_names:
+            if name not in values:
+                raise GraphError(f"no node makes the output {name!r}")
+        return [values[name] for name in output_names or self.output_names]
+
+    def _compute(self, node: OpRun, values: dict[str, Any], attributes: dict[str, Any] | None) -> tuple[Any, ...]:
+        for name in node.input:
+            if name not in values:
+                raise GraphError(f"{place(node.onnx_node)}: no earlier node makes its input {name!r}")
+        extra: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
+        if node.need_context():
+            extra["context"] = values
+        try:
+            return node.run(*(values[name] for name in node.input), **extra)
+        except Exception as error:  # the bundled operators raise anything
+            raise failure(error, place(node.onnx_node)) from error.__cause__
+
+
+def used_names(node: NodeProto) -> list[str]:
+    """Return the names a node reads, those that its subgraphs may take from around it included."""
+    names = list(node.input)
+    for graph in graphs_of(node):
+        names += [name for inner in graph.node for name in used_names(inner)]
+        names += [output.name for output in graph.output]
+    return names
+
+
+def place(node: NodeProto) -> str:
+    """Return words that find a node: operator, and its name or what it makes."""
+    kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    made = next((name for name in node.output if name), "nothing")
+    return f"{kind} node {node.name!r}" if node.name else f"the {kind} node that makes {made!r}"
+
+
+def failure(error: Exception, where: str) -> Exception:
+    """Return what a user sees of an exception raised by a node: ours as it is, others as one sentence."""
+    refused = error.__cause__ if isinstance(error.__cause__, OpError) else error  # onnx wraps a TypeError in another
+    if isinstance(refused, OpError):
+        refused.add_note(f"in {where}")
+        return refused
+    text = " ".join(str(error.__cause__ or error).split()) if not isinstance(error, GraphError) else str(error)
+    return GraphError(f"{where}: {shortened(text or type(error).__name__)}")
+
+
+def shortened(text: str, limit: int = 400) -> str:
+    """Return a text cut to `limit` characters: onnx likes to print whole graphs."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."

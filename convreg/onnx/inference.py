@@ -1,0 +1,125 @@
+"""Type and shape inference of our nodes: a fully known call is planned by the rule that runs it, others are inferred.
+
+The value of an input that states a shape comes from a constant, else symbolically (``data_prop=True``), else from the
+attribute of the same name; without any of them only what the operator's `infer` knows is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, TypeProto, helper, numpy_helper
+from onnx.shape_inference import InferenceContext
+
+from ..binding import asking, call_of, check_declared, judged, plan_of, shape_value
+from ..errors import OpError
+from ..formats import FORMATS, format_of
+from ..spec import OpSpec, Port, Shape, TensorType, by_conformance
+
+
+class _Unknown(Exception):
+    """Something that the rules need is not known before the graph runs."""
+
+
+def inference_of(spec: OpSpec) -> Callable[[InferenceContext], None]:
+    """Return the inference function of an operator's schema.
+
+    It raises `OpError` with the node's name as a note; onnx lets the exception through to the caller.
+    """
+
+    def infer(context: InferenceContext) -> None:
+        try:
+            outputs = judged(spec, _conformance(spec, context), lambda chosen: _infer(spec, context, chosen))
+        except _Unknown:
+            return
+        except OpError as error:
+            error.add_note(f"in {context.get_display_name()}")
+            raise
+        for index, output in enumerate(outputs[: context.get_num_outputs()]):
+            if output is not None:
+                context.set_output_type(index, _type_proto(output))
+
+    return infer
+
+
+def _infer(spec: OpSpec, context: InferenceContext, conformance: str) -> tuple[TensorType | None, ...]:
+    tensors: list[TensorType | None] = []
+    stated: dict[str, Shape | None] = {}
+    complete = True
+    for index, port in enumerate(spec.inputs):
+        present = index < context.get_num_inputs() and context.has_input(index)
+        tensors.append(_tensor_type(context.get_input_type(index)) if present and not port.shape else None)
+        if port.shape:
+            stated[port.name] = _stated(spec, conformance, port, context, index) if present else None
+            complete = complete and (not present or stated[port.name] is not None)
+        elif not present and not port.optional:
+            rule = by_conformance(spec.rules, conformance).missing_input
+            raise asking(spec, conformance).refuse(port.name, None, "a tensor", rule, wrong_type=True)
+    attributes = {name: _value(proto) for name in _names(spec) if (proto := context.get_attribute(name)) is not None}
+    named = range(context.get_num_outputs())
+    wanted = tuple(index in named and context.has_output(index) for index in range(len(spec.outputs)))
+    call = call_of(spec, conformance, tuple(tensors), stated, attributes, wanted=wanted)
+    shapes = [tensor.shape for tensor in tensors if tensor is not None]
+    shapes += [call[port.name] for port in spec.shape_ports if call[port.name] is not None]
+    if complete and all(shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes):
+        return plan_of(call).outputs
+    check_declared(call)
+    return spec.infer(call)
+
+
+def _conformance(spec: OpSpec, context: InferenceContext) -> str | None:
+    proto = context.get_attribute("conformance") if len(spec.conformances) > 1 else None
+    return None if proto is None else _value(proto)
+
+
+def _names(spec: OpSpec) -> list[str]:
+    return [attribute.name for attribute in spec.attributes] + [port.name for port in spec.shape_ports if port.attribute]
+
+
+def _value(proto: AttributeProto) -> Any:
+    if proto.ref_attr_name:
+        raise _Unknown  # inside a function whose caller is not known
+    return attribute_value(proto)
+
+
+def attribute_value(proto: AttributeProto) -> Any:
+    """Return the value of a node's attribute, strings decoded."""
+    value = helper.get_attribute_value(proto)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _stated(
+    spec: OpSpec, conformance: str, port: Port, context: InferenceContext, index: int
+) -> Shape | None:
+    """Extents that a shape input states, as far as they are known before the graph runs."""
+    before, rules = asking(spec, conformance), by_conformance(spec.rules, conformance)
+    constant = context.get_input_data(index)
+    if constant is not None:
+        return shape_value(before, rules, port, numpy_helper.to_array(constant))
+    element = context.get_input_type(index).tensor_type.elem_type
+    if element:
+        shape_value(before, rules, port, np.zeros(0, helper.tensor_dtype_to_np_dtype(element)))
+    symbolic = context.get_symbolic_input(index)
+    return None if symbolic is None else _dims(symbolic)
+
+
+def _tensor_type(proto: TypeProto | None) -> TensorType:
+    if proto is None or not proto.tensor_type.elem_type:
+        raise _Unknown
+    dtype = helper.tensor_dtype_to_np_dtype(proto.tensor_type.elem_type)
+    known = format_of(dtype)
+    shape = _dims(proto.tensor_type.shape) if proto.tensor_type.HasField("shape") else None
+    return TensorType(shape, known.name if known else str(dtype))
+
+
+def _dims(shape: Any) -> Shape:
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None) for dim in shape.dim
+    )
+
+
+def _type_proto(tensor: TensorType) -> TypeProto:
+    element = helper.np_dtype_to_tensor_dtype(FORMATS[tensor.format].dtype)
+    return helper.make_tensor_type_proto(element, tensor.shape)

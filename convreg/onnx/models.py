@@ -1,0 +1,184 @@
+"""Models read from files that nobody vouches for, and checked by onnx together with our declarations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, shape_inference
+
+from ..errors import GraphError, OpError
+from .schemas import know_nodes, nodes_of
+
+Source = ModelProto | str | os.PathLike[str]
+
+
+def load(path: str | os.PathLike[str]) -> ModelProto:
+    """Read a model with its external data.
+
+    Parameters
+    ----------
+    path : path
+        An ONNX file; external data is taken from the file's folder and nowhere else.
+
+    Returns
+    -------
+    onnx.ModelProto
+        With all tensors in memory.
+
+    Raises
+    ------
+    GraphError
+        If the file is no ONNX model, or its external data lies outside the folder (absolute, through ``..`` or through
+        a link), is missing, or is not as long as its tensor.
+    """
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise GraphError(f"{file}: no such file")
+        model = onnx.load_model(str(file), load_external_data=False)
+    except (OSError, DecodeError, ValueError, NotImplementedError) as error:
+        if isinstance(error, GraphError):
+            raise
+        raise GraphError(f"{file}: not a readable ONNX model ({' '.join(str(error).split())})") from error
+    if not model.ir_version or not model.HasField("graph"):
+        raise GraphError(f"{file}: not an ONNX model")
+    folder = file.parent.resolve()
+    for tensor in tensors_of(model):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            _read_external(tensor, folder)
+    return model
+
+
+def opened(source: Source) -> ModelProto:
+    """Return the model itself or the one in a file, with its operators made known to onnx."""
+    if isinstance(source, str | os.PathLike):
+        source = load(source)
+    if not isinstance(source, ModelProto):
+        raise GraphError(f"a model is an onnx.ModelProto or a path, not {type(source).__name__}")
+    for tensor in tensors_of(source):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            raise GraphError(f"tensor {tensor.name!r} has external data that is not loaded; "
+                             "convreg.onnx.load(path) reads a model with it")
+    know_nodes(source)
+    return source
+
+
+def tensors_of(model: ModelProto) -> Iterator[TensorProto]:
+    """Yield every tensor of a model: initializers and attributes, in subgraphs and functions too."""
+    graphs: list[GraphProto] = [model.graph]
+    nodes: list[NodeProto] = list(nodes_of(model))
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == AttributeProto.SPARSE_TENSOR:
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+            elif attribute.type == AttributeProto.GRAPH:
+                graphs.append(attribute.g)
+            yield from attribute.tensors
+            graphs.extend(attribute.graphs)
+    for graph in graphs:
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+
+
+def _read_external(tensor: TensorProto, folder: Path) -> None:
+    """Move a tensor's external data into it."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    where = f"tensor {tensor.name!r}: external data {location!r}"
+    if not location or Path(location).is_absolute() or ".." in Path(location).parts or "\\" in location:
+        raise GraphError(f"{where} is refused; allowed: a relative path inside the model's folder")
+    data = (folder / location).resolve()
+    if not data.is_relative_to(folder):
+        raise GraphError(f"{where} is refused; it leads out of the model's folder")
+    if not data.is_file():
+        raise GraphError(f"{where} is missing")
+    offset, length = (_count(where, entries, key) for key in ("offset", "length"))
+    expected = _bytes_of(where, tensor)
+    if length not in (None, expected):
+        raise GraphError(f"{where} claims {length} bytes; a tensor of {list(tensor.dims)} has {expected}")
+    if (offset or 0) + expected > data.stat().st_size:
+        raise GraphError(f"{where} has {data.stat().st_size} bytes; the tensor ends at {(offset or 0) + expected}")
+    with data.open("rb") as stream:
+        stream.seek(offset or 0)
+        tensor.raw_data = stream.read(expected)
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.DEFAULT
+
+
+def _count(where: str, entries: dict[str, str], key: str) -> int | None:
+    text = entries.get(key)
+    if text is not None and not (text.isascii() and text.isdecimal()):
+        raise GraphError(f"{where} has {key}={text!r}; allowed: a number of bytes")
+    return None if text is None else int(text)
+
+
+def _bytes_of(where: str, tensor: TensorProto) -> int:
+    if any(extent < 0 for extent in tensor.dims):
+        raise GraphError(f"{where} has dims {list(tensor.dims)}; allowed: no negative extent")
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except KeyError:
+        raise GraphError(f"{where} has element type {tensor.data_type}, which ONNX does not define") from None
+    if tensor.data_type == TensorProto.STRING:
+        raise GraphError(f"{where} holds strings, which have no external form")
+    bits = 4 if "4" in (name := TensorProto.DataType.Name(tensor.data_type)) and name.startswith(
+        ("INT4", "UINT4", "FLOAT4")) else 8 * dtype.itemsize
+    return -(-prod(tensor.dims) * bits // 8)
+
+
+def check(source: Source) -> None:
+    """Check a model as onnx does with everything switched on, our operators included.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+
+    Raises
+    ------
+    GraphError
+        If the structure, a type, an attribute or a declared shape is wrong; carries convreg's or onnx's text.
+    """
+    model = opened(source)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        raise _refusal(error) from error
+    infer_shapes(model)
+
+
+def infer_shapes(source: Source) -> ModelProto:
+    """Return the model with the inferred types and shapes of all values, symbolic shape arithmetic included.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+
+    Returns
+    -------
+    onnx.ModelProto
+
+    Raises
+    ------
+    GraphError
+        If a node refuses its inputs, or a declared type or shape contradicts the inferred one.
+    """
+    model = opened(source)
+    try:
+        return shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:
+        raise _refusal(error) from error
+
+
+def _refusal(error: Exception) -> GraphError:
+    """Return one sentence for what onnx or an inference function of ours raised."""
+    if isinstance(error, OpError):
+        return GraphError(" ".join([str(error), *getattr(error, "__notes__", [])]))
+    return GraphError(" ".join(str(error).split()) or type(error).__name__)

@@ -1,0 +1,152 @@
+"""ONNX schemas derived from the declarations and registered with onnx, so that its checker and inference know our nodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import onnx.reference.op_run  # noqa: F401  first of all: on import it refuses schemas of one name in two domains
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
+
+from .. import registry
+from ..derive import formats_of
+from ..errors import UnknownOp
+from ..formats import FORMATS
+from ..spec import Attribute, OpSpec, Port
+from .inference import inference_of
+
+KINDS = {
+    "int": AttributeProto.INT,
+    "ints": AttributeProto.INTS,
+    "bool": AttributeProto.INT,
+    "bools": AttributeProto.INTS,
+    "string": AttributeProto.STRING,
+    "strings": AttributeProto.STRINGS,
+}
+"""How each kind of attribute is written in a node; booleans are 0 and 1."""
+
+SHAPE_TYPES = ["tensor(int32)", "tensor(int64)"]
+"""Element types of an input that states a shape: what ONNX's Shape gives, and what oneDNN's graphs carry."""
+
+_lock = threading.Lock()
+_known: dict[tuple[str, str, int], OpSpec | None] = {}
+
+
+def register_schemas() -> None:
+    """Register the schema of every operator that has none yet; cheap to repeat.
+
+    A schema that someone else registered for the same name, domain and version is left in place.
+    """
+    with _lock:
+        for spec in registry.specs():
+            key = (spec.onnx_domain, spec.name, spec.since_version)
+            if key in _known and _known[key] in (None, spec):
+                continue
+            if key in _known:
+                defs.deregister_schema(spec.name, spec.since_version, spec.onnx_domain)
+            elif _foreign(spec):
+                _known[key] = None
+                continue
+            defs.register_schema(schema_of(spec))
+            _known[key] = spec
+
+
+def _foreign(spec: OpSpec) -> bool:
+    if not defs.has(spec.name, spec.since_version, spec.onnx_domain):
+        return False
+    return defs.get_schema(spec.name, spec.since_version, spec.onnx_domain).since_version == spec.since_version
+
+
+def schema_of(spec: OpSpec) -> defs.OpSchema:
+    """Return the schema that a declaration describes.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        The declaration.
+
+    Returns
+    -------
+    onnx.defs.OpSchema
+        With type and shape inference by the same rule that runs the operator. A port that may also be an attribute is
+        an optional input and an INTS attribute of that name; ``conformance`` is an attribute where there is a choice.
+    """
+    ports = spec.inputs + spec.outputs
+    variables = {port.type: SHAPE_TYPES if port.shape else [tensor_type(name) for name in formats_of(spec, port.type)]
+                 for port in ports}
+    attributes = [_attribute(attribute) for attribute in spec.attributes]
+    attributes += [defs.OpSchema.Attribute(port.name, defs.OpSchema.AttrType.INTS, port.doc, required=False)
+                   for port in spec.shape_ports if port.attribute]
+    if len(spec.conformances) > 1:
+        attributes.append(defs.OpSchema.Attribute(
+            "conformance", helper.make_attribute("conformance", spec.conformances[0]),
+            "Whose rules hold: " + ", ".join(spec.conformances) + "."))
+    schema = defs.OpSchema(
+        spec.name, spec.onnx_domain, spec.since_version, f"{spec.doc}\n\nSource: {spec.source}",
+        inputs=[_parameter(port) for port in spec.inputs],
+        outputs=[_parameter(port) for port in spec.outputs],
+        type_constraints=[(variable, types, "") for variable, types in variables.items()],
+        attributes=attributes,
+    )
+    schema.set_type_and_shape_inference_function(inference_of(spec))
+    return schema
+
+
+def tensor_type(format: str) -> str:
+    """Return a number format's name in ONNX schemas, such as ``tensor(float)``."""
+    element = helper.np_dtype_to_tensor_dtype(FORMATS[format].dtype)
+    return f"tensor({TensorProto.DataType.Name(element).lower()})"
+
+
+def _parameter(port: Port) -> defs.OpSchema.FormalParameter:
+    option = defs.OpSchema.FormalParameterOption
+    return defs.OpSchema.FormalParameter(
+        port.name, port.type, port.doc, param_option=option.Optional if port.optional else option.Single)
+
+
+def _attribute(attribute: Attribute) -> defs.OpSchema.Attribute:
+    kind = KINDS[attribute.kind]
+    if attribute.required or attribute.default is None:
+        return defs.OpSchema.Attribute(
+            attribute.name, defs.OpSchema.AttrType(kind), attribute.doc, required=attribute.required)
+    default = attribute_proto(attribute.name, attribute.default, kind)
+    return defs.OpSchema.Attribute(attribute.name, default, attribute.doc)
+
+
+def attribute_proto(name: str, value: object, kind: int) -> AttributeProto:
+    """Return a node's attribute; booleans become 0 and 1, and an empty list keeps its kind."""
+    if isinstance(value, tuple | list):
+        value = [int(entry) if isinstance(entry, bool) else entry for entry in value]
+    elif isinstance(value, bool):
+        value = int(value)
+    return helper.make_attribute(name, value, attr_type=kind)
+
+
+def know_nodes(model: ModelProto) -> None:
+    """Make onnx know every operator that a model uses; a node nobody declares yet calls for the plug-ins."""
+    for domain, op_type in {(node.domain, node.op_type) for node in nodes_of(model)}:
+        if domain and not defs.has(op_type, domain) and registry.find_node(domain, op_type) is None:
+            try:
+                registry.get(f"{domain}::{op_type}")
+            except UnknownOp:
+                continue  # another runtime's operator, or a local function
+    register_schemas()
+
+
+def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield every node of a model, those of subgraphs and local functions included."""
+    waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for graph in graphs_of(node):
+            waiting.extend(graph.node)
+
+
+def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the subgraphs that a node holds directly."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
