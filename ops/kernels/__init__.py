@@ -98,8 +98,10 @@ def _in_one_format(
     first: Array, second: Array, formats: tuple[str, str, str], threads: int
 ) -> tuple[Array, Array, tuple[str, str, str]]:
     """Both operands of a `direct` kernel as it takes them: where their formats differ, as float32 values."""
-    if formats[0] == formats[1] or "float64" in formats:
+    if formats[0] == formats[1]:
         return first, second, formats
+    if "float64" in formats:
+        raise TypeError(direct.MIXED)
     return (
         _decoded(first, formats[0], threads),
         _decoded(second, formats[1], threads),

@@ -342,7 +342,7 @@ def bias_sum(small, bias, *, formats, int threads=1):
 # ---------------------------------------------------------------------------------------------------------------------
 # Formats
 
-cdef str MIXED = "float64 goes with no other format"
+MIXED = "float64 goes with no other format"
 cdef const double[:] NO_BIAS = np.empty(0)
 
 

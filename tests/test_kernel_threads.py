@@ -1,0 +1,123 @@
+"""The kernels under threads: same bits, concurrent callers, forked processes, default counts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from convreg.ops import kernels
+from kernel_cases import Case, bits, call, drawn_arrays
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_threads_do_not_show(threads):
+    case = Case((2, 2, 5, 3, 9, 31), (2, 2, 3, 2, 4, 15), (2, 3, 5, 2, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1))
+    large, small, taps = drawn_arrays(case, 11, np.float32)
+    formats = ("float32", "float32", "bfloat16")
+    for kernel, first, second, shape in (
+        (kernels.forward, large, taps, case.small), (kernels.backward_data, small, taps, case.large),
+        (kernels.backward_weights, large, small, case.taps),
+    ):
+        alone = call(kernel, case, first, second, shape, formats, threads=1)
+        together = call(kernel, case, first, second, shape, formats, threads=threads)
+        np.testing.assert_array_equal(bits(alone), bits(together))
+
+
+def test_concurrent_calls_do_not_disturb_each_other():
+    case = Case((1, 2, 8, 1, 20, 20), (1, 2, 8, 1, 18, 18), (2, 8, 8, 1, 3, 3))
+    operands = [drawn_arrays(case, seed, np.float32) for seed in range(8)]
+
+    def work(seed: int, threads: int) -> np.ndarray:
+        large, small, taps = operands[seed]
+        return np.concatenate([
+            call(kernels.forward, case, large, taps, case.small, ("float32",) * 3, threads=threads).ravel(),
+            call(kernels.backward_weights, case, large, small, case.taps, ("float32",) * 3, threads=threads).ravel(),
+        ])
+
+    alone = [work(seed, 1) for seed in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(work, list(range(8)) * 4, [2, 3] * 16))
+    for seed, got in zip(list(range(8)) * 4, together, strict=True):
+        np.testing.assert_array_equal(got, alone[seed])
+
+
+def test_huge_thread_counts_are_harmless():
+    case = Case((1,) * 6, (1,) * 6, (1,) * 6)
+    one = np.ones(case.large, np.float32)
+    assert call(kernels.forward, case, one, one, case.small, ("float32",) * 3, threads=10**9) == 1
+
+
+def run_python(program: str, **environment: str) -> str:
+    """The output of a program in a fresh interpreter, warnings included."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment}, check=True, timeout=60,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ).stdout
+
+
+FORKING = """
+    import os, signal, threading, warnings
+    import numpy as np
+    from convreg.ops import kernels
+    warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of fork beside threads: that is the test
+
+    def run():
+        large, taps = np.ones((1, 1, 4, 1, 40, 40), "f"), np.ones((1, 4, 4, 1, 3, 3), "f")
+        small = np.zeros((1, 1, 4, 1, 38, 38), "f")
+        kernels.forward(large, taps, small, stride=(1, 1, 1), dilation=(1, 1, 1), begin=(0, 0, 0),
+                        formats=("float32",) * 3, threads=2)
+        return (small == 36).all()
+
+    def in_child(check):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # a hang ends here, with a status
+            os._exit(0 if check() else 1)
+        return os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forked_processes_compute():
+    """After the parent ran threads, while it runs them, from another thread of the child, and in a grandchild."""
+    assert run_python(FORKING + """
+    def in_thread():
+        results = []
+        worker = threading.Thread(target=lambda: results.append(run()))
+        worker.start()
+        worker.join()
+        return results == [True]
+
+    print(run(), in_child(run), in_child(in_thread), in_child(lambda: run() and in_child(run)), run())
+    busy = threading.Event()
+    def keep_busy():
+        while not busy.is_set():
+            run()
+    worker = threading.Thread(target=keep_busy)
+    worker.start()
+    print(all(in_child(run) for _ in range(20)))
+    busy.set()
+    worker.join()
+    """).split() == ["True"] * 6
+
+
+PRINT_DEFAULT = "from convreg.ops import kernels; print(kernels.default_threads())"
+
+
+@pytest.mark.parametrize(("ours", "openmp", "expected"), [
+    ("3", "2", 3), ("", "2", 2), ("", "2,1", 2), ("", "none", None), ("", "0", None), ("", "", None),
+])
+def test_default_threads(ours, openmp, expected):
+    printed = run_python(PRINT_DEFAULT, CONVREG_NUM_THREADS=ours, OMP_NUM_THREADS=openmp)
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert int(printed.split()[-1]) == ((expected or available) if kernels.openmp else 1)
+
+
+def test_a_wrong_default_is_named():
+    printed = run_python(PRINT_DEFAULT, CONVREG_NUM_THREADS="many")
+    assert "CONVREG_NUM_THREADS='many' is not a positive integer" in printed
