@@ -18,6 +18,9 @@ from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType,
 Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 
+UNSET_SHAPE = (0,) * 12
+"""How oneDNN's files say that a shape is not given: zeros, as many as the library's largest rank."""
+
 
 class Bound(NamedTuple):
     """A checked call: the plan, the input arrays in port order, and the arrays given as ``out=``."""
@@ -99,7 +102,8 @@ def _bind(
         if value is None and not port.optional:
             raise before.refuse(port.name, None, "a tensor", rules.missing_input, wrong_type=True)
         if port.shape:
-            stated[port.name] = None if value is None else shape_value(before, rules, port, value)
+            extents = None if value is None else shape_value(before, rules, port, value)
+            stated[port.name] = None if extents == UNSET_SHAPE else extents
             arrays.append(None)
         else:
             arrays.append(None if value is None else tensor_value(before, rules, port, value))
@@ -209,7 +213,7 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
                               wrong_type=True)
     for name in stating & given.keys():
         value = integers(call, rules, name, given[name]) if given[name] is not None else None
-        values[name] = None if value == (0,) * 12 else value
+        values[name] = None if value == UNSET_SHAPE else value
     for attribute in known.values():
         value = given.get(attribute.name)
         if value is not None:
@@ -239,6 +243,10 @@ def attribute_value(call: Call, rules: Rules, attribute: Attribute, value: Any) 
             return tuple(boolean(call, rules, attribute.name, entry) for entry in value)
         case "string":
             return spelled(call, rules, attribute, value)
+        case "strings":
+            if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+                raise call.refuse(attribute.name, value, "a list of strings", rules.kind, wrong_type=True)
+            return tuple("" if entry is None else spelled(call, rules, attribute, entry) for entry in value)
 
 
 def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from .errors import OpError, OpTypeError
 
-Kind = Literal["int", "ints", "bool", "bools", "string"]
+Kind = Literal["int", "ints", "bool", "bools", "string", "strings"]
 Dim = Any
 """An extent: an int, or in shape inference a symbol (str) or unknown (None); rules that plan see ints only."""
 Shape = tuple[Dim, ...]
@@ -129,6 +129,8 @@ class Rules:
     empty_string: str = "arguments"
     arity: str = "arguments"
     format: str = "arguments"
+    named_formats: Mapping[str, str] = field(default_factory=dict)
+    """Rows for particular formats, where the table has more than one."""
     mixed_formats: str = "arguments"
     outputs: str = "arguments"
     output_format: str = "arguments"
@@ -289,8 +291,8 @@ class Call:
             is_output = index >= len(self.spec.inputs)
             allowed = self.formats(port.type)
             if tensor.format not in allowed:
-                raise self.refuse(port.name, tensor.format, " or ".join(allowed),
-                                  rules.output_format if is_output else rules.format, wrong_type=True)
+                row = rules.output_format if is_output else rules.named_formats.get(tensor.format, rules.format)
+                raise self.refuse(port.name, tensor.format, " or ".join(allowed), row, wrong_type=True)
             first, name = bound.setdefault(port.type, (tensor.format, port.name))
             if tensor.format != first:
                 raise self.refuse(port.name, tensor.format, f"{first}, as {name} is",
