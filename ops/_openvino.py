@@ -10,9 +10,11 @@ from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorTy
 from . import _views
 from ._onednn import FORMATS, TWELVE_ZEROS
 
-RULES = Rules(missing_input="arity", missing_attribute="attributes", unknown="attributes", kind="attributes",
-              arity="arity", format="19",
-              named_formats={"float8_e4m3fn": "23", "float8_e5m2": "23", "int4": "24", "uint4": "24"}, mixed_formats="20", output_format="20", shape_format="14", shape_length="16")
+RULES = Rules(
+    missing_input="arity", missing_attribute="attributes", unknown="attributes", kind="attributes", arity="arity",
+    format="19", named_formats={"float8_e4m3fn": "23", "float8_e5m2": "23", "int4": "24", "uint4": "24"},
+    mixed_formats="20", output_format="20", shape_format="14", shape_length="16",
+)
 TYPES = {"T": FORMATS, "T2": ("int32",)}
 
 _RUNTIME = Spellings({"explicit": "none", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"},
