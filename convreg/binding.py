@@ -108,14 +108,14 @@ def _bind(
         else:
             arrays.append(None if value is None else tensor_value(before, rules, port, value))
     outputs = output_values(before, rules, out)
-    call = call_of(spec, conformance, tuple(map(tensor_type, arrays)), stated, attributes,
+    call = make_call(spec, conformance, tuple(map(tensor_type, arrays)), stated, attributes,
                    tuple(map(tensor_type, outputs)), wanted)
     plan = plan_of(call)
     check_overlap(call, arrays, outputs, plan)
     return Bound(call, plan, tuple(arrays), outputs)
 
 
-def call_of(
+def make_call(
     spec: OpSpec,
     conformance: str,
     tensors: tuple[TensorType | None, ...],
@@ -340,6 +340,8 @@ def share_memory(first: Array, second: Array) -> bool:
 
 def overlaps_itself(array: Array) -> bool:
     """Whether strides may reach one byte twice: each axis must step over all that the smaller ones span."""
+    if not array.size:
+        return False
     span = array.itemsize
     for stride, extent in sorted((abs(stride), extent) for stride, extent in
                                  zip(array.strides, array.shape, strict=True) if extent > 1):

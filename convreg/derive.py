@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -31,15 +31,25 @@ class Operator(Protocol):
         """Compute the operator."""
 
 
-def function_of(spec: OpSpec) -> Operator:
-    """Return the Python function that a declaration describes."""
+class Arguments(NamedTuple):
+    """What a Python call says: tensors in port order, attributes by the vendor's names, and the call's own options."""
+
+    tensors: list[Any]
+    attributes: dict[str, Any]
+    conformance: Any
+    out: Any
+    threads: Any
+
+
+def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Arguments]:
+    """Return the function that sorts the positional and keyword arguments of a call."""
     parameters = signature_of(spec).parameters
     positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     inputs = [snake_case(port.name) for port in spec.inputs]
     vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
     call = _asking(spec)
 
-    def function(*args: Any, **kwargs: Any) -> Result:
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if len(args) > len(positional):
             rule = by_conformance(spec.rules, kwargs.get("conformance", spec.conformances[0])).arity
             raise call.refuse("arguments", f"{len(args)} positional", f"{len(positional)}: {', '.join(positional)}",
@@ -55,6 +65,17 @@ def function_of(spec: OpSpec) -> Operator:
             if name not in vendor_names:
                 raise _unknown_argument(call, name, parameters, conformance)
             attributes[vendor_names[name]] = value
+        return Arguments(tensors, attributes, conformance, out, threads)
+
+    return read
+
+
+def function_of(spec: OpSpec) -> Operator:
+    """Return the Python function that a declaration describes."""
+    read = reader_of(spec)
+
+    def function(*args: Any, **kwargs: Any) -> Result:
+        tensors, attributes, conformance, out, threads = read(args, kwargs)
         return execute(spec, tensors, attributes, conformance=conformance, out=out, threads=threads)
 
     function.__name__ = function.__qualname__ = spec.function_name
@@ -191,7 +212,8 @@ def _entry(head: str, text: str) -> list[str]:
 
 
 def _kind_text(attribute: Attribute) -> str:
-    kind = {"int": "int", "ints": "sequence of int", "bool": "bool", "bools": "sequence of bool", "string": "str"}
+    kind = {"int": "int", "ints": "sequence of int", "bool": "bool", "bools": "sequence of bool", "string": "str",
+            "strings": "sequence of str"}
     text = kind[attribute.kind]
     return text if attribute.required else f"{text}, default {attribute.default!r}"
 

@@ -67,7 +67,7 @@ class Settings(NamedTuple):
 
 
 def settings(call: Call, weight: tuple[int, ...]) -> Settings:
-    """Return the shared attributes with ONNX's defaults; refuse wrong lengths, kernel_shape and pads beside auto_pad."""
+    """Return the shared attributes with ONNX's defaults, refused where they do not fit W or each other."""
     taps, count = weight[2:], len(weight) - 2
     stride, dilation = ints(call["strides"], count, 1), ints(call["dilations"], count, 1)
     for name, value in (("strides", stride), ("dilations", dilation)):

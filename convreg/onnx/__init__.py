@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .export import NodeCall, call_of, node_model
 from .models import check, infer_shapes, load
 from .schemas import register_schemas, schema_of
 from .session import Session, run
@@ -9,10 +10,13 @@ from .session import Session, run
 register_schemas()
 
 __all__ = [
+    "NodeCall",
     "Session",
+    "call_of",
     "check",
     "infer_shapes",
     "load",
+    "node_model",
     "register_schemas",
     "run",
     "schema_of",

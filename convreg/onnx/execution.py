@@ -45,8 +45,8 @@ class SpecNode(OpRun):
         version = self.run_params["opsets"][self.onnx_node.domain]
         operator = registry.find_node(*key, version)
         if operator is None:
-            raise GraphError(f"{place(self.onnx_node)}: the model imports version {version} of {self.onnx_node.domain}, "
-                             f"which has no {self.onnx_node.op_type} yet")
+            raise GraphError(f"{place(self.onnx_node)}: version {version} of {self.onnx_node.domain}, which the model "
+                             f"imports, has no {self.onnx_node.op_type} yet")
         return operator.spec
 
     def run(self, *args: Any, linked_attributes: dict[str, Any] | None = None, **_: Any) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ class SpecNode(OpRun):
         conformance = attributes.pop("conformance", None) if len(self.spec.conformances) > 1 else None
         inputs = (*args, *(None,) * (len(ports) - len(args)))
         result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted)
-        results = (result,) if self.arity == 1 else result
+        results: Any = (result,) if self.arity == 1 else result
         return tuple(
             empty(self.spec, port, inputs) if named and value is None else value
             for port, named, value in zip(self.spec.outputs, self.wanted, results, strict=True)
@@ -88,27 +88,28 @@ def node_classes() -> list[type[SpecNode]]:
 
 
 class Evaluator(ReferenceEvaluator):
-    """onnx's evaluator with our nodes at every level, errors that name the node, and values dropped after their last use."""
+    """onnx's evaluator with our nodes at every level; errors name the node, values go after their last use."""
 
-    def __init__(self, proto: Any, *args: Any, new_ops: list[type[OpRun]] | None = None, **kwargs: Any) -> None:
-        super().__init__(proto, *args, new_ops=node_classes() if new_ops is None else new_ops, **kwargs)
-        self._uses = Counter(self.output_names)
-        for node in self.rt_nodes_:
-            self._uses.update(used_names(node.onnx_node))
+    def __init__(self, proto: Any, **kwargs: Any) -> None:
+        if kwargs.get("new_ops") is None:  # it hands them down to subgraphs, but not to functions
+            kwargs["new_ops"] = node_classes()
+        super().__init__(proto, **kwargs)
+        self._reads = [used_names(node.onnx_node) for node in self.rt_nodes_]
+        self._uses = Counter(name for names in (*self._reads, self.output_names) for name in names)
 
     def run(
-        self, output_names: list[str] | None, feed_inputs: dict[str, Any], attributes: dict[str, Any] | None = None,
-        intermediate: bool = False, **_: Any,
+        self, output_names: Any, feed_inputs: dict[str, Any], attributes: dict[str, Any] | None = None,
+        intermediate: bool = False, check_shape_annotations: bool | None = None, _bindings: Any = None,
     ) -> Any:
-        """Execute the graph or function; `intermediate` returns every value by name."""
+        """Execute the graph or function; `intermediate` returns every value by name. Annotations are not checked."""
         values: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
         left = self._uses.copy()
         left.update(output_names or ())
-        for node in self.rt_nodes_:
+        for node, reads in zip(self.rt_nodes_, self._reads, strict=True):
             for name, value in zip(node.output, self._compute(node, values, attributes), strict=False):
                 if name and (intermediate or left[name]):
                     values[name] = value
-            for name in () if intermediate else used_names(node.onnx_node):
+            for name in () if intermediate else reads:
                 left[name] -= 1
                 if not left[name] and name:
                     values.pop(name, None)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, TensorShapeProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceContext
 
-from ..binding import asking, call_of, check_declared, judged, plan_of, shape_value
+from ..binding import asking, check_declared, judged, make_call, plan_of, shape_value
 from ..errors import OpError
 from ..formats import FORMATS, format_of
 from ..spec import OpSpec, Port, Shape, TensorType, by_conformance
@@ -60,7 +60,7 @@ def _infer(spec: OpSpec, context: InferenceContext, conformance: str) -> tuple[T
     attributes = {name: _value(proto) for name in _names(spec) if (proto := context.get_attribute(name)) is not None}
     named = range(context.get_num_outputs())
     wanted = tuple(index in named and context.has_output(index) for index in range(len(spec.outputs)))
-    call = call_of(spec, conformance, tuple(tensors), stated, attributes, wanted=wanted)
+    call = make_call(spec, conformance, tuple(tensors), stated, attributes, wanted=wanted)
     shapes = [tensor.shape for tensor in tensors if tensor is not None]
     shapes += [call[port.name] for port in spec.shape_ports if call[port.name] is not None]
     if complete and all(shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes):
@@ -75,7 +75,8 @@ def _conformance(spec: OpSpec, context: InferenceContext) -> str | None:
 
 
 def _names(spec: OpSpec) -> list[str]:
-    return [attribute.name for attribute in spec.attributes] + [port.name for port in spec.shape_ports if port.attribute]
+    return [*(attribute.name for attribute in spec.attributes),
+            *(port.name for port in spec.shape_ports if port.attribute)]
 
 
 def _value(proto: AttributeProto) -> Any:
@@ -102,7 +103,7 @@ def _stated(
     if element:
         shape_value(before, rules, port, np.zeros(0, helper.tensor_dtype_to_np_dtype(element)))
     symbolic = context.get_symbolic_input(index)
-    return None if symbolic is None else _dims(symbolic)
+    return None if symbolic is None else dims_of(symbolic)
 
 
 def _tensor_type(proto: TypeProto | None) -> TensorType:
@@ -110,14 +111,13 @@ def _tensor_type(proto: TypeProto | None) -> TensorType:
         raise _Unknown
     dtype = helper.tensor_dtype_to_np_dtype(proto.tensor_type.elem_type)
     known = format_of(dtype)
-    shape = _dims(proto.tensor_type.shape) if proto.tensor_type.HasField("shape") else None
+    shape = dims_of(proto.tensor_type.shape) if proto.tensor_type.HasField("shape") else None
     return TensorType(shape, known.name if known else str(dtype))
 
 
-def _dims(shape: Any) -> Shape:
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None) for dim in shape.dim
-    )
+def dims_of(shape: TensorShapeProto) -> Shape:
+    """Return the extents of a declared shape: numbers, symbols, None where unknown."""
+    return tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in shape.dim)
 
 
 def _type_proto(tensor: TensorType) -> TypeProto:

@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from ..errors import GraphError, OpError
@@ -37,13 +36,11 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
         a link), is missing, or is not as long as its tensor.
     """
     file = Path(path)
+    if not file.is_file():
+        raise GraphError(f"{file}: no such file")
     try:
-        if not file.is_file():
-            raise GraphError(f"{file}: no such file")
         model = onnx.load_model(str(file), load_external_data=False)
-    except (OSError, DecodeError, ValueError, NotImplementedError) as error:
-        if isinstance(error, GraphError):
-            raise
+    except Exception as error:  # the reader's own, protobuf's, or the operating system's
         raise GraphError(f"{file}: not a readable ONNX model ({' '.join(str(error).split())})") from error
     if not model.ir_version or not model.HasField("graph"):
         raise GraphError(f"{file}: not an ONNX model")

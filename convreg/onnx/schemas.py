@@ -1,9 +1,10 @@
-"""ONNX schemas derived from the declarations and registered with onnx, so that its checker and inference know our nodes."""
+"""ONNX schemas derived from the declarations; registered, they make onnx's checker and inference know our nodes."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import onnx.reference.op_run  # noqa: F401  first of all: on import it refuses schemas of one name in two domains
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
@@ -12,7 +13,7 @@ from .. import registry
 from ..derive import formats_of
 from ..errors import UnknownOp
 from ..formats import FORMATS
-from ..spec import Attribute, OpSpec, Port
+from ..spec import Attribute, Kind, OpSpec, Port
 from .inference import inference_of
 
 KINDS = {
@@ -105,21 +106,24 @@ def _parameter(port: Port) -> defs.OpSchema.FormalParameter:
 
 
 def _attribute(attribute: Attribute) -> defs.OpSchema.Attribute:
-    kind = KINDS[attribute.kind]
     if attribute.required or attribute.default is None:
+        kind = AttributeProto.AttributeType.Name(KINDS[attribute.kind])
         return defs.OpSchema.Attribute(
-            attribute.name, defs.OpSchema.AttrType(kind), attribute.doc, required=attribute.required)
-    default = attribute_proto(attribute.name, attribute.default, kind)
+            attribute.name, getattr(defs.OpSchema.AttrType, kind), attribute.doc, required=attribute.required)
+    default = attribute_proto(attribute.name, attribute.default, attribute.kind)
     return defs.OpSchema.Attribute(attribute.name, default, attribute.doc)
 
 
-def attribute_proto(name: str, value: object, kind: int) -> AttributeProto:
+def attribute_proto(name: str, value: Any, kind: Kind) -> AttributeProto:
     """Return a node's attribute; booleans become 0 and 1, and an empty list keeps its kind."""
-    if isinstance(value, tuple | list):
-        value = [int(entry) if isinstance(entry, bool) else entry for entry in value]
-    elif isinstance(value, bool):
-        value = int(value)
-    return helper.make_attribute(name, value, attr_type=kind)
+    match kind:
+        case "int" | "bool":
+            value = int(value)
+        case "ints" | "bools":
+            value = [int(entry) for entry in value]
+        case "strings":
+            value = [entry or "" for entry in value]
+    return helper.make_attribute(name, value, attr_type=KINDS[kind])
 
 
 def know_nodes(model: ModelProto) -> None:

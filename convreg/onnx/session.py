@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, inliner
+from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from .. import registry
 from ..errors import GraphError, OpError
+from ..spec import Shape
 from .execution import STANDARD, Evaluator, shortened
+from .inference import dims_of
 from .models import Source, opened
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -27,9 +29,8 @@ class Session:
 
     Attributes
     ----------
-    inputs : dict
-        Name -> onnx.TypeProto of every value that `run` needs.
-    outputs : list of str
+    inputs, outputs : list of str
+        Names of the values that `run` needs, and of those it returns.
 
     Raises
     ------
@@ -40,10 +41,9 @@ class Session:
     def __init__(self, source: Source) -> None:
         model = _flat(opened(source))
         given = {tensor.name for tensor in model.graph.initializer}
-        given |= {sparse.values.name for sparse in model.graph.sparse_initializer}
-        self.inputs = {value.name: value.type for value in model.graph.input if value.name not in given}
+        self._known = {value.name: Declared.of(value) for value in model.graph.input}
+        self.inputs = [name for name in self._known if name not in given]
         self.outputs = [value.name for value in model.graph.output]
-        self._optional = {value.name: value.type for value in model.graph.input if value.name in given}
         try:
             self._evaluator = Evaluator(model)
         except OpError:
@@ -80,16 +80,17 @@ class Session:
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if not isinstance(inputs, Mapping):
             raise GraphError(f"inputs are a mapping from name to array, not {type(inputs).__name__}")
-        known = {**self.inputs, **self._optional}
-        expected = ", ".join(f"{name}: {described(proto)}" for name, proto in self.inputs.items()) or "no inputs"
         for name in inputs:
-            if name not in known:
-                raise GraphError(f"unknown input {name!r}; the model takes {expected}")
+            if name not in self._known:
+                raise GraphError(f"unknown input {name!r}; {self._takes()}")
         for name in self.inputs:
             if name not in inputs:
-                raise GraphError(f"missing input {name!r}; the model takes {expected}")
+                raise GraphError(f"missing input {name!r}; {self._takes()}")
         extents: dict[str, int] = {}
-        return {name: fed(name, value, known[name], extents) for name, value in inputs.items()}
+        return {name: self._known[name].take(value, extents) for name, value in inputs.items()}
+
+    def _takes(self) -> str:
+        return "the model takes " + (", ".join(str(self._known[name]) for name in self.inputs) or "no inputs")
 
 
 def run(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
@@ -110,7 +111,7 @@ def run(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, Ar
 
 
 def _flat(model: ModelProto) -> ModelProto:
-    """Inline local functions, which the evaluator knows less of than the inliner; a function we execute stays a node."""
+    """Inline local functions, of which the inliner knows more than the evaluator; one that we execute stays a node."""
     if not model.functions:
         return model
     ours = {*STANDARD, *((spec.onnx_domain, spec.name) for spec in registry.specs())}
@@ -118,41 +119,47 @@ def _flat(model: ModelProto) -> ModelProto:
     return inliner.inline_selected_functions(model, [key for key in named if key not in ours])
 
 
-def fed(name: str, value: Any, proto: Any, extents: dict[str, int]) -> Any:
-    """Return an input as the evaluator takes it, refused where type or shape differ from the declared ones."""
-    tensor = proto.tensor_type
-    if not proto.HasField("tensor_type") or not tensor.elem_type:
-        return value
-    wanted = f"input {name!r} is {described(proto)}"
-    try:
+class Declared(NamedTuple):
+    """A graph input as its model declares it; dtype None = no tensor, shape None = any rank."""
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: Shape | None
+
+    @classmethod
+    def of(cls, value: ValueInfoProto) -> Declared:
+        """Read a graph's declaration."""
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or not tensor.elem_type:
+            return cls(value.name, None, None)
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, dtype)
-    except Exception as error:  # __array__ of foreign objects may raise anything
-        raise GraphError(f"{wanted}, not {type(value).__name__} ({error})") from error
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype != dtype and not (tensor.elem_type == TensorProto.STRING and array.dtype.kind in "OSU"):
-        raise GraphError(f"{wanted}, not {array.dtype}")
-    if tensor.HasField("shape"):
-        dims = tensor.shape.dim
-        if len(dims) != array.ndim:
-            raise GraphError(f"{wanted}, not of shape {list(array.shape)}")
-        for dim, extent in zip(dims, array.shape, strict=True):
-            declared = dim.dim_value if dim.HasField("dim_value") else extents.setdefault(dim.dim_param, extent) \
-                if dim.dim_param else extent
-            if declared != extent:
-                known = f" with {dim.dim_param}={declared}" if dim.dim_param else ""
-                raise GraphError(f"{wanted}{known}, not of shape {list(array.shape)}")
-    return array
+        return cls(value.name, dtype, dims_of(tensor.shape) if tensor.HasField("shape") else None)
 
+    def __str__(self) -> str:
+        """Such as ``x: float32 of shape [N, 3]``."""
+        shape = "" if self.shape is None else f" of shape [{', '.join(str(extent or '?') for extent in self.shape)}]"
+        return f"{self.name}: {self.dtype or 'a value'}{shape}"
 
-def described(proto: Any) -> str:
-    """Return a declared type in words, such as ``float32 of shape [N, 3]``."""
-    tensor = proto.tensor_type
-    if not proto.HasField("tensor_type") or not tensor.elem_type:
-        return "a value"
-    text = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    if not tensor.HasField("shape"):
-        return text
-    dims = (str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim)
-    return f"{text} of shape [{', '.join(dims)}]"
+    def take(self, value: Any, extents: dict[str, int]) -> Any:
+        """Return a value as the evaluator takes it; `extents` holds what symbols stand for so far."""
+        if self.dtype is None:
+            return value
+        try:
+            array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, self.dtype)
+        except Exception as error:  # __array__ of foreign objects may raise anything
+            raise GraphError(f"input {self}, not {type(value).__name__} ({error})") from error
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if array.dtype != self.dtype and not (self.dtype == object and array.dtype.kind in "SU"):
+            raise GraphError(f"input {self}, not {array.dtype}")
+        if self.shape is None:
+            return array
+        fits = len(self.shape) == array.ndim
+        for declared, extent in zip(self.shape, array.shape, strict=False):
+            known = extents.setdefault(declared, extent) if isinstance(declared, str) else declared
+            fits = fits and known in (None, extent)
+        if not fits:
+            bound = [f"{name}={extents[name]}" for name in self.shape if isinstance(name, str) and name in extents]
+            where = f" with {', '.join(bound)}" if bound else ""
+            raise GraphError(f"input {self}{where}, not of shape {list(array.shape)}")
+        return array
