@@ -1,0 +1,172 @@
+"""One call of an operator as a model with one node, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+
+from .. import __version__, registry
+from ..binding import Bound, bind
+from ..derive import Arguments, Operator, reader_of
+from ..errors import GraphError
+from ..formats import FORMATS
+from ..spec import Kind, OpSpec, snake_case
+from .inference import attribute_value
+from .models import Source, opened
+from .schemas import attribute_proto
+
+IR_VERSION, OPSET = 10, 22
+"""What the models state; onnx's own defaults are newer than most runtimes read."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class NodeCall(NamedTuple):
+    """A call that a model states: ``operator(*inputs, **attributes)`` repeats it."""
+
+    operator: Operator
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any]
+
+
+def node_model(
+    operator: Operator | str, *args: Any, as_inputs: bool | Collection[str] = False, **kwargs: Any
+) -> ModelProto:
+    """Return a model with one node that makes the same call.
+
+    Parameters
+    ----------
+    operator : Operator or str
+        An operator or its name.
+    *args, **kwargs
+        What the operator's function takes, `out` and `threads` excepted. A shape given as a list becomes an attribute
+        where the operator has one, an array stays a tensor.
+    as_inputs : bool or collection of str
+        Which tensors are inputs of the graph, by port name; the others are initializers, which hold their values.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Tensors are named as the operator's ports; outputs that the call does not compute are left blank.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        What the call itself would raise.
+    GraphError
+        If `out`, `threads` or a name in `as_inputs` has no place in the model.
+    """
+    spec = registry.get(operator).spec if isinstance(operator, str) else operator.spec
+    given = reader_of(spec)(args, dict(kwargs))
+    for name, value in (("out", given.out), ("threads", given.threads)):
+        if value is not None:
+            raise GraphError(f"{spec.qualified_name}: a model has no place for {name}=")
+    bound = bind(spec, given.tensors, given.attributes, conformance=given.conformance)
+    tensors, attributes = _written(spec, given, bound)
+    made = {port.name: output for port, output in zip(spec.outputs, bound.plan.outputs, strict=True)
+            if output is not None}
+    free = set(tensors) if as_inputs is True else set(as_inputs or ())
+    if not free <= tensors.keys():
+        raise GraphError(f"as_inputs names {sorted(free - tensors.keys())}; the call has {sorted(tensors)}")
+    node = helper.make_node(
+        spec.name, _names(spec.inputs, tensors), _names(spec.outputs, made), name=spec.function_name,
+        domain=spec.onnx_domain, doc_string=spec.doc)
+    node.attribute.extend(attribute_proto(name, value, _kind(spec, name)) for name, value in attributes.items())
+    graph = helper.make_graph(
+        [node], spec.function_name,
+        [_value_info(name, array.dtype, array.shape) for name, array in tensors.items() if name in free],
+        [_value_info(name, FORMATS[output.format].dtype, output.extents) for name, output in made.items()],
+        [numpy_helper.from_array(array, name) for name, array in tensors.items() if name not in free])
+    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(spec.onnx_domain, spec.since_version)]
+    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports, producer_name="convreg",
+                             producer_version=__version__)
+
+
+def _written(spec: OpSpec, given: Arguments, bound: Bound) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the tensors and attributes of the node by name."""
+    tensors: dict[str, Array] = {}
+    attributes = {name: value for name, value in given.attributes.items() if value is not None}
+    for port, value, array in zip(spec.inputs, given.tensors, bound.inputs, strict=True):
+        if array is not None:
+            tensors[port.name] = array
+        elif value is not None and port.attribute and not hasattr(value, "__array__"):
+            attributes[port.name] = value
+        elif value is not None:
+            tensors[port.name] = np.asarray(value)
+    if given.conformance is not None and len(spec.conformances) > 1:
+        attributes["conformance"] = given.conformance
+    return tensors, attributes
+
+
+def _names(ports: tuple[Any, ...], present: Collection[str]) -> list[str]:
+    """Names for a node's inputs or outputs: blank where absent, none at the end."""
+    names = [port.name if port.name in present else "" for port in ports]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
+    return names
+
+
+def _kind(spec: OpSpec, name: str) -> Kind:
+    if name == "conformance":
+        return "string"
+    return next((attribute.kind for attribute in spec.attributes if attribute.name == name), "ints")
+
+
+def _value_info(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+
+
+def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall:
+    """Return the call that a model's only node makes: the way back from `node_model`.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+        A graph with one node, an operator of convreg.
+    inputs : mapping
+        Values of the graph's inputs by name.
+
+    Returns
+    -------
+    NodeCall
+        Operator, inputs in port order (None = absent), and the attributes that the node states, as Python spells them.
+
+    Raises
+    ------
+    GraphError
+        If the graph is another one or a value is missing.
+    """
+    model = opened(source)
+    if len(model.graph.node) != 1:
+        raise GraphError(f"the graph has {len(model.graph.node)} nodes; a call is one")
+    node = model.graph.node[0]
+    version = next((entry.version for entry in model.opset_import if entry.domain == node.domain), None)
+    operator = registry.find_node(node.domain, node.op_type, version)
+    if operator is None:
+        raise GraphError(f"{node.domain}::{node.op_type} is no operator; known: {', '.join(registry.names())}")
+    spec = operator.spec
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values.update(inputs or {})
+    stated = {proto.name: attribute_value(proto) for proto in node.attribute}
+    tensors: list[Any] = [stated.pop(port.name, None) for port in spec.inputs]
+    for index, name in enumerate(node.input):
+        if name and name not in values:
+            raise GraphError(f"the model does not hold {name!r}; pass its value in inputs=")
+        if name:
+            tensors[index] = values[name]
+    attributes = {snake_case(name): _python(_kind(spec, name), value) for name, value in stated.items()}
+    return NodeCall(operator, tuple(tensors), attributes)
+
+
+def _python(kind: Kind, value: Any) -> Any:
+    match kind:
+        case "bool":
+            return bool(value)
+        case "bools":
+            return [bool(entry) for entry in value]
+        case "strings":
+            return [entry.decode("utf-8", "replace") for entry in value]
+    return value
