@@ -1,0 +1,134 @@
+"""ascend::ConvolutionBackward: the gradients of a convolution as CANN's aclnnConvolutionBackward computes them."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from convreg.geometry import Geometry, ascend
+from convreg.registry import register
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
+
+from . import _ascend, _gradients
+
+
+class Work(NamedTuple):
+    """What `run` needs: the geometry (None where an empty tensor leaves zeros), the direction and the roundings."""
+
+    geometry: Geometry | None
+    transposed: bool
+    precision: _ascend.Precision
+
+
+def plan(call: Call) -> Plan:
+    """Check in the vendor's order; the first failure wins."""
+    mask = _ascend.output_mask(call)
+    formats = _ascend.check_formats(call, mask)
+    ascend.check_attributes(call)
+    precision = _ascend.precision(call)
+    empty = ascend.check_shapes(call, mask)
+    _ascend.check_limits(call, mask, formats, empty)
+    geometry = None if empty else ascend.backward(call)
+    shapes = call.shape("input"), call.shape("weight"), (ascend.bias_length(call),)
+    outputs = tuple(TensorType(shape, format) if asked and format is not None else None
+                    for shape, format, asked in zip(shapes, formats, mask, strict=True))
+    return Plan(outputs, Work(geometry, call["transposed"], precision))
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """The gradients have the shapes of what they are gradients of."""
+    grad_output, data, weight = (call.tensor(name).shape for name in ascend.INPUTS)
+    channels = None if grad_output is None else grad_output[1]
+    if channels is None and weight is not None:
+        channels = weight[0] if not call["transposed"] else None
+    mask = _ascend.output_mask(call)
+    formats = _ascend.output_formats(call, mask)
+    return tuple(TensorType(shape, format) if asked and format is not None else None
+                 for shape, format, asked in zip((data, weight, (channels,)), formats, mask, strict=True))
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Round operands, fill gradInput through the compute format and gradWeight from float32 sums; bias unrounded."""
+    geometry, transposed, precision = plan.work
+    grads = _gradients.Gradients(*outputs)
+    if geometry is None:
+        for output in outputs:
+            if output is not None:
+                output[...] = 0
+        return
+    operands, stages = inputs, grads
+    if inputs[0].dtype != np.float64:  # the float64 reference rounds nothing
+        used = (grads.input is not None or grads.weight is not None, grads.weight is not None, grads.input is not None)
+        operands = tuple(_ascend.round_operand(array, precision) if needed else array
+                         for array, needed in zip(inputs, used, strict=True))
+        own = _ascend.format_of(inputs[0].dtype)
+        stages = _gradients.Gradients(_ascend.staged(grads.input, precision.written), grads.weight,
+                                      _ascend.staged(grads.bias, own.name))
+    _gradients.run(geometry, transposed, *operands, stages._replace(bias=None), kernels, threads)
+    _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(None, None, stages.bias), kernels, threads)
+    _ascend.deliver(stages.input, grads.input)
+    _ascend.deliver(stages.bias, grads.bias)
+
+
+def _statuses() -> dict[str, dict[str, int]]:
+    numbers = {f"E{row:02}": 161001 if row <= 4 else 161002 if row <= 55 else 561103 for row in range(1, 60)}
+    return {product: {**numbers, "geometry": 161002} for product in ascend.PRODUCTS}
+
+
+convolution_backward = register(OpSpec(
+    vendor="ascend",
+    name="ConvolutionBackward",
+    since_version=1,
+    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias, with Ascend's "
+        "promotion of mixed formats, cubeMathType roundings and output mask.",
+    source="CANN ops-nn, aclnnConvolutionBackward.md (August 2026); convolution_backward_checker.cpp and "
+           "aclnn_convolution_backward.cpp for the products.",
+    inputs=(
+        Port("gradOutput", "Gradient of the output, (N, Cout, Y...).", "T1"),
+        Port("input", "Input of the forward convolution, (N, Cin, X...).", "T2"),
+        Port("weight", "(Cout, Cin/groups, K...), transposed (Cin, Cout/groups, K...).", "T3"),
+    ),
+    outputs=(
+        Port("gradInput", "Gradient of input, in its format unless chosen otherwise.", "T4", optional=True, rule="E30"),
+        Port("gradWeight", "Gradient of weight, in its format unless chosen otherwise.", "T5", optional=True,
+             rule="E31"),
+        Port("gradBias", "Gradient of the bias, (Cout,): the sum of gradOutput, in its format unless chosen otherwise.",
+             "T6", optional=True, rule="E32"),
+    ),
+    attributes=(
+        Attribute("biasSizes", "ints", "Shape of the bias, [Cout]; products ask for it only where a tensor is empty.",
+                  None),
+        Attribute("stride", "ints", "Step of the kernel, one per spatial axis.", minimum=1, rule="E19"),
+        Attribute("padding", "ints", "One per spatial axis, on both sides; in 2-D also [top, bottom, left, right].",
+                  minimum=0, rule="E20"),
+        Attribute("dilation", "ints", "Distance of kernel taps, 1 = dense, one per spatial axis.", minimum=1,
+                  rule="E21"),
+        Attribute("transposed", "bool", "Whether the forward operation was a transposed convolution.", False),
+        Attribute("outputPadding", "ints", "Extra extent of a transposed output, below the stride; zeros otherwise.",
+                  None),
+        Attribute("groups", "int", "Number of blocks the channels are split into.", 1, minimum=1, rule="E25"),
+        Attribute("outputMask", "bools", "Which of gradInput, gradWeight and gradBias to compute.", (True, True, True)),
+        Attribute("cubeMathType", "int", "Rounding of float32 operands: 0 none, 1 what the product's multiplier takes "
+                  "(HF32, or float16 on atlas-910), 2 float16 (bfloat16 operands too), 3 HF32.", 0, minimum=0,
+                  maximum=3, rule="E26"),
+        Attribute("outputFormats", "strings", "Formats of the three gradients, empty or None for that of the tensor it "
+                  "is the gradient of.", None, only=("emulation",)),
+    ),
+    types={
+        "T1": _ascend.type_table("gradOutput"),
+        "T2": _ascend.type_table("input"),
+        "T3": _ascend.type_table("weight"),
+        "T4": _ascend.type_table("input"),
+        "T5": _ascend.type_table("weight"),
+        "T6": _ascend.FLOATS,
+    },
+    conformances=ascend.CONFORMANCES,
+    rules=Rules(missing_input="E01", missing_attribute="E02", format="E05", output_format="E06"),
+    statuses=_statuses(),
+    ordered_checks=True,
+    plan=plan,
+    run=run,
+    infer=infer,
+))
