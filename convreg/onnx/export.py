@@ -167,6 +167,4 @@ def _python(kind: Kind, value: Any) -> Any:
             return bool(value)
         case "bools":
             return [bool(entry) for entry in value]
-        case "strings":
-            return [entry.decode("utf-8", "replace") for entry in value]
     return value

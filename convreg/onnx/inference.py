@@ -88,6 +88,8 @@ def _value(proto: AttributeProto) -> Any:
 def attribute_value(proto: AttributeProto) -> Any:
     """Return the value of a node's attribute, strings decoded."""
     value = helper.get_attribute_value(proto)
+    if proto.type == AttributeProto.STRINGS:
+        return [entry.decode("utf-8", "replace") for entry in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
