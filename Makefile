@@ -4,7 +4,7 @@
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BUILD_INPUTS := pyproject.toml setup.py $(wildcard ops/kernels/*.pyx ops/kernels/*.pxd ops/kernels/*.[ch])
+BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(wildcard ops/kernels/*))
 
 .NOTPARALLEL:
 .PHONY: help demo test lint wheel clean
