@@ -18,6 +18,7 @@ DEBUG = os.environ.get("CONVREG_DEBUG") == "1"
 OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
 SANITIZE = [f"-fsanitize={os.environ['CONVREG_SANITIZE']}", "-g1"] if os.environ.get("CONVREG_SANITIZE") else []
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
+ENGINE = [f"ops/kernels/{name}.c" for name in ("dispatch", "isa_generic", "isa_avx2", "isa_avx512")]
 
 
 def extension(name, *sources):
@@ -25,6 +26,7 @@ def extension(name, *sources):
         name,
         list(sources),
         include_dirs=["ops/kernels"],
+        depends=[*map(str, Path("ops/kernels").glob("*.h"))],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
         py_limited_api=STABLE_ABI,
     )
@@ -60,6 +62,7 @@ setup(
         [
             extension("convreg._cyutility"),  # what Cython's modules share
             extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
+            extension("convreg.ops.kernels.engine", "ops/kernels/engine.pyx", *ENGINE),
         ],
         include_path=["ops/kernels"],
         build_dir="build/cython-debug" if DEBUG else "build/cython",

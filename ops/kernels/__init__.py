@@ -17,23 +17,37 @@ as uint8 codes. Formats mix freely, except that float64 stands alone. `bias` hol
 result, added to the finished sum before its one rounding. `threads=0` means the default; results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
-GIL, and any number of Python threads may call them. `direct.pyx` defines the results to the bit.
+GIL, and any number of Python threads may call them. `direct.pyx` defines the results to the bit; `engine.pyx` computes
+the same bits fast, and everything but float64 goes there.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+# Spelled out, so that a checkout without compiled modules is a ModuleNotFoundError that names them.
+import convreg.ops.kernels.direct as direct
+import convreg.ops.kernels.engine as engine
 import numpy as np
 from numpy.typing import NDArray
 
-from . import direct
 from .threads import default_threads, run
 
 Array = NDArray[Any]
 Triple = tuple[int, int, int]
 
 openmp: bool = direct.OPENMP
+
+
+def capabilities() -> dict[str, Any]:
+    """Return the instruction set in use, those usable here, those compiled, the default threads, and OpenMP."""
+    return {
+        "isa": engine.isa(),
+        "usable": engine.usable(),
+        "compiled": engine.compiled(),
+        "threads": default_threads(),
+        "openmp": openmp,
+    }
 
 
 def forward(
@@ -50,8 +64,7 @@ def forward(
 ) -> None:
     """Write small, one value for each window of large; `bias` has G*M values."""
     geometry = {"stride": stride, "dilation": dilation, "begin": begin}
-    large, taps, formats = _in_one_format(large, taps, formats, threads)
-    run(direct.forward, large, taps, small, **geometry, formats=formats, bias=bias, threads=threads)
+    _compute("forward", large, taps, small, **geometry, formats=formats, bias=bias, threads=threads)
 
 
 def backward_data(
@@ -68,8 +81,7 @@ def backward_data(
 ) -> None:
     """Write large, the gradient of `forward` with respect to it; `bias` has G*C values."""
     geometry = {"stride": stride, "dilation": dilation, "begin": begin}
-    small, taps, formats = _in_one_format(small, taps, formats, threads)
-    run(direct.backward_data, small, taps, large, **geometry, formats=formats, bias=bias, threads=threads)
+    _compute("backward_data", small, taps, large, **geometry, formats=formats, bias=bias, threads=threads)
 
 
 def backward_weights(
@@ -85,36 +97,33 @@ def backward_weights(
 ) -> None:
     """Write taps, the gradient of `forward` with respect to them."""
     geometry = {"stride": stride, "dilation": dilation, "begin": begin}
-    large, small, formats = _in_one_format(large, small, formats, threads)
-    run(direct.backward_weights, large, small, taps, **geometry, formats=formats, threads=threads)
+    _compute("backward_weights", large, small, taps, **geometry, formats=formats, threads=threads)
 
 
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
-    run(direct.bias_sum, small, bias, formats=formats, threads=threads)
-
-
-def _in_one_format(
-    first: Array, second: Array, formats: tuple[str, str, str], threads: int
-) -> tuple[Array, Array, tuple[str, str, str]]:
-    """Both operands of a `direct` kernel as it takes them: where their formats differ, as float32 values."""
-    if formats[0] == formats[1]:
-        return first, second, formats
-    if "float64" in formats:
-        raise TypeError(direct.MIXED)
-    return (
-        _decoded(first, formats[0], threads),
-        _decoded(second, formats[1], threads),
-        ("float32", "float32", formats[2]),
+    N, G, M, *Y = small.shape
+    one = np.empty((1, 1, 1, 1, 1, 1), small.dtype)
+    direct.encode(np.ones(one.shape, np.float32), one, format=formats[0])
+    _compute(
+        "backward_weights", np.broadcast_to(one, (N, G, 1, *Y)), small, bias.reshape(G, M, 1, 1, 1, 1),
+        stride=(1, 1, 1), dilation=(1, 1, 1), begin=(0, 0, 0), formats=(formats[0], *formats), threads=threads,
     )
 
 
-def _decoded(stored: Array, format: str, threads: int) -> Array:
-    if format == "float32":
-        return stored
-    values = np.empty(stored.shape, np.float32)
-    run(direct.decode, stored, values, format=format, threads=threads)
-    return values
+def _compute(
+    kernel: str, first: Array, second: Array, result: Array, *, formats: tuple[str, str, str], **settings: Any
+) -> None:
+    if "float64" in formats:
+        if len({*formats}) > 1:
+            raise TypeError(direct.MIXED)
+        run(getattr(direct, kernel), first, second, result, formats=formats, **settings)
+        return
+    first, second = (array if array.flags.aligned else array.copy() for array in (first, second))
+    target = result if result.flags.aligned else np.empty(result.shape, result.dtype)
+    run(getattr(engine, kernel), first, second, target, formats=formats, **settings)
+    if target is not result:
+        result[...] = target
 
 
-__all__ = ["backward_data", "backward_weights", "bias_sum", "default_threads", "forward", "openmp"]
+__all__ = ["backward_data", "backward_weights", "bias_sum", "capabilities", "default_threads", "forward", "openmp"]

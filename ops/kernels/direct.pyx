@@ -13,8 +13,9 @@ of the small side at tap t where
     bias_sum           bias[g*M + m]  = SUM over n, y   small[n,g,m,y]
 
 A triple (x, y, t) outside the relation contributes nothing, not even 0*inf. A sum starts at +0 and takes one fused
-multiply-add per term, in the order of the loops below; `reduction.h` cuts the sums over n and y. Sums are carried in
-float32 (float64 between float64 arrays), and rounded once when stored.
+multiply-add per term, in the order of the loops below; `reduction.h` cuts the sums over n and y. The finished sum takes
+one more +0, so a zero is +0 however its terms underflowed. Sums are carried in float32 (float64 between float64
+arrays), and rounded once when stored.
 
 Arrays are views with any strides of stored numbers (`numbers.h`); the operands of a call share one format. Threads
 share out the results, never a sum, so their number does not show. The caller has checked shapes and overlap.
@@ -163,7 +164,7 @@ cdef inline real forward_at(
                     total = multiply_add(
                         load(large[n, g, c, x0, x1, x2], format), load(taps[g, m, c, t0, t1, t2], format), total
                     )
-    return total
+    return total + <real>0
 
 
 cdef inline real backward_data_at(
@@ -188,7 +189,7 @@ cdef inline real backward_data_at(
                     total = multiply_add(
                         load(small[n, g, m, y0, y1, y2], format), load(taps[g, m, c, t0, t1, t2], format), total
                     )
-    return total
+    return total + <real>0
 
 
 cdef inline real backward_weights_piece(
@@ -232,7 +233,7 @@ cdef inline real backward_weights_at(
         depth = push_partial(
             stack, depth, piece, backward_weights_piece(first, end, at, large, small, format, w, total)
         )
-    return tree_sum(stack, depth)
+    return tree_sum(stack, depth) + <real>0
 
 
 # ---------------------------------------------------------------------------------------------------------------------

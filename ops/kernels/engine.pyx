@@ -1,0 +1,267 @@
+"""The kernels, fast: operands become strided tensors, the relation of positions becomes products of packed panels.
+
+    isa.pxi        which instruction set is in use        isa.h, tile.h, isa_*.c    what it does in registers
+    panels.pxd     small arithmetic of both products
+    product.pxi    forward, and each stride class of backward_data
+    weights.pxi    backward_weights
+
+Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
+"""
+
+import os
+
+from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.parallel cimport prange
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from isa cimport NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, tile_run
+from numbers cimport NUMBER_FLOAT32
+from panels cimport all_finite, ceiling, element_size, share, take, thread_number
+from reduction cimport cut_reduction, reduction_cut
+
+from .direct import FORMATS
+
+include "isa.pxi"
+include "product.pxi"
+include "weights.pxi"
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From views to products
+
+
+cdef struct View:  # a 6-D operand
+    Py_buffer buffer
+    int format
+    int64_t shape[6]
+    int64_t stride[6]  # in elements
+
+
+cdef struct Axis:  # stride, dilation and begin of one spatial axis
+    int64_t s
+    int64_t d
+    int64_t b
+
+
+cdef int open_view(View* view, object array, str format, bint writable) except -1:
+    cdef int axis
+    PyObject_GetBuffer(array, &view.buffer, PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
+    view.format = FORMATS[format]
+    for axis in range(6):
+        view.shape[axis] = view.buffer.shape[axis]
+        view.stride[axis] = view.buffer.strides[axis] // view.buffer.itemsize
+    return 0
+
+
+cdef Operand operand_of(const View* view) noexcept nogil:
+    """Positions and channels of large or small: (n, g, channel, x0, x1, x2)."""
+    cdef Operand o
+    cdef int axis
+    o.data, o.format = view.buffer.buf, view.format
+    o.n, o.g, o.c = view.stride[0], view.stride[1], view.stride[2]
+    for axis in range(3):
+        o.x[axis] = view.stride[3 + axis]
+    return o
+
+
+
+cdef struct AxisTaps:  # the taps of one axis that meet one residue class of output positions
+    int64_t count
+    int64_t first      # tap
+    int64_t step       # between taps
+    int64_t offset     # of the first tap
+    int64_t offset_step
+
+
+cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap* store) noexcept nogil:
+    """Fill in the taps of a product, in the order of the definition."""
+    cdef int64_t i0, i1, i2, number = 0, x
+    cdef int axis
+    cdef Tap* tap
+    p.taps = store
+    p.tap_count = axes[0].count * axes[1].count * axes[2].count
+    for i0 in range(axes[0].count):
+        for i1 in range(axes[1].count):
+            for i2 in range(axes[2].count):
+                tap = &store[number]
+                number += 1
+                tap.offset[0] = axes[0].offset + i0 * axes[0].offset_step
+                tap.offset[1] = axes[1].offset + i1 * axes[1].offset_step
+                tap.offset[2] = axes[2].offset + i2 * axes[2].offset_step
+                tap.weight = ((axes[0].first + i0 * axes[0].step) * taps.stride[3]
+                              + (axes[1].first + i1 * axes[1].step) * taps.stride[4]
+                              + (axes[2].first + i2 * axes[2].step) * taps.stride[5])
+    p.padded = False
+    for axis in range(3):
+        for i0 in range(axes[axis].count):
+            x = axes[axis].offset + i0 * axes[axis].offset_step
+            if x < 0 or (p.Q[axis] - 1) * p.step[axis] + x >= p.I[axis]:
+                p.padded = True
+
+
+cdef struct Call:
+    View large
+    View small
+    View taps
+    int64_t s[3]
+    int64_t d[3]
+    int64_t b[3]
+
+
+cdef int open_call(Call* c, large, small, taps, formats, stride, dilation, begin, int written) except -1:
+    """Open the operands; `written` is the index of the result."""
+    cdef int axis
+    open_view(&c.large, large, formats[0], written == 0)
+    open_view(&c.small, small, formats[1], written == 1)
+    open_view(&c.taps, taps, formats[2], written == 2)
+    for axis in range(3):
+        c.s[axis], c.d[axis], c.b[axis] = stride[axis], dilation[axis], begin[axis]
+    return 0
+
+
+cdef void close_call(Call* c):
+    PyBuffer_Release(&c.large.buffer)
+    PyBuffer_Release(&c.small.buffer)
+    PyBuffer_Release(&c.taps.buffer)
+
+
+cdef inline int64_t size(const View* view) noexcept nogil:
+    cdef int64_t total = 1
+    cdef int axis
+    for axis in range(6):
+        total *= view.shape[axis]
+    return total
+
+
+cdef int run_forward(Call* c, const float* bias, int threads) except -1 nogil:
+    cdef Product p
+    cdef AxisTaps axes[3]
+    cdef int axis
+    cdef Tap* taps = <Tap*>malloc(max(1, c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]) * sizeof(Tap))
+    if taps == NULL:
+        with gil:
+            raise MemoryError
+    p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[1], c.taps.shape[2]
+    for axis in range(3):
+        p.Q[axis], p.I[axis], p.step[axis] = c.small.shape[3 + axis], c.large.shape[3 + axis], c.s[axis]
+        axes[axis] = AxisTaps(c.taps.shape[3 + axis], 0, 1, -c.b[axis], c.d[axis])
+    p.input, p.output, p.bias = operand_of(&c.large), operand_of(&c.small), bias
+    p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
+    p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[1], c.taps.stride[2]
+    build_product(&p, axes, &c.taps, taps)
+    try:
+        run_products(&p, 1, threads)
+    finally:
+        free(taps)
+    return 0
+
+
+cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64_t K) noexcept nogil:
+    """The taps t of which residue + b - t*d is a multiple of s, s/gcd(s, d) apart; offset is that multiple."""
+    cdef AxisTaps a = AxisTaps(0, 0, 1, 0, 0)
+    cdef int64_t t, rest
+    while a.step * d % s != 0:
+        a.step += 1
+    for t in range(min(a.step, K)):
+        rest = residue + b - t * d
+        if rest % s == 0:
+            a.count, a.first, a.offset, a.offset_step = (K - 1 - t) // a.step + 1, t, rest // s, -(a.step * d // s)
+            break
+    return a
+
+
+cdef int run_backward_data(Call* c, const float* bias, int threads) except -1 nogil:
+    """One product for each class of large positions modulo the stride: a dense convolution over the taps that hit it."""
+    cdef int64_t classes = 1, number = 0, r0, r1, r2, used = 0
+    cdef int64_t residue[3]
+    cdef AxisTaps axes[3]
+    cdef int axis
+    cdef Product* p
+    for axis in range(3):
+        classes *= min(c.s[axis], c.large.shape[3 + axis])
+    cdef Product* products = <Product*>malloc(classes * sizeof(Product))
+    cdef Tap* taps = <Tap*>malloc(max(1, c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]) * sizeof(Tap))
+    try:
+        if products == NULL or taps == NULL:
+            with gil:
+                raise MemoryError
+        for r0 in range(min(c.s[0], c.large.shape[3])):
+            for r1 in range(min(c.s[1], c.large.shape[4])):
+                for r2 in range(min(c.s[2], c.large.shape[5])):
+                    residue[0], residue[1], residue[2] = r0, r1, r2
+                    p = &products[number]
+                    number += 1
+                    p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
+                    p.input, p.output, p.bias = operand_of(&c.small), operand_of(&c.large), bias
+                    for axis in range(3):
+                        p.Q[axis] = (c.large.shape[3 + axis] - residue[axis] + c.s[axis] - 1) // c.s[axis]
+                        p.I[axis], p.step[axis] = c.small.shape[3 + axis], 1
+                        axes[axis] = class_taps(residue[axis], c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
+                        p.output.data = <char*>p.output.data + residue[axis] * p.output.x[axis] * c.large.buffer.itemsize
+                        p.output.x[axis] *= c.s[axis]
+                    p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
+                    p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
+                    build_product(p, axes, &c.taps, taps + used)
+                    used += p.tap_count
+        run_products(products, classes, threads)
+    finally:
+        free(products)
+        free(taps)
+    return 0
+
+
+def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1):
+    """Write small."""
+    cdef Call c
+    cdef const float[::1] values
+    cdef const float* b = NULL
+    if bias is not None and len(bias) > 0:
+        values = bias
+        b = &values[0]
+    open_call(&c, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, 1)
+    try:
+        with nogil:
+            if size(&c.small) > 0:
+                run_forward(&c, b, threads)
+    finally:
+        close_call(&c)
+
+
+def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=None, int threads=1):
+    """Write large."""
+    cdef Call c
+    cdef const float[::1] values
+    cdef const float* b = NULL
+    if bias is not None and len(bias) > 0:
+        values = bias
+        b = &values[0]
+    open_call(&c, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, 0)
+    try:
+        with nogil:
+            if size(&c.large) > 0:
+                run_backward_data(&c, b, threads)
+    finally:
+        close_call(&c)
+
+
+def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1):
+    """Write taps."""
+    cdef Call c
+    cdef Weights w
+    cdef int axis
+    open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
+    try:
+        w.N, w.G, w.C, w.M = c.small.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
+        w.large, w.small = operand_of(&c.large), operand_of(&c.small)
+        w.taps, w.taps_format = c.taps.buffer.buf, c.taps.format
+        for axis in range(3):
+            w.X[axis], w.Y[axis], w.K[axis] = c.large.shape[3 + axis], c.small.shape[3 + axis], c.taps.shape[3 + axis]
+            w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
+        for axis in range(6):
+            w.taps_stride[axis] = c.taps.stride[axis]
+        with nogil:
+            if size(&c.taps) > 0:
+                run_weights(&w, threads)
+    finally:
+        close_call(&c)

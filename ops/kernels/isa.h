@@ -1,0 +1,76 @@
+/* What an instruction set offers the engine: a register tile, panel packing and tile storing, all of one shape.
+ *
+ * A tile is a block of outputs, `rows` x (`vectors` * `width`) lanes; one vector lane is one output, never a part of one.
+ * Its reduction walks runs of packed panels: at each step `rows` numbers are broadcast against `lanes` numbers, one fused
+ * multiply-add per output, strictly in order.  A tile resumed from memory continues the same chain, so the way a
+ * reduction is cut into runs and calls does not show in the bits.
+ */
+#ifndef CONVREG_ISA_H
+#define CONVREG_ISA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TILE_ROWS = 8,     /* the tallest tile of any instruction set */
+    TILE_VECTORS = 3,  /* the widest tile of any instruction set, in vectors */
+    TILE_LANES = 48,   /* ... and in lanes */
+};
+
+/* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
+typedef struct {
+    ptrdiff_t rows;
+    ptrdiff_t lanes;
+    ptrdiff_t steps;
+} tile_run;
+
+/* c[rows][vectors*width] (contiguous) = sum, or c += sum where `resume`.  The row operand advances by the set's
+ * `rows` a step, the lane operand by `lane_pitch`. */
+typedef void tile_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+                           ptrdiff_t lane_pitch, float *c, int resume);
+
+/* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step]. */
+typedef void strided_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
+                              ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
+
+/* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
+ * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
+typedef void masked_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+                             ptrdiff_t lane_pitch, float *c, int resume, const float *masks);
+
+/* Lanes [lane, lane + count) of a panel or tile: elements offset, offset + step, ... of a tensor, or zeros where
+ * offset is NO_ELEMENT. */
+#define NO_ELEMENT INT64_MIN
+typedef struct {
+    int64_t lane;
+    int64_t count;
+    int64_t offset;
+    int64_t step;
+} lane_span;
+
+/* panel[k*pitch + lane] for k < steps: element offset(lane) + k*stride of `source`, stored in `format`.  Spans cover all
+ * lanes in ascending order; the panel has room for one vector after its last lane. */
+typedef void gather_function(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                             const lane_span *spans, int64_t span_count);
+
+/* Element offset(lane) + row*stride of `target` = the tile's finished sum + bias[row], rounded to `format`. */
+typedef void scatter_function(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                              const lane_span *spans, int64_t span_count, const float *bias);
+
+typedef struct {
+    const char *name;
+    int (*usable)(void);
+    int rows;
+    int vectors;
+    int width;
+    tile_function *tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
+    strided_function *strided[TILE_ROWS][TILE_VECTORS];
+    masked_function *masked[TILE_VECTORS];        /* [vectors - 1] */
+    gather_function *gather;
+    scatter_function *scatter;
+} instruction_set;
+
+/* Best first, `generic` last; `count` of them were compiled. */
+const instruction_set *const *instruction_sets(int *count);
+
+#endif

@@ -1,0 +1,40 @@
+"""What an instruction set offers the engine: `isa.h`, for Cython."""
+
+from libc.stdint cimport int64_t
+
+cdef extern from "isa.h" nogil:
+    enum:
+        TILE_ROWS
+        TILE_VECTORS
+        TILE_LANES
+    int64_t NO_ELEMENT
+    ctypedef struct tile_run:
+        Py_ssize_t rows
+        Py_ssize_t lanes
+        Py_ssize_t steps
+    ctypedef struct lane_span:
+        int64_t lane
+        int64_t count
+        int64_t offset
+        int64_t step
+    ctypedef void (*tile_function)(const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef void (*strided_function)(
+        const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef void (*masked_function)(
+        const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int, const float*) noexcept
+    ctypedef void (*gather_function)(
+        float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t) noexcept
+    ctypedef void (*scatter_function)(
+        const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
+    ctypedef struct instruction_set:
+        const char* name
+        int (*usable)() noexcept
+        int rows
+        int vectors
+        int width
+        tile_function tile[8][3]
+        strided_function strided[8][3]
+        masked_function masked[3]
+        gather_function gather
+        scatter_function scatter
+    const instruction_set* const* instruction_sets(int* count)

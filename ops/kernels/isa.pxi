@@ -1,0 +1,39 @@
+"""Which instruction set the engine runs on: the best one this machine has, or what `CONVREG_ISA` or a test names."""
+
+cdef const instruction_set* current = NULL
+
+
+def compiled() -> list[str]:
+    """Names of the instruction sets this build has code for, best first."""
+    cdef int count, i
+    cdef const instruction_set* const* sets = instruction_sets(&count)
+    return [sets[i].name.decode() for i in range(count)]
+
+
+def usable() -> list[str]:
+    """Names of those the machine can run, best first."""
+    cdef int count, i
+    cdef const instruction_set* const* sets = instruction_sets(&count)
+    return [sets[i].name.decode() for i in range(count) if sets[i].usable()]
+
+
+def isa() -> str:
+    """Name of the one in use."""
+    return current.name.decode()
+
+
+def use_isa(name: str) -> None:
+    """Run every later call on the best usable instruction set that is not better than `name`."""
+    global current
+    cdef int count, i
+    cdef const instruction_set* const* sets = instruction_sets(&count)
+    names = compiled()
+    if name not in names:
+        raise ValueError(f"no instruction set {name!r}; this build has {', '.join(names)}")
+    for i in range(names.index(name), count):
+        if sets[i].usable():
+            current = sets[i]
+            return
+
+
+use_isa(os.environ.get("CONVREG_ISA", "").strip() or compiled()[0])

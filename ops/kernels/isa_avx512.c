@@ -1,0 +1,27 @@
+/* AVX-512 (F, BW, VL): 8 x 48 outputs in 24 of 32 registers. */
+#include "isa.h"
+#include "numbers.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#include <string.h>
+
+#define NAME "avx512"
+#define TARGET "avx512f,avx512bw,avx512vl,avx2,fma,f16c"
+#define SUFFIX(name) name##_avx512
+#define WIDTH 16
+#define ROWS 8
+#define VECTORS 3
+
+static int SUFFIX(usable)(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+#include "begin_target.h"
+#define BROADCAST(x) ((vector)_mm512_set1_ps(x))
+#define MULTIPLY_ADD(a, b, c) ((vector)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define LOAD_PART(p, n) ((vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p))
+#include "tile.h"
+#include "end_target.h"
+#endif

@@ -1,0 +1,44 @@
+"""Small arithmetic of panels, tasks and workspace that both products share."""
+
+from libc.stdint cimport int64_t
+
+from numbers cimport NUMBER_BFLOAT16, NUMBER_FLOAT16, NUMBER_FLOAT32
+
+cdef extern from *:
+    """
+    #ifdef _OPENMP
+    #include <omp.h>
+    #define thread_number() omp_get_thread_num()
+    #else
+    #define thread_number() 0
+    #endif
+    """
+    int thread_number() noexcept nogil
+
+
+cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
+    return (a + b - 1) // b
+
+
+cdef inline bint all_finite(const float* panel, int64_t pitch, int64_t lanes, int64_t steps) noexcept nogil:
+    cdef int64_t k, i
+    cdef float nothing = 0  # x * 0 is 0 unless x is infinite or NaN, which sticks
+    for k in range(steps):
+        for i in range(lanes):
+            nothing = nothing + panel[k * pitch + i] * 0
+    return nothing == 0
+
+
+cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept nogil:
+    """Where part number `part` of an even split begins."""
+    return part * (total // parts) + min(part, total % parts)
+
+
+cdef inline void* take(char** free_space, int64_t size) noexcept nogil:
+    cdef void* taken = free_space[0]
+    free_space[0] += (size + 63) // 64 * 64
+    return taken
+
+
+cdef inline int element_size(int format) noexcept nogil:
+    return 4 if format == NUMBER_FLOAT32 else 2 if format == NUMBER_FLOAT16 or format == NUMBER_BFLOAT16 else 1

@@ -1,0 +1,329 @@
+/* The engine's register code, written once on vector extension types.  An isa_*.c file defines
+ *
+ *     SUFFIX(name)              the name of a function in this instruction set
+ *     WIDTH, ROWS, VECTORS      lanes of a vector; the largest register tile
+ *     BROADCAST(x)              a vector of x
+ *     MULTIPLY_ADD(a, b, c)     a*b + c, rounded once
+ *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
+ *
+ * and includes this file inside its target region.
+ */
+#include <string.h>
+
+#include "isa.h"
+#include "numbers.h"
+
+typedef float vector __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef int32_t vector_int __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef uint32_t vector_uint __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef uint16_t vector_half __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
+typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t quad_int __attribute__((vector_size(16)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad_int){__VA_ARGS__})
+#endif
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * The register tile
+ */
+
+/* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
+INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel,
+                      const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
+                      int resume, const float *masks)
+{
+    vector sum[ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = resume ? *(const vector *)(c + (i * vectors + j) * WIDTH) : (vector){0};
+    for (ptrdiff_t r = 0; r < run_count; r++) {
+        const float *row[ROWS];
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+            row[i] = row_panel + runs[r].rows + (offsets ? offsets[i] : i);
+        const float *b = lane_panel + runs[r].lanes;
+        const float *m = masks ? masks + runs[r].lanes : NULL;
+        ptrdiff_t a = 0;
+        for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
+            vector lanes[VECTORS];
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                lanes[j] = *(const vector *)(b + j * WIDTH);
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+                for (int j = 0; j < vectors; j++) {
+                    vector next = MULTIPLY_ADD(BROADCAST(row[i][a]), lanes[j], sum[i][j]);
+                    if (masks) {
+                        vector_int mask = *(const vector_int *)(m + j * WIDTH);
+                        next = (vector)((mask & (vector_int)next) | (~mask & (vector_int)sum[i][j]));
+                    }
+                    sum[i][j] = next;
+                }
+            a += row_step;
+            b += lane_pitch;
+            if (masks)
+                m += lane_pitch;
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            *(vector *)(c + (i * vectors + j) * WIDTH) = sum[i][j];
+}
+
+#define TILE(rows, vectors)                                                                                              \
+    static void SUFFIX(tile_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,        \
+                                                const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)     \
+    {                                                                                                                    \
+        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, NULL);        \
+    }                                                                                                                    \
+    static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
+                                                   const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
+                                                   ptrdiff_t lane_pitch, float *c, int resume)                           \
+    {                                                                                                                    \
+        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, resume, NULL);  \
+    }
+#define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
+TILES(1) TILES(2) TILES(3) TILES(4)
+#if ROWS == 8
+TILES(5) TILES(6) TILES(7) TILES(8)
+#endif
+
+#define MASKED(vectors)                                                                                                  \
+    static void SUFFIX(masked_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,               \
+                                         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
+                                         const float *masks)                                                             \
+    {                                                                                                                    \
+        tile_body(1, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, masks);                     \
+    }
+MASKED(1) MASKED(2) MASKED(3)
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Packing: stored numbers to panels of floats
+ */
+
+#ifndef LOAD_PART
+INLINE vector load_part(const float *p, int64_t n)
+{
+    vector part = {0};
+    for (int64_t i = 0; i < n; i++)
+        part[i] = p[i];
+    return part;
+}
+#define LOAD_PART(p, n) load_part(p, n)
+#endif
+
+INLINE int is_wide(int format)
+{
+    return format == NUMBER_FLOAT16 || format == NUMBER_BFLOAT16;
+}
+
+INLINE const void *at(const void *source, int format, int64_t offset)
+{
+    return (const char *)source + offset * (format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1);
+}
+
+INLINE float load_number(const void *source, int format, int64_t offset)
+{
+    const void *place = at(source, format, offset);
+    return format == NUMBER_FLOAT32 ? *(const float *)place
+           : is_wide(format)        ? decode16(*(const uint16_t *)place, format)
+                                    : decode8(*(const uint8_t *)place, format);
+}
+
+/* The first n numbers at p (n >= WIDTH: a whole vector), zeros after them. */
+INLINE vector load_vector(const void *p, int format, int64_t n)
+{
+    vector values = {0};
+    if (format == NUMBER_FLOAT32)
+        return n >= WIDTH ? *(const vector *)p : LOAD_PART((const float *)p, n);
+    if (format == NUMBER_BFLOAT16) {
+        vector_half codes = {0};
+        memcpy(&codes, p, 2 * (size_t)(n >= WIDTH ? WIDTH : n));
+        return (vector)(__builtin_convertvector(codes, vector_uint) << 16);
+    }
+    for (int i = 0; i < (n >= WIDTH ? WIDTH : n); i++)
+        values[i] = load_number(p, format, i);
+    return values;
+}
+
+/* Spans whose elements lie side by side.  Vectors are stored whole: what overruns a span is overwritten by the next. */
+INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                                const lane_span *spans, int64_t span_count)
+{
+    for (int64_t k = 0; k < steps; k++)
+        for (int64_t s = 0; s < span_count; s++) {
+            float *lanes = panel + k * pitch + spans[s].lane;
+            int64_t count = spans[s].count, step = spans[s].step;
+            if (spans[s].offset == NO_ELEMENT) {
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = (vector){0};
+            } else if (step == 1) {
+                const void *run = at(source, format, spans[s].offset + k * stride);
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = load_vector(at(run, format, i), format, count - i);
+            } else {
+                int64_t offset = spans[s].offset + k * stride;
+                for (int64_t i = 0; i < count; i++)
+                    lanes[i] = load_number(source, format, offset + i * step);
+            }
+        }
+}
+
+INLINE quad load_quad(const void *source, int format, int64_t offset)
+{
+    if (format == NUMBER_FLOAT32)
+        return *(const quad *)((const float *)source + offset);
+    return (quad){load_number(source, format, offset), load_number(source, format, offset + 1),
+                  load_number(source, format, offset + 2), load_number(source, format, offset + 3)};
+}
+
+INLINE void transpose_quads(quad *row)
+{
+    quad ab = SHUFFLE(row[0], row[1], 0, 4, 1, 5), AB = SHUFFLE(row[0], row[1], 2, 6, 3, 7);
+    quad cd = SHUFFLE(row[2], row[3], 0, 4, 1, 5), CD = SHUFFLE(row[2], row[3], 2, 6, 3, 7);
+    row[0] = SHUFFLE(ab, cd, 0, 1, 4, 5);
+    row[1] = SHUFFLE(ab, cd, 2, 3, 6, 7);
+    row[2] = SHUFFLE(AB, CD, 0, 1, 4, 5);
+    row[3] = SHUFFLE(AB, CD, 2, 3, 6, 7);
+}
+
+/* Element of every lane at step 0; returns the number of lanes. */
+INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t span_count)
+{
+    int64_t lanes = 0;
+    for (int64_t s = 0; s < span_count; s++)
+        for (int64_t i = 0; i < spans[s].count; i++)
+            offset[lanes++] = spans[s].offset == NO_ELEMENT ? NO_ELEMENT : spans[s].offset + i * spans[s].step;
+    return lanes;
+}
+
+/* Steps of the reduction lie side by side: squares of 4 lanes x 4 steps are transposed in registers. */
+INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
+                              const lane_span *spans, int64_t span_count)
+{
+    int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count);
+    for (int64_t l = 0; l < lanes; l += 4) {
+        int64_t k = 0;
+        if (l + 4 <= lanes && offset[l] != NO_ELEMENT && offset[l + 1] != NO_ELEMENT && offset[l + 2] != NO_ELEMENT &&
+            offset[l + 3] != NO_ELEMENT)
+            for (; k + 4 <= steps; k += 4) {
+                quad square[4];
+                for (int i = 0; i < 4; i++)
+                    square[i] = load_quad(source, format, offset[l + i] + k);
+                transpose_quads(square);
+                for (int i = 0; i < 4; i++)
+                    *(quad *)(panel + (k + i) * pitch + l) = square[i];
+            }
+        for (int64_t i = l; i < lanes && i < l + 4; i++)
+            for (int64_t j = k; j < steps; j++)
+                panel[j * pitch + i] = offset[i] == NO_ELEMENT ? 0.0f : load_number(source, format, offset[i] + j);
+    }
+}
+
+INLINE void gather_format(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                          const lane_span *spans, int64_t span_count)
+{
+    const lane_span *last = spans + span_count - 1;
+    int short_runs = last->step != 1 || span_count * 8 > last->lane + last->count;
+    if (stride == 1 && steps >= 4 && short_runs)
+        gather_transposed(panel, pitch, steps, source, format, spans, span_count);
+    else
+        gather_side_by_side(panel, pitch, steps, source, format, stride, spans, span_count);
+}
+
+static void SUFFIX(gather)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                           const lane_span *spans, int64_t span_count)
+{
+#define GATHER(f)                                                                                                        \
+    case f:                                                                                                              \
+        gather_format(panel, pitch, steps, source, f, stride, spans, span_count);                                        \
+        break;
+    switch (format) {
+        GATHER(NUMBER_FLOAT32)
+        GATHER(NUMBER_FLOAT16)
+        GATHER(NUMBER_BFLOAT16)
+        GATHER(NUMBER_FLOAT8_E4M3FN)
+        GATHER(NUMBER_FLOAT8_E5M2)
+        GATHER(NUMBER_HIFLOAT8)
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Storing: finished sums to stored numbers
+ */
+
+/* Adding +0 makes a zero sum +0 whatever its terms underflowed to, and however much padding they crossed. */
+INLINE float finished(float sum, const float *bias, int64_t row)
+{
+    return bias ? (sum + 0.0f) + bias[row] : sum + 0.0f;
+}
+
+INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                           const lane_span *spans, int64_t span_count, const float *bias)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t s = 0; s < span_count; s++) {
+            const float *sums = tile + r * pitch + spans[s].lane;
+            int64_t step = spans[s].step;
+            void *place = (void *)at(target, format, spans[s].offset + r * stride);
+            for (int64_t i = 0; i < spans[s].count; i++) {
+                float sum = finished(sums[i], bias, r);
+                if (format == NUMBER_FLOAT32)
+                    ((float *)place)[i * step] = sum;
+                else if (is_wide(format))
+                    ((uint16_t *)place)[i * step] = encode16(sum, format);
+                else
+                    ((uint8_t *)place)[i * step] = encode8(sum, format);
+            }
+        }
+}
+
+static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                            const lane_span *spans, int64_t span_count, const float *bias)
+{
+#define SCATTER(f)                                                                                                       \
+    case f:                                                                                                              \
+        scatter_format(tile, pitch, rows, target, f, stride, spans, span_count, bias);                                   \
+        break;
+    switch (format) {
+        SCATTER(NUMBER_FLOAT32)
+        SCATTER(NUMBER_FLOAT16)
+        SCATTER(NUMBER_BFLOAT16)
+        SCATTER(NUMBER_FLOAT8_E4M3FN)
+        SCATTER(NUMBER_FLOAT8_E5M2)
+        SCATTER(NUMBER_HIFLOAT8)
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ */
+
+#define TILE_ENTRIES(kind, rows) {SUFFIX(kind##_##rows##_1), SUFFIX(kind##_##rows##_2), SUFFIX(kind##_##rows##_3)}
+#if ROWS == 8
+#define ALL_ENTRIES(kind)                                                                                                \
+    {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4),                          \
+     TILE_ENTRIES(kind, 5), TILE_ENTRIES(kind, 6), TILE_ENTRIES(kind, 7), TILE_ENTRIES(kind, 8)}
+#else
+#define ALL_ENTRIES(kind) {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4)}
+#endif
+const instruction_set SUFFIX(instruction_set) = {
+    .name = NAME,
+    .usable = SUFFIX(usable),
+    .rows = ROWS,
+    .vectors = VECTORS,
+    .width = WIDTH,
+    .tile = ALL_ENTRIES(tile),
+    .strided = ALL_ENTRIES(strided),
+    .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
+    .gather = SUFFIX(gather),
+    .scatter = SUFFIX(scatter),
+};

@@ -1,0 +1,178 @@
+"""The engine against the plain loops, bit for bit: any geometry, layout, format, number of threads, instruction set."""
+
+from __future__ import annotations
+
+import random
+
+import ml_dtypes
+import numpy as np
+import pytest
+from convreg.ops import kernels
+from convreg.ops.kernels import direct, engine
+from kernel_cases import Case, bits
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
+          "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
+OPERANDS = {"forward": ("large", "taps", "small"), "backward_data": ("small", "taps", "large"),
+            "backward_weights": ("large", "small", "taps")}
+SPECIALS = [np.inf, -np.inf, np.nan]
+
+
+@pytest.fixture(params=engine.usable())
+def isa(request):
+    before = engine.isa()
+    engine.use_isa(request.param)
+    yield request.param
+    engine.use_isa(before)
+
+
+def drawn_case(rng: random.Random) -> Case:
+    """Few and many channels, groups, windows inside, over the edges and wholly outside, in one to three dimensions."""
+    dimensions = rng.choice([1, 2, 2, 3])
+    many = [33, 70] if rng.random() < 0.2 else []
+    batch, groups = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3, 5])
+    c, m = rng.choice([1, 2, 3, 5, 8, 17, *many]), rng.choice([1, 2, 3, 7, 9, 16, 20, *many])
+    if rng.random() < 0.2:
+        c, m, groups = rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), rng.choice([1, 4, 19])
+    axes = []
+    for _ in range(dimensions):
+        k, s, d = (rng.choice(some) for some in ([1, 1, 2, 3, 3, 4, 5], [1, 1, 1, 2, 2, 3], [1, 1, 2, 3]))
+        b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 20, 3: 6}[dimensions])
+        x = (y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3])
+        axes.append((max(x, 1), y, k, s, d, b))
+    axes = [(1, 1, 1, 1, 1, 0)] * (3 - dimensions) + axes
+    if rng.random() < 0.2:
+        rng.shuffle(axes)
+    x, y, k, s, d, b = zip(*axes, strict=True)
+    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+
+
+def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Stored numbers of one magnitude or of many, dense or sparse, some infinite or NaN."""
+    gen = np.random.default_rng(rng.getrandbits(32))
+    values = gen.standard_normal(shape) * 2.0 ** rng.choice([0, 0, 0, -40, 40])
+    if rng.random() < 0.15:
+        values *= gen.random(shape) < 0.3
+    if rng.random() < 0.15:
+        values *= 2.0 ** gen.integers(-60, 20, shape)
+    if rng.random() < 0.2:
+        values = np.where(gen.random(shape) < 0.01, gen.choice(SPECIALS, shape), values)
+    with np.errstate(over="ignore"):
+        return bits(values.astype(np.float32).astype(DTYPES[name]))
+
+
+def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
+    """The same numbers in another order in memory: channels last, any order, with gaps, backwards."""
+    order = rng.choice([range(6), range(6), (0, 3, 4, 5, 1, 2), (0, 3, 4, 5, 1, 2), rng.sample(range(6), 6)])
+    gap = rng.choice([1, 1, 1, 2])
+    back = rng.choice([1, 1, 1, -1])
+    memory = np.empty([array.shape[i] * gap for i in order], array.dtype)[(slice(None, None, gap * back),) * 6]
+    moved = memory.transpose(np.argsort(list(order)))
+    moved[...] = array
+    return moved
+
+
+def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
+    values = np.empty(array.shape, np.float32)
+    direct.decode(array, values, format=name)
+    return values
+
+
+def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
+    first, second, result = OPERANDS[kernel]
+    more = {} if bias is None else {"bias": bias}
+    expected = np.zeros_like(arrays[result])
+    getattr(direct, kernel)(
+        as_referee_takes(arrays[first], formats[first]), as_referee_takes(arrays[second], formats[second]), expected,
+        **case.window, formats=("float32", "float32", formats[result]), threads=2, **more,
+    )
+    expected_values = as_referee_takes(expected, formats[result])
+    for threads in (1, 2, 3, 7):
+        got = in_some_layout(layouts, np.full_like(arrays[result], 7))
+        getattr(engine, kernel)(
+            arrays[first], arrays[second], got, **case.window, formats=tuple(formats[n] for n in OPERANDS[kernel]),
+            threads=threads, **more,
+        )
+        values = as_referee_takes(got, formats[result])
+        different = values.view(np.uint32) != expected_values.view(np.uint32)
+        different &= ~(np.isnan(values) & np.isnan(expected_values))
+        assert not different.any(), (kernel, case, formats, threads, np.argwhere(different)[:3], values[different][:3],
+                                     expected_values[different][:3])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_calls(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(12):
+        case = drawn_case(rng)
+        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 5e6:
+            continue
+        names = [rng.choice([*DTYPES, "float32", "bfloat16"]) for _ in range(3)]
+        formats = dict(zip(("large", "small", "taps"), [names[0]] * 3 if rng.random() < 0.6 else names, strict=True))
+        arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
+        for kernel in OPERANDS:
+            channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
+            bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
+            compare(kernel, case, arrays, formats, rng, bias)
+
+
+LARGER = {
+    "first layer": Case((2, 1, 3, 1, 61, 59), (2, 1, 32, 1, 31, 30), (1, 32, 3, 1, 7, 7), (1, 2, 2), begin=(0, 3, 3)),
+    "blocks of columns and steps": Case(
+        (2, 1, 72, 1, 20, 31), (2, 1, 80, 1, 20, 31), (1, 80, 72, 1, 3, 3), begin=(0, 1, 1)),
+    "pieces of the reduction": Case(
+        (3, 1, 4, 1, 60, 70), (3, 1, 18, 1, 60, 70), (1, 18, 4, 1, 3, 1), begin=(0, 1, 0)),
+    "depthwise": Case((2, 24, 1, 1, 30, 41), (2, 24, 1, 1, 30, 41), (24, 1, 1, 1, 3, 3), begin=(0, 1, 1)),
+    "depthwise, strided": Case(
+        (1, 9, 1, 1, 30, 41), (1, 9, 1, 1, 15, 21), (9, 1, 1, 1, 3, 3), (1, 2, 2), begin=(0, 1, 1)),
+    "depthwise, long": Case((2, 6, 1, 1, 1, 400), (2, 6, 1, 1, 1, 400), (6, 1, 1, 1, 1, 33), begin=(0, 0, 16)),
+    "small groups": Case((1, 5, 4, 9, 10, 21), (1, 5, 4, 9, 10, 21), (5, 4, 4, 3, 3, 3), begin=(1, 1, 1)),
+    "pointwise": Case((2, 1, 70, 1, 14, 15), (2, 1, 130, 1, 14, 15), (1, 130, 70, 1, 1, 1)),
+    "one position": Case((5, 1, 64, 1, 4, 4), (5, 1, 40, 1, 1, 1), (1, 40, 64, 1, 4, 4)),
+    "wide dilation": Case(
+        (1, 1, 40, 1, 17, 17), (1, 1, 24, 1, 17, 17), (1, 24, 40, 1, 3, 3), dilation=(1, 9, 9), begin=(0, 9, 9)),
+    "up-sampling by eight": Case((1, 1, 5, 1, 96, 96), (1, 1, 5, 1, 11, 11), (1, 5, 5, 1, 16, 16), (1, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+def test_larger_calls(isa, name, number_format):
+    rng = random.Random(name)
+    case = LARGER[name]
+    formats = dict.fromkeys(("large", "small", "taps"), number_format)
+    for layout in (range(6), (0, 3, 4, 5, 1, 2)):
+        arrays = {}
+        for operand in formats:
+            values = np.random.default_rng(1).standard_normal(getattr(case, operand)).astype(DTYPES[number_format])
+            arrays[operand] = np.ascontiguousarray(bits(values).transpose(layout)).transpose(np.argsort(list(layout)))
+        for kernel in OPERANDS:
+            compare(kernel, case, arrays, formats, rng)
+
+
+def test_special_values_stay_out_of_the_padding(isa):
+    case = Case((1, 1, 3, 1, 9, 9), (1, 1, 4, 1, 9, 9), (1, 4, 3, 1, 5, 5), begin=(0, 2, 2))
+    formats = dict.fromkeys(("large", "small", "taps"), "float32")
+    for special in SPECIALS:
+        arrays = {name: np.ones(getattr(case, name), np.float32) for name in formats}
+        arrays["taps"][0, 1, 2, 0, 0, 0] = special
+        arrays["small"][0, 0, 2, 0, 0, 0] = special
+        for kernel in OPERANDS:
+            compare(kernel, case, arrays, formats, random.Random(0))
+
+
+def test_sums_that_underflow_are_plus_zero(isa):
+    case = Case((1, 1, 1, 1, 1, 40), (1, 1, 1, 1, 1, 40), (1, 1, 1, 1, 1, 3), begin=(0, 0, 1))
+    formats = dict.fromkeys(("large", "small", "taps"), "float32")
+    arrays = {name: np.full(getattr(case, name), -1e-30, np.float32) for name in formats}
+    arrays["taps"] = -arrays["taps"]
+    for kernel in OPERANDS:
+        compare(kernel, case, arrays, formats, random.Random(0))
+
+
+def test_capabilities_tell_what_runs(isa):
+    have = kernels.capabilities()
+    assert have["isa"] == isa
+    assert have["compiled"][-1] == "generic"
+    with pytest.raises(ValueError, match="no instruction set 'mmx'"):
+        engine.use_isa("mmx")
