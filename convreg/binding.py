@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import operator
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .errors import OpError
-from .formats import FORMATS, format_of
+from .formats import format_of
+from .outputs import Array, check_overlap, output_values
 from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType, by_conformance
 
-Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 
 UNSET_SHAPE = (0,) * 12
@@ -60,7 +58,53 @@ def bind(
     OpError, OpTypeError
         With the rule that refuses and, in ``accepted_by``, the conformances that would not.
     """
-    return judged(spec, conformance, lambda chosen: _bind(spec, inputs, attributes, chosen, out, wanted))
+    key = signature(spec, inputs, attributes, conformance, out, wanted)
+    if key is not None and key in _seen:
+        call, plan = _seen[key]
+        arrays = tuple(None if port.shape else value for port, value in zip(spec.inputs, inputs, strict=True))
+        return Bound(call, plan, arrays, (None,) * len(spec.outputs))
+    bound = judged(spec, conformance, lambda chosen: _bind(spec, inputs, attributes, chosen, out, wanted))
+    if key is not None:
+        if len(_seen) >= 4096:
+            _seen.clear()
+        _seen[key] = bound.call, bound.plan
+    return bound
+
+
+_seen: dict[Hashable, tuple[Call, Plan]] = {}
+"""Legal calls by what they look like from outside, so that a repeated one costs a look-up."""
+
+
+def signature(
+    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], conformance: str | None, out: Any,
+    wanted: tuple[bool, ...] | None,
+) -> Hashable | None:
+    """Return a key that equal calls share, or None for a call that is out of the ordinary and is bound afresh."""
+    if out is not None:
+        return None
+    parts: list[Hashable] = [spec, conformance, wanted]
+    for port, value in zip(spec.inputs, inputs, strict=True):
+        if value is not None and not port.shape:
+            if type(value) is not np.ndarray or format_of(value.dtype) is None:
+                return None
+            parts += (value.shape, value.dtype)
+        else:
+            parts.append(plain(value))
+    for name, value in attributes.items():
+        parts += (name, plain(value))
+    return None if NotImplemented in parts else tuple(parts)
+
+
+def plain(value: Any) -> Hashable:
+    """Return an attribute value as a key that tells True from 1, or NotImplemented where it is of an unusual kind."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        kinds = set(map(type, value))
+        return (list, *kinds, *value) if len(kinds) <= 1 and kinds <= _PLAIN else NotImplemented
+    return (kind, value) if kind in _PLAIN or value is None else NotImplemented
+
+
+_PLAIN = {int, bool, str}
 
 
 def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -> T:
@@ -293,92 +337,3 @@ def boolean(call: Call, rules: Rules, name: str, value: Any) -> bool:
     if isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1)):
         return bool(value)
     raise call.refuse(name, value, "a boolean", rules.kind, wrong_type=True)
-
-
-def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...]:
-    """Return the arrays given as ``out=``, one entry per output."""
-    count = len(call.spec.outputs)
-    if out is None:
-        return (None,) * count
-    entries = (out,) if count == 1 and not isinstance(out, tuple) else out
-    if not isinstance(entries, tuple | list) or len(entries) != count:
-        raise call.refuse("out", type(out).__name__, f"a tuple of {count}" if count > 1 else "an array", rules.outputs,
-                          wrong_type=True)
-    for port, entry in zip(call.spec.outputs, entries, strict=True):
-        if entry is None:
-            continue
-        if not isinstance(entry, np.ndarray):
-            raise call.refuse("out", type(entry).__name__, f"a numpy array for {port.name}", rules.kind,
-                              wrong_type=True)
-        if not entry.flags.writeable:
-            raise call.refuse("out", "read-only array", f"a writable array for {port.name}", "arguments")
-        if not entry.dtype.isnative:
-            raise call.refuse("out", entry.dtype.str, "native byte order", rules.output_format, wrong_type=True)
-    return tuple(entries)
-
-
-def check_overlap(call: Call, inputs: Sequence[Array | None], outputs: Sequence[Array | None], plan: Plan) -> None:
-    """Refuse outputs that share memory with an input, another output or themselves: they would be read half-written."""
-    written = [(port.name, array) for port, array, made in zip(call.spec.outputs, outputs, plan.outputs, strict=True)
-               if array is not None and made is not None]
-    for index, (name, array) in enumerate(written):
-        others = [(port.name, other) for port, other in zip(call.spec.inputs, inputs, strict=True) if other is not None]
-        for other_name, other in others + written[:index]:
-            if np.may_share_memory(array, other) and share_memory(array, other):
-                raise call.refuse("out", name, f"memory of its own (it overlaps {other_name})", "arguments")
-        if overlaps_itself(array):
-            raise call.refuse("out", f"strides {array.strides}", "an array whose elements do not overlap", "arguments")
-
-
-def share_memory(first: Array, second: Array) -> bool:
-    """Whether two arrays share an element; undecidable cases count as shared."""
-    try:
-        return np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-def overlaps_itself(array: Array) -> bool:
-    """Whether strides may reach one byte twice: each axis must step over all that the smaller ones span."""
-    if not array.size:
-        return False
-    span = array.itemsize
-    for stride, extent in sorted((abs(stride), extent) for stride, extent in
-                                 zip(array.strides, array.shape, strict=True) if extent > 1):
-        if stride < span:
-            return True
-        span += stride * (extent - 1)
-    return False
-
-
-def allocate(bound: Bound) -> tuple[Array | None, ...]:
-    """Return the output arrays: those given, fresh ones for the rest; nothing above ``max_bytes`` is allocated."""
-    call, plan = bound.call, bound.plan
-    needed = 0
-    for port, made, given in zip(call.spec.outputs, plan.outputs, bound.outputs, strict=True):
-        if made is not None and given is None:
-            needed += prod(made.extents) * FORMATS[made.format].bits // 8
-            if needed > max_bytes(call):
-                raise call.refuse(port.name, list(made.extents), f"outputs of at most {max_bytes(call)} bytes "
-                                  f"(this needs {needed}; CONVREG_MAX_BYTES raises the limit)", "max_bytes")
-    return tuple(
-        None if made is None else given if given is not None else np.empty(made.extents, FORMATS[made.format].dtype)
-        for made, given in zip(plan.outputs, bound.outputs, strict=True)
-    )
-
-
-def max_bytes(call: Call) -> int:
-    """Largest total of fresh outputs: CONVREG_MAX_BYTES, else the physical memory."""
-    text = os.environ.get("CONVREG_MAX_BYTES")
-    if text is None:
-        return _physical_memory()
-    if not text.strip().isdecimal():
-        raise call.refuse("CONVREG_MAX_BYTES", text, "a number of bytes", "arguments")
-    return int(text)
-
-
-@lru_cache(maxsize=1)
-def _physical_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-

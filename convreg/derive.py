@@ -13,22 +13,26 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from .binding import Array, allocate, bind
+from .binding import bind
 from .errors import near_misses
 from .formats import FORMATS
+from .outputs import Array, allocate
 from .spec import Attribute, Call, OpSpec, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...] | None
 
 
 class Operator(Protocol):
-    """The Python function of an operator, which also carries its declaration."""
+    """The Python function of an operator, which also carries its declaration and its referee."""
 
     spec: OpSpec
     __name__: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the operator."""
+
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
 
 
 class Arguments(NamedTuple):
@@ -78,10 +82,15 @@ def function_of(spec: OpSpec) -> Operator:
         tensors, attributes, conformance, out, threads = read(args, kwargs)
         return execute(spec, tensors, attributes, conformance=conformance, out=out, threads=threads)
 
+    def referee(*args: Any, **kwargs: Any) -> Result:
+        """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
+        tensors, attributes, conformance, _, _ = read(args, kwargs)
+        return refer(spec, tensors, attributes, conformance=conformance)
+
     function.__name__ = function.__qualname__ = spec.function_name
     function.__module__ = f"convreg.{spec.vendor}"
     function.__doc__ = docstring(spec)
-    vars(function).update(__signature__=signature_of(spec), spec=spec)
+    vars(function).update(__signature__=signature_of(spec), spec=spec, reference=referee)
     return cast(Operator, function)
 
 
@@ -98,29 +107,18 @@ def execute(
     """Bind, plan, allocate and run one call given in the vendor's names; the way of functions and graph nodes alike."""
     bound = bind(spec, inputs, attributes, conformance=conformance, out=out, wanted=wanted)
     workers = thread_count(bound.call, threads)
-    outputs = allocate(bound)
+    outputs = allocate(bound.call, bound.plan, bound.outputs)
     spec.run(bound.plan, bound.inputs, outputs, kernels(), workers)
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def reference(spec: OpSpec, *args: Any, **kwargs: Any) -> Result:
-    """Compute a call by the plain loops in float64, unrounded: the referee of tests and of numerical studies.
-
-    Parameters
-    ----------
-    spec : OpSpec
-    *args, **kwargs
-        Input tensors, and attributes by the vendor's names; ``conformance=`` as in the function.
-
-    Returns
-    -------
-    array or tuple of arrays
-        float64, also where the operator would round its result to a narrower format.
-    """
+def refer(
+    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], *, conformance: str | None = None
+) -> Result:
+    """Compute a call given in the vendor's names by the plain loops in float64, without any rounding."""
     from .ops.kernels import direct
 
-    conformance = kwargs.pop("conformance", None)
-    bound = bind(spec, [*args, *([None] * (len(spec.inputs) - len(args)))], kwargs, conformance=conformance)
+    bound = bind(spec, inputs, attributes, conformance=conformance)
     wide = [None if array is None else array.astype(np.float64) for array in bound.inputs]
     outputs = tuple(None if made is None else np.zeros(made.extents) for made in bound.plan.outputs)
     spec.run(bound.plan, wide, outputs, direct, 0)

@@ -26,22 +26,24 @@ class View(NamedTuple):
 def _bits(array: Array) -> View:
     known = format_of(array.dtype)
     assert known is not None, array.dtype
-    return View(array.view(known.storage), known.name)
+    return View(array if array.dtype == known.storage else array.view(known.storage), known.name)
 
 
-def _lifted(bits: Array, format: str) -> View:
-    """Insert the missing spatial axes, with extent 1, behind the three leading axes."""
-    missing = 6 - bits.ndim
-    return View(bits[(slice(None),) * 3 + (None,) * missing], format)
+_MISSING = {rank: (1,) * (5 - rank) for rank in (3, 4, 5)}
+"""Extents of the spatial axes that a tensor of some rank lacks."""
+_CHANNEL_FIRST = {rank: (0, rank - 1, *range(1, rank - 1)) for rank in (3, 4, 5)}
+"""Order of axes that turns NXC into NCX."""
+_SMALL_FIRST = {rank: (rank - 1, rank - 2, *range(rank - 2)) for rank in (3, 4, 5)}
+"""Order of axes that turns XIO into OIX."""
 
 
 def data(array: Array, groups: int, layout: str = "NCX") -> View:
     """View of NCX or NXC data."""
     bits, format = _bits(array)
     if layout == "NXC":
-        bits = np.moveaxis(bits, -1, 1)
-    channels = bits.shape[1] // groups
-    return _lifted(bits.reshape(bits.shape[0], groups, channels, *bits.shape[2:]), format)
+        bits = bits.transpose(_CHANNEL_FIRST[bits.ndim])
+    batch, channels, *spatial = bits.shape
+    return View(bits.reshape(batch, groups, channels // groups, *_MISSING[bits.ndim], *spatial), format)
 
 
 def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bool = False) -> View:
@@ -51,16 +53,19 @@ def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bo
     """
     bits, format = _bits(array)
     if layout in ("XIO", "XOI"):
-        bits = np.moveaxis(bits, (-1, -2), (0, 1))
+        bits = bits.transpose(_SMALL_FIRST[bits.ndim])
+    missing = _MISSING[bits.ndim]
     small, large, *taps = bits.shape
     if divided_small:
-        return _lifted(bits.reshape(small, groups, large // groups, *taps).swapaxes(0, 1), format)
-    return _lifted(bits.reshape(groups, small // groups, large, *taps), format)
+        return View(bits.reshape(small, groups, large // groups, *missing, *taps).swapaxes(0, 1), format)
+    return View(bits.reshape(groups, small // groups, large, *missing, *taps), format)
 
 
 def grouped_weights(array: Array) -> View:
     """View of weights that carry the groups as their first axis."""
-    return _lifted(*_bits(array))
+    bits, format = _bits(array)
+    groups, small, large, *taps = bits.shape
+    return View(bits.reshape(groups, small, large, *_MISSING[bits.ndim - 1], *taps), format)
 
 
 def vector(array: Array) -> View:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.derive import reference
 
 function = convreg.ascend.convolution_backward
 
@@ -133,7 +132,7 @@ def test_grad_input_of_a_narrow_format_passes_through_it():
 
 def test_the_float64_reference_rounds_nothing():
     dy, x, w = (RNG.standard_normal(size).astype(np.float32) for size in ((1, 1, 20), (1, 1, 20), (1, 1, 1)))
-    exact = reference(function.spec, dy, x, w, stride=[1], padding=[0], dilation=[1], cubeMathType=2)
+    exact = function.reference(dy, x, w, stride=[1], padding=[0], dilation=[1], cube_math_type=2)
     assert np.array_equal(exact[0], dy.astype(np.float64) * w.astype(np.float64))
     assert exact[1].item() == pytest.approx((dy.astype(np.float64) * x).sum(), rel=1e-12)
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convreg
-from convreg.derive import reference
 
 SEEDS = st.integers(0, 2**32 - 1)
 NCX = {"data_format": "NCX", "weights_format": "OIX"}
@@ -149,9 +148,9 @@ def test_results_are_the_rounded_float64_reference(case, seed, name):
         (convreg.onednn.convolution_backward_data, (dy, w), case.large),
         (convreg.onednn.convolution_backward_weights, (x, dy), case.weights),
     ):
-        exact = reference(function.spec, *arguments, shape, **common)
+        exact = function.reference(*arguments, shape, **common)
         got = function(*arguments, shape, **common)
-        magnitude = reference(function.spec, *map(np.abs, arguments), shape, **common)
+        magnitude = function.reference(*map(np.abs, arguments), shape, **common)
         terms = max(np.prod(case.weights), np.prod(case.small))
         bound = 2.0**-23 * (4 + np.sqrt(terms)) * magnitude + np.abs(np.spacing(exact.astype(got.dtype))).astype(float)
         assert (np.abs(got.astype(np.float64) - exact) <= bound).all()

@@ -29,7 +29,8 @@ def spare(monkeypatch):
     monkeypatch.setattr(registry, "_plugins_loaded", False)
     monkeypatch.setattr(registry, "_broken", {})
     yield replace(convreg.onednn.convolution.spec, vendor="acme", name="Spare")
-    sys.modules.pop("convreg.acme", None)
+    for name in [name for name in sys.modules if name == "convreg.acme" or name.startswith("plugin_")]:
+        del sys.modules[name]
     vars(convreg).pop("acme", None)
 
 

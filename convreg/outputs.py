@@ -1,0 +1,102 @@
+"""Output arrays: those given as ``out=``, checked, and fresh ones within the memory limit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .formats import FORMATS
+from .spec import Call, Plan, Rules
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...]:
+    """Return the arrays given as ``out=``, one entry per output."""
+    count = len(call.spec.outputs)
+    if out is None:
+        return (None,) * count
+    entries = (out,) if count == 1 and not isinstance(out, tuple) else out
+    if not isinstance(entries, tuple | list) or len(entries) != count:
+        raise call.refuse("out", type(out).__name__, f"a tuple of {count}" if count > 1 else "an array", rules.outputs,
+                          wrong_type=True)
+    for port, entry in zip(call.spec.outputs, entries, strict=True):
+        if entry is None:
+            continue
+        if not isinstance(entry, np.ndarray):
+            raise call.refuse("out", type(entry).__name__, f"a numpy array for {port.name}", rules.kind,
+                              wrong_type=True)
+        if not entry.flags.writeable:
+            raise call.refuse("out", "read-only array", f"a writable array for {port.name}", "arguments")
+        if not entry.dtype.isnative:
+            raise call.refuse("out", entry.dtype.str, "native byte order", rules.output_format, wrong_type=True)
+    return tuple(entries)
+
+
+def check_overlap(call: Call, inputs: Sequence[Array | None], outputs: Sequence[Array | None], plan: Plan) -> None:
+    """Refuse outputs that share memory with an input, another output or themselves: they would be read half-written."""
+    written = [(port.name, array) for port, array, made in zip(call.spec.outputs, outputs, plan.outputs, strict=True)
+               if array is not None and made is not None]
+    for index, (name, array) in enumerate(written):
+        others = [(port.name, other) for port, other in zip(call.spec.inputs, inputs, strict=True) if other is not None]
+        for other_name, other in others + written[:index]:
+            if np.may_share_memory(array, other) and share_memory(array, other):
+                raise call.refuse("out", name, f"memory of its own (it overlaps {other_name})", "arguments")
+        if overlaps_itself(array):
+            raise call.refuse("out", f"strides {array.strides}", "an array whose elements do not overlap", "arguments")
+
+
+def share_memory(first: Array, second: Array) -> bool:
+    """Whether two arrays share an element; undecidable cases count as shared."""
+    try:
+        return np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps_itself(array: Array) -> bool:
+    """Whether strides may reach one byte twice: each axis must step over all that the smaller ones span."""
+    if not array.size:
+        return False
+    span = array.itemsize
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in
+                                 zip(array.strides, array.shape, strict=True) if extent > 1):
+        if stride < span:
+            return True
+        span += stride * (extent - 1)
+    return False
+
+
+def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
+    """Return the output arrays: those given, fresh ones for the rest; nothing above ``max_bytes`` is allocated."""
+    needed = 0
+    for port, made, given in zip(call.spec.outputs, plan.outputs, outputs, strict=True):
+        if made is not None and given is None:
+            needed += prod(made.extents) * FORMATS[made.format].bits // 8
+            if needed > max_bytes(call):
+                raise call.refuse(port.name, list(made.extents), f"outputs of at most {max_bytes(call)} bytes "
+                                  f"(this needs {needed}; CONVREG_MAX_BYTES raises the limit)", "max_bytes")
+    return tuple(
+        None if made is None else given if given is not None else np.empty(made.extents, FORMATS[made.format].dtype)
+        for made, given in zip(plan.outputs, outputs, strict=True)
+    )
+
+
+def max_bytes(call: Call) -> int:
+    """Largest total of fresh outputs: CONVREG_MAX_BYTES, else the physical memory."""
+    text = os.environ.get("CONVREG_MAX_BYTES")
+    if text is None:
+        return _physical_memory()
+    if not text.strip().isdecimal():
+        raise call.refuse("CONVREG_MAX_BYTES", text, "a number of bytes", "arguments")
+    return int(text)
+
+
+@lru_cache(maxsize=1)
+def _physical_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
