@@ -1,0 +1,189 @@
+"""The command line, ``convreg VERB``: a verb is one function that adds its arguments and returns what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import convreg
+from convreg import GraphError, OpError, UnknownOp
+from convreg.derive import docs_page, signature_of, table
+
+from .files import reason, write_atomically
+
+Action = Callable[[argparse.Namespace], None]
+TABLE_START, TABLE_END = "<!-- operators: begin, written by `convreg docs` -->", "<!-- operators: end -->"
+
+
+def import_(parser: argparse.ArgumentParser) -> Action:
+    """Translate a oneDNN graph (JSON) or an OpenVINO model (XML, its bin file beside it) to an ONNX model."""
+    parser.add_argument("source", metavar="SRC", help="the file; its content tells the format")
+    parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="the ONNX file to write")
+    parser.add_argument("--bin", metavar="FILE", help="constants of an OpenVINO model, if not beside it")
+    parser.add_argument("--lenient", action="store_true",
+                        help="read negative pads_end of oneDNN data gradients as 0; they never affect the values")
+
+    def act(args: argparse.Namespace) -> None:
+        from . import onnx_io
+
+        model = onnx_io.import_model(args.source, bin_path=args.bin, lenient=args.lenient)
+        onnx_io.save(model, args.output)
+        print(f"{args.output}: {_summary(model)}")
+
+    return act
+
+
+def check(parser: argparse.ArgumentParser) -> Action:
+    """Check a model with onnx's full checker and the operators' own rules."""
+    parser.add_argument("model", metavar="MODEL")
+
+    def act(args: argparse.Namespace) -> None:
+        model = convreg.onnx.load(args.model)
+        convreg.onnx.check(model)
+        print(f"{args.model}: {_summary(model)}")
+
+    return act
+
+
+def _summary(model: object) -> str:
+    graph = model.graph  # type: ignore[attr-defined]
+    ours = sum(node.domain not in ("", "ai.onnx") for node in graph.node)
+    names = [", ".join(value.name for value in values) for values in (graph.input, graph.output)]
+    return f"ok, {len(graph.node)} nodes, {ours} of them outside standard ONNX; inputs {names[0]}; outputs {names[1]}"
+
+
+def run(parser: argparse.ArgumentParser) -> Action:
+    """Run a model and print a line on each output: name, shape, element type, smallest, largest and mean value."""
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
+                        help="an .npy file, 'random', or 'random:2,3,4' to choose extents; once per input")
+    parser.add_argument("--random", action="store_true", help="fill all inputs that are not given with random values")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random values (default 0)")
+    parser.add_argument("-o", "--output", metavar="FILE.npz", help="write all outputs into one file")
+    parser.add_argument("--output-dir", metavar="DIR", help="write each output as NAME.npy")
+
+    def act(args: argparse.Namespace) -> None:
+        from . import tensors
+
+        model = convreg.onnx.load(args.model)
+        session = convreg.onnx.Session(model)
+        wanted = {value.name: value.type for value in model.graph.input if value.name in session.inputs}
+        feeds = tensors.feeds(wanted, args.input, fill=args.random, seed=args.seed)
+        results = session.run(feeds)
+        if args.output:
+            tensors.save_together(results, args.output)
+        if args.output_dir:
+            tensors.save_apart(results, args.output_dir)
+        for name, array in results.items():
+            print(tensors.describe(name, array))
+
+    return act
+
+
+def list_(parser: argparse.ArgumentParser) -> Action:
+    """List the operators."""
+
+    def act(args: argparse.Namespace) -> None:
+        for operator in convreg.operators():
+            spec = operator.spec
+            choice = f"  conformance {', '.join(spec.conformances)}" if len(spec.conformances) > 1 else ""
+            print(f"{spec.qualified_name:42} convreg.{spec.vendor}.{spec.function_name}{choice}")
+
+    return act
+
+
+def show(parser: argparse.ArgumentParser) -> Action:
+    """Show an operator's signature and documentation."""
+    parser.add_argument("name", metavar="NAME", help="vendor::Name, or Name alone where only one vendor has it")
+
+    def act(args: argparse.Namespace) -> None:
+        operator = convreg.get(args.name)
+        spec = operator.spec
+        print(f"convreg.{spec.vendor}.{spec.function_name}{signature_of(spec)}\n\n{operator.__doc__}")
+
+    return act
+
+
+def docs(parser: argparse.ArgumentParser) -> Action:
+    """Write docs/operators.md and the table of operators in README.md from the declarations."""
+    parser.add_argument("--root", metavar="DIR", default=".", help="the checkout (default: the current directory)")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if something would change")
+
+    def act(args: argparse.Namespace) -> None:
+        root = Path(args.root)
+        readme = root / "README.md"
+        wanted = {root / "docs" / "operators.md": docs_page(convreg.operators()),
+                  readme: _with_table(readme, table(convreg.operators()))}
+        stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+        if stale and args.check:
+            raise GraphError(f"{' and '.join(map(str, stale))} differ from the declarations; `convreg docs` writes it")
+        for path in stale:
+            content = wanted[path].encode("utf-8")
+            write_atomically(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
+            print(f"{path}: written")
+
+    return act
+
+
+def _with_table(path: Path, rows: str) -> str:
+    """Return the file's text with what stands between the markers replaced."""
+    text = path.read_text("utf-8")
+    before, start, rest = text.partition(TABLE_START)
+    _, end, after = rest.partition(TABLE_END)
+    if not start or not end:
+        raise GraphError(f"{path} has no place for the table: the lines {TABLE_START!r} and {TABLE_END!r}")
+    return f"{before}{start}\n{rows.strip()}\n{end}{after}"
+
+
+def capabilities(parser: argparse.ArgumentParser) -> Action:
+    """Print what this build can do on this machine."""
+
+    def act(args: argparse.Namespace) -> None:
+        for name, value in convreg.capabilities().items():
+            print(f"{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple | set) else value}")
+
+    return act
+
+
+VERBS = (import_, run, check, list_, show, docs, capabilities)
+
+
+def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:
+    """Return the parser with one subcommand per verb, named and described as the function is."""
+    parser = argparse.ArgumentParser(prog="convreg", description="Gradients of convolutions as vendors define them.")
+    parser.add_argument("--version", action="version", version=f"convreg {convreg.__version__}")
+    commands = parser.add_subparsers(metavar="VERB", required=True)
+    for verb in verbs:
+        text = verb.__doc__ or ""
+        command = commands.add_parser(verb.__name__.rstrip("_"), help=text, description=text)
+        command.set_defaults(act=verb(command))
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit status: 0, or 1 after one message on the standard error."""
+    args = parser_of().parse_args(arguments)
+    try:
+        args.act(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    except (GraphError, OpError, UnknownOp, MemoryError, OSError) as error:
+        print(f"convreg: {_message(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
+    return " ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", [])])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

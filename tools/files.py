@@ -1,0 +1,63 @@
+"""Reading and writing files so that a failure is one sentence and never leaves half a file behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from convreg import GraphError
+
+PathLike = str | os.PathLike[str]
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """Return a file's content.
+
+    Raises
+    ------
+    GraphError
+        If it cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise GraphError(f"{os.fspath(path)}: cannot be read: {reason(error)}") from None
+
+
+def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the whole new one.
+
+    Raises
+    ------
+    GraphError
+        If the file cannot be written.
+    """
+    target = Path(path)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                write(file)
+            os.chmod(name, 0o666 & ~_umask())  # mkstemp's files are the owner's alone
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{target}: cannot be written: {reason(error)}") from None
+
+
+def _umask() -> int:
+    """The process's mask, which can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def reason(error: BaseException) -> str:
+    """Return an exception's message as one line, without the path that an `OSError` repeats."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__

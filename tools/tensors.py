@@ -1,0 +1,127 @@
+"""Arrays on the command line: inputs from files or random ones, outputs to files, and a line on each."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TypeProto, helper
+
+from convreg import GraphError
+
+from .files import PathLike, read_bytes, reason, write_atomically
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def feeds(inputs: Mapping[str, TypeProto], given: Sequence[str], *, fill: bool, seed: int) -> dict[str, Array]:
+    """Return an array for every input named in `given` (``name=file.npy``, ``name=random``, ``name=random:2,3``).
+
+    Parameters
+    ----------
+    inputs : mapping
+        What the model wants.
+    given : sequence of str
+    fill : bool
+        Whether the other inputs get random values too.
+    seed : int
+
+    Raises
+    ------
+    GraphError
+        If a name is unknown or given twice, or a file is no such array.
+    """
+    values: dict[str, str] = {}
+    for entry in given:
+        name, equals, value = entry.partition("=")
+        if not equals or not value:
+            raise GraphError(f"input {entry!r} is not of the form NAME=FILE.npy or NAME=random")
+        if name not in inputs:
+            raise GraphError(f"the model has no input {name!r}; it has {', '.join(inputs) or 'none'}")
+        if name in values:
+            raise GraphError(f"input {name!r} is given twice")
+        values[name] = value
+    if fill:
+        values = {name: values.get(name, "random") for name in inputs}
+    if seed < 0:
+        raise GraphError(f"seed {seed} is negative")
+    generator = np.random.default_rng(seed)
+    return {name: _random(name, inputs[name], values[name], generator)
+            if values[name].partition(":")[0] == "random" else _loaded(inputs[name], values[name])
+            for name in inputs if name in values}
+
+
+def _random(name: str, kind: TypeProto, text: str, generator: np.random.Generator) -> Array:
+    """Normal values for floating types, 0 to 9 for integers, truth values for booleans."""
+    extents = _extents(name, kind, text.partition(":")[2])
+    dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+    if prod(extents) > 2**32:
+        raise GraphError(f"input {name!r} of shape {extents} is too large for random values")
+    if dtype.kind == "b":
+        return generator.integers(0, 2, extents).astype(bool)
+    if dtype.kind in "iu":
+        return generator.integers(0, 10, extents).astype(dtype)
+    return generator.standard_normal(extents, np.float32).astype(dtype)
+
+
+def _extents(name: str, kind: TypeProto, chosen: str) -> list[int]:
+    if chosen:
+        if not re.fullmatch(r"\d{1,18}(,\d{1,18})*", chosen, re.ASCII):
+            raise GraphError(f"extents {chosen!r} for input {name!r} are not of the form 2,3,4")
+        return [int(part) for part in chosen.split(",")]
+    dims = kind.tensor_type.shape.dim
+    if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
+        raise GraphError(f"input {name!r} has unknown extents; choose them as {name}=random:2,3,4")
+    return [dim.dim_value for dim in dims]
+
+
+def _loaded(kind: TypeProto, path: str) -> Array:
+    """The array in a file; formats that NumPy files cannot name (bfloat16, float8) come as raw bits."""
+    try:
+        array: Array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+    except GraphError:
+        raise
+    except Exception as error:  # damaged headers raise whatever the header's parser does
+        raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
+    if not isinstance(array, np.ndarray):
+        raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
+    dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+    if dtype.isbuiltin != 1 and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu":
+        return array.view(dtype)
+    return array
+
+
+def save_together(results: Mapping[str, Array], path: PathLike) -> None:
+    """Write all arrays into one .npz file."""
+    write_atomically(path, lambda file: np.savez(file, **results))  # type: ignore[arg-type]
+
+
+def save_apart(results: Mapping[str, Array], folder: PathLike) -> None:
+    """Write every array as ``NAME.npy`` into a folder, made where it is missing; odd characters become underscores."""
+    target = Path(folder)
+    files: dict[str, Array] = {}
+    for name, array in results.items():
+        stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".") or "output"
+        if f"{stem}.npy" in files:
+            raise GraphError(f"output {name!r} and another one would both be written to {stem}.npy")
+        files[f"{stem}.npy"] = array
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraphError(f"{target}: cannot be made: {reason(error)}") from None
+    for file_name, array in files.items():
+        write_atomically(target / file_name, lambda file, array=array: np.save(file, array))  # type: ignore[misc]
+
+
+def describe(name: str, array: Array) -> str:
+    """Return one line: name, shape, element type, and the range and mean of the values."""
+    text = f"{name} {list(array.shape)} {array.dtype}"
+    if not array.size or (array.dtype.kind not in "biuf" and array.dtype.isbuiltin == 1):
+        return text
+    wide = array.astype(np.float64)
+    return f"{text} min {wide.min():.6g} max {wide.max():.6g} mean {wide.mean():.6g}"
