@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -125,6 +126,7 @@ def refer(
     return outputs[0] if len(outputs) == 1 else outputs
 
 
+@lru_cache(maxsize=1)
 def kernels() -> ModuleType:
     """Return the compiled kernels, imported on first use."""
     from .ops import kernels

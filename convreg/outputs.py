@@ -74,17 +74,17 @@ def overlaps_itself(array: Array) -> bool:
 
 def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
     """Return the output arrays: those given, fresh ones for the rest; nothing above ``max_bytes`` is allocated."""
-    needed = 0
+    limit = max_bytes(call)
     for port, made, given in zip(call.spec.outputs, plan.outputs, outputs, strict=True):
         if made is not None and given is None:
-            needed += prod(made.extents) * FORMATS[made.format].bits // 8
-            if needed > max_bytes(call):
-                raise call.refuse(port.name, list(made.extents), f"outputs of at most {max_bytes(call)} bytes "
-                                  f"(this needs {needed}; CONVREG_MAX_BYTES raises the limit)", "max_bytes")
-    return tuple(
+            limit -= prod(made.extents) * FORMATS[made.format].dtype.itemsize
+            if limit < 0:
+                raise call.refuse(port.name, list(made.extents), f"outputs of at most {max_bytes(call)} bytes in all, "
+                                  f"{-limit} less (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
+    return tuple([
         None if made is None else given if given is not None else np.empty(made.extents, FORMATS[made.format].dtype)
         for made, given in zip(plan.outputs, outputs, strict=True)
-    )
+    ])
 
 
 def max_bytes(call: Call) -> int:

@@ -12,6 +12,7 @@ No arrays, no floats.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ class Axis(NamedTuple):
     begin: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Geometry:
     """The integers that decide a convolution and its gradients; channels are counted per group."""
 
@@ -42,17 +43,17 @@ class Geometry:
     small_channels: int
     axes: tuple[Axis, ...]
 
-    @property
+    @cached_property
     def stride(self) -> tuple[int, int, int]:
         """Strides of the three kernel axes."""
         return self._lifted([axis.stride for axis in self.axes], 1)
 
-    @property
+    @cached_property
     def dilation(self) -> tuple[int, int, int]:
         """Dilations of the three kernel axes."""
         return self._lifted([axis.dilation for axis in self.axes], 1)
 
-    @property
+    @cached_property
     def begin(self) -> tuple[int, int, int]:
         """Begins of the three kernel axes."""
         return self._lifted([axis.begin for axis in self.axes], 0)
