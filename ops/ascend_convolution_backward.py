@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convreg.geometry import Geometry, ascend
+from convreg.geometry import Geometry, ascend, aten
 from convreg.registry import register
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
 
@@ -40,13 +40,13 @@ def plan(call: Call) -> Plan:
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """The gradients have the shapes of what they are gradients of."""
     grad_output, data, weight = (call.tensor(name).shape for name in ascend.INPUTS)
-    channels = None if grad_output is None else grad_output[1]
-    if channels is None and weight is not None:
-        channels = weight[0] if not call["transposed"] else None
+    channels = aten.channel_vector(grad_output)
+    if channels == (None,) and weight and not call["transposed"]:
+        channels = weight[:1]
     mask = _ascend.output_mask(call)
     formats = _ascend.output_formats(call, mask)
     return tuple(TensorType(shape, format) if asked and format is not None else None
-                 for shape, format, asked in zip((data, weight, (channels,)), formats, mask, strict=True))
+                 for shape, format, asked in zip((data, weight, channels), formats, mask, strict=True))
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

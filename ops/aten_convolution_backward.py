@@ -15,22 +15,19 @@ FORMATS = ("float32", "float64", "bfloat16", "float16")
 
 def plan(call: Call) -> Plan:
     """Check shapes as PyTorch does; only what output_mask asks for is computed."""
-    geometry = aten.backward(call)
-    asked = [mask and wanted for mask, wanted in zip(call["output_mask"], call.wanted, strict=True)]
-    return Plan(tuple(made if asks else None for made, asks in zip(shapes(call), asked, strict=True)),
-                (geometry, call["transposed"]))
-
-
-def shapes(call: Call) -> tuple[TensorType, TensorType, TensorType]:
-    """The gradients have the shapes of what they are gradients of."""
-    grad_output, data, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
-    channels = None if grad_output.shape is None else (grad_output.shape[1],)
-    return data, weight, TensorType(channels, grad_output.format)
+    outputs = infer(call)
+    return Plan(outputs, (aten.backward(call), call["transposed"]))
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """As `shapes`, masked."""
-    return tuple(made if asks else None for made, asks in zip(shapes(call), call["output_mask"], strict=True))
+    """The gradients asked for have the shapes of what they are gradients of."""
+    mask = call["output_mask"]
+    if len(mask) != 3:
+        raise call.refuse("output_mask", list(mask), "three booleans: grad_input, grad_weight, grad_bias")
+    grad_output, data, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
+    made = data, weight, TensorType(aten.channel_vector(grad_output.shape), grad_output.format)
+    return tuple(tensor if asked and named else None
+                 for tensor, asked, named in zip(made, mask, call.wanted, strict=True))
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

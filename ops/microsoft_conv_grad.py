@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from convreg.geometry import standard
+from convreg.geometry import aten, standard
 from convreg.registry import register
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Spellings, TensorType
 
@@ -21,8 +21,7 @@ def plan(call: Call) -> Plan:
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """The gradients have the shapes of what they are gradients of."""
     dy = call.tensor("dY")
-    channels = None if dy.shape is None else (dy.shape[1],)
-    return call.tensor("X"), call.tensor("W"), TensorType(channels, dy.format)
+    return call.tensor("X"), call.tensor("W"), TensorType(aten.channel_vector(dy.shape), dy.format)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

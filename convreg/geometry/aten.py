@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..spec import Call
+from ..spec import Call, Shape
 from . import Axis, Geometry, effective
 
 
@@ -46,6 +46,11 @@ def build(
     large, small, weight = shapes
     axes = tuple(Axis(*sizes) for sizes in zip(large[2:], small[2:], weight[2:], stride, dilation, begin, strict=True))
     return Geometry(large[0], groups, large[1] // groups if groups else 0, small[1] // groups if groups else 0, axes)
+
+
+def channel_vector(shape: Shape | None) -> Shape:
+    """Shape of a bias or its gradient: one entry per channel of a tensor that may be unknown."""
+    return (shape[1] if shape is not None and len(shape) > 1 else None,)
 
 
 def check_fit(call: Call, shapes: Convolved, groups: int, names: tuple[str, str]) -> None:

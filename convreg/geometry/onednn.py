@@ -303,9 +303,12 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
 
 def known_ranks(call: Call, data: str) -> tuple[Shape, Shape] | None:
     """Shapes of data and weights with unknown extents for an unknown rank; None where both ranks are unknown."""
-    shape, weights = call.tensor(data).shape, call.tensor("weights").shape
-    rank = len(shape or weights or ())
-    return (shape or (None,) * rank, weights or (None,) * rank) if rank else None
+    known = {name: shape for name in (data, "weights") if (shape := call.tensor(name).shape) is not None}
+    if not known:
+        return None
+    rank = check_ranks(call, **known)
+    check_lists(call, rank)
+    return known.get(data, (None,) * rank), known.get("weights", (None,) * rank)
 
 
 def infer_forward(call: Call, large: str) -> Shape | None:

@@ -86,13 +86,18 @@ def operands(call: Call, data: Shape, weights: Shape) -> Operands:
 def check_ranks(call: Call) -> int:
     """Refuse ranks that do not belong together and return the number of spatial axes."""
     data_name, filter_name = ports(call)
-    rank, filter_rank = len(call.shape(data_name)), len(call.shape(filter_name))
-    if filter_rank - is_grouped(call) != rank:
-        raise call.refuse(filter_name, list(call.shape(filter_name)), f"rank {rank + is_grouped(call)}",
+    return check_rank_pair(call, call.shape(data_name), call.shape(filter_name))
+
+
+def check_rank_pair(call: Call, data: Shape, weights: Shape) -> int:
+    """As `check_ranks`, for shapes whose extents may be unknown."""
+    data_name, filter_name = ports(call)
+    rank = len(data)
+    if len(weights) - is_grouped(call) != rank:
+        raise call.refuse(filter_name, list(weights), f"rank {rank + is_grouped(call)}",
                           row(call, "group ranks" if is_grouped(call) else "ranks"))
     if not 3 <= rank <= 5:
-        raise call.refuse(data_name, list(call.shape(data_name)), "rank 3, 4 or 5",
-                          row(call, "rank" if rank < 3 else "rank above"))
+        raise call.refuse(data_name, list(data), "rank 3, 4 or 5", row(call, "rank" if rank < 3 else "rank above"))
     return rank - 2
 
 
@@ -174,10 +179,13 @@ def infer(call: Call) -> Shape | None:
     count = spatial_count(call, data, weights, stated)
     if count is None:
         return None
-    known = operands(call, data or (None,) * (count + 2), weights or (None,) * (count + 2 + is_grouped(call)))
+    data = (None,) * (count + 2) if data is None else data
+    weights = (None,) * (count + 2 + is_grouped(call)) if weights is None else weights
+    check_rank_pair(call, data, weights)
+    known = operands(call, data, weights)
     lists = spatial_lists(call, count)
     groups, large = known.groups, known.large
-    if groups is None and data is not None and isinstance(known.small, int) and isinstance(data[1], int):
+    if groups is None and isinstance(known.small, int) and known.small and isinstance(data[1], int):
         groups = data[1] // known.small  # the Group operation's filter may leave its first extent open
     channels = groups * large if isinstance(groups, int) and isinstance(large, int) else None
     if stated is not None and len(stated) == count + 2 and call.conformance == "document":

@@ -129,8 +129,14 @@ class Evaluator(ReferenceEvaluator):
             extra["context"] = values
         try:
             return node.run(*(values[name] for name in node.input), **extra)
+        except OpError as error:
+            error.add_note(f"in {place(node.onnx_node)}")
+            raise
         except Exception as error:  # the bundled operators raise anything
-            raise failure(error, place(node.onnx_node)) from error.__cause__
+            if isinstance(error.__cause__, OpError):  # an operator with a subgraph wraps a TypeError in another
+                error.__cause__.add_note(f"in {place(node.onnx_node)}")
+                raise error.__cause__ from None
+            raise GraphError(f"{place(node.onnx_node)}: {sentence(error)}") from error
 
 
 def used_names(node: NodeProto) -> list[str]:
@@ -149,16 +155,8 @@ def place(node: NodeProto) -> str:
     return f"{kind} node {node.name!r}" if node.name else f"the {kind} node that makes {made!r}"
 
 
-def failure(error: Exception, where: str) -> Exception:
-    """Return what a user sees of an exception raised by a node: ours as it is, others as one sentence."""
-    refused = error.__cause__ if isinstance(error.__cause__, OpError) else error  # onnx wraps a TypeError in another
-    if isinstance(refused, OpError):
-        refused.add_note(f"in {where}")
-        return refused
-    text = " ".join(str(error.__cause__ or error).split()) if not isinstance(error, GraphError) else str(error)
-    return GraphError(f"{where}: {shortened(text or type(error).__name__)}")
-
-
-def shortened(text: str, limit: int = 400) -> str:
-    """Return a text cut to `limit` characters: onnx likes to print whole graphs."""
+def sentence(error: Exception, limit: int = 400) -> str:
+    """Return what onnx's exception says as one line of bounded length: it likes to print whole graphs."""
+    reason = error if isinstance(error, GraphError) else error.__cause__ or error
+    text = " ".join(str(reason).split()) or type(reason).__name__
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -38,7 +38,7 @@ def inference_of(spec: OpSpec) -> Callable[[InferenceContext], None]:
             error.add_note(f"in {context.get_display_name()}")
             raise
         for index, output in enumerate(outputs[: context.get_num_outputs()]):
-            if output is not None:
+            if output is not None and context.has_output(index):
                 context.set_output_type(index, _type_proto(output))
 
     return infer
@@ -124,4 +124,8 @@ def dims_of(shape: TensorShapeProto) -> Shape:
 
 def _type_proto(tensor: TensorType) -> TypeProto:
     element = helper.np_dtype_to_tensor_dtype(FORMATS[tensor.format].dtype)
-    return helper.make_tensor_type_proto(element, tensor.shape)
+    if tensor.shape is None:
+        return helper.make_tensor_type_proto(element, None)
+    # an impossible extent beside unknown ones is refused once all are known
+    return helper.make_tensor_type_proto(element, [
+        None if isinstance(extent, int) and extent < 0 else extent for extent in tensor.shape])

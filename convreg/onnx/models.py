@@ -11,6 +11,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from ..errors import GraphError, OpError
+from .execution import sentence
 from .schemas import know_nodes, nodes_of
 
 Source = ModelProto | str | os.PathLike[str]
@@ -41,7 +42,7 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
     try:
         model = onnx.load_model(str(file), load_external_data=False)
     except Exception as error:  # the reader's own, protobuf's, or the operating system's
-        raise GraphError(f"{file}: not a readable ONNX model ({' '.join(str(error).split())})") from error
+        raise GraphError(f"{file}: not a readable ONNX model ({sentence(error)})") from error
     if not model.ir_version or not model.HasField("graph"):
         raise GraphError(f"{file}: not an ONNX model")
     folder = file.parent.resolve()
@@ -178,4 +179,4 @@ def _refusal(error: Exception) -> GraphError:
     """Return one sentence for what onnx or an inference function of ours raised."""
     if isinstance(error, OpError):
         return GraphError(" ".join([str(error), *getattr(error, "__notes__", [])]))
-    return GraphError(" ".join(str(error).split()) or type(error).__name__)
+    return GraphError(sentence(error))

@@ -9,11 +9,12 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, inliner
 
 from .. import registry
-from ..errors import GraphError, OpError
+from ..errors import GraphError
 from ..spec import Shape
-from .execution import STANDARD, Evaluator, shortened
+from .execution import STANDARD, Evaluator, sentence
 from .inference import dims_of
 from .models import Source, opened
+from .schemas import nodes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,12 +47,10 @@ class Session:
         self.outputs = [value.name for value in model.graph.output]
         try:
             self._evaluator = Evaluator(model)
-        except OpError:
+        except GraphError:
             raise
         except Exception as error:  # onnx raises whatever its constructors meet
-            if isinstance(error, GraphError):
-                raise
-            raise GraphError(shortened(" ".join(str(error).split()))) from error
+            raise GraphError(sentence(error)) from error
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
         """Run the model once.
@@ -111,12 +110,24 @@ def run(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, Ar
 
 
 def _flat(model: ModelProto) -> ModelProto:
-    """Inline local functions, of which the inliner knows more than the evaluator; one that we execute stays a node."""
+    """Inline local functions: the evaluator wants them in order and with every input, attribute and import of its own.
+
+    A function that we execute ourselves stays a node, and defaults of attributes, which the inliner forgets, are
+    written into the calls first.
+    """
     if not model.functions:
         return model
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    functions = {(function.domain, function.name, function.overload): function for function in whole.functions}
+    for node in nodes_of(whole):
+        function = functions.get((node.domain, node.op_type, node.overload))
+        stated = {attribute.name for attribute in node.attribute}
+        for default in function.attribute_proto if function is not None else ():
+            if default.name not in stated:
+                node.attribute.append(default)
     ours = {*STANDARD, *((spec.onnx_domain, spec.name) for spec in registry.specs())}
-    named = [(function.domain, function.name) for function in model.functions]
-    return inliner.inline_selected_functions(model, [key for key in named if key not in ours])
+    return inliner.inline_selected_functions(whole, [key[:2] for key in functions if key[:2] not in ours])
 
 
 class Declared(NamedTuple):
