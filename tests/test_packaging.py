@@ -133,8 +133,7 @@ def test_wheel_holds_the_modules_and_nothing_else(built):
     headers = email.message_from_string(metadata)
     assert headers["Requires-Python"] == ">=3.11"
     required = [line for line in headers.get_all("Requires-Dist") if "extra ==" not in line]
-    names = {re.match(r"[\w-]+", line).group().replace("-", "_") for line in required}
-    assert names == {"ml_dtypes", "numpy", "onnx"}
+    assert {re.match(r"[\w-]+", line).group().replace("-", "_") for line in required} == {"ml_dtypes", "numpy", "onnx"}
     assert "convreg = convreg.tools.cli:main" in entries
     assert "Apache License" in licence
 
