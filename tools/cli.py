@@ -15,7 +15,7 @@ from convreg.derive import docs_page, signature_of, table
 from .files import reason, write_atomically
 
 Action = Callable[[argparse.Namespace], None]
-TABLE_START, TABLE_END = "<!-- operators: begin, written by `convreg docs` -->", "<!-- operators: end -->"
+TABLE_START, TABLE_END = "<!-- operators:begin -->", "<!-- operators:end -->"
 
 
 def import_(parser: argparse.ArgumentParser) -> Action:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from math import isfinite, prod
+from math import prod
 from typing import Any, NamedTuple
 
 from convreg import GraphError
@@ -21,6 +21,13 @@ UNKNOWN_EXTENTS = (-(2**63), -1)
 """How files say that an extent is not known; the second one is the spelling of very old files."""
 MAX_RANK = 12
 DTYPES = {"f32", "bf16", "f16", "s32", "s8", "u8", "boolean", "f8_e5m2", "f8_e4m3", "s4", "u4", "s64", "undef"}
+MEMBERS = {
+    "dtype": DTYPES,
+    "layout_type": {"strided", "undef", "any", "opaque"},
+    "property_type": {"undef", "variable", "constant", "host_scalar"},
+}
+"""What the words of a tensor may be; only dtype says something about values."""
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _TENSOR_KEYS = {"id": int, "dtype": str, "shape": list, "stride": list, "layout_type": str, "property_type": str}
 
 
@@ -151,8 +158,8 @@ def _number(value: Any, where: str) -> float:
         number = float(value)
     except OverflowError:
         number = float("inf")
-    if not isfinite(number):
-        raise GraphError(f"{where} is not a finite number")
+    if not abs(number) <= FLOAT32_MAX:
+        raise GraphError(f"{where} is not a finite f32 number")
     return number
 
 
@@ -259,10 +266,11 @@ def _attribute_value(kind: str, value: Any, where: str) -> Any:
 def _tensor(entry: Any, where: str) -> LogicalTensor:
     _typed(entry, dict, where)
     members = {key: _member(entry, key, kind, where) for key, kind in _TENSOR_KEYS.items()}
-    number, dtype = _id(members["id"], f"'id' of {where}"), members["dtype"]
+    number = _id(members["id"], f"'id' of {where}")
     where = f"{where}, tensor {number},"
-    if dtype not in DTYPES:
-        raise GraphError(f"{where} has the unknown dtype {dtype!r}")
+    for key, allowed in MEMBERS.items():
+        if members[key] not in allowed:
+            raise GraphError(f"{where} has the unknown {key} {_shown(members[key])}")
     for stride in members["stride"]:
         _integer(stride, f"an entry of 'stride' of {where}")
     shape = [_extent(extent, where) for extent in members["shape"]]
@@ -270,7 +278,7 @@ def _tensor(entry: Any, where: str) -> LogicalTensor:
         raise GraphError(f"{where} has {len(shape)} axes; the library's limit is {MAX_RANK}")
     if prod(extent or 1 for extent in shape) >= 2**62:
         raise GraphError(f"{where} has more elements than 64-bit positions can reach: {_shown(members['shape'])}")
-    return LogicalTensor(number, dtype, tuple(shape))
+    return LogicalTensor(number, members["dtype"], tuple(shape))
 
 
 def _extent(value: Any, where: str) -> int | None:

@@ -164,6 +164,9 @@ def _attributes(operation: Operation) -> dict[str, Any]:
             value = AUTO_PAD.get(value.lower(), value)  # both spellings were in use then
         if value != NOT_SET:
             attributes[current] = value
+    for attribute in spec.attributes:
+        if attribute.required and attribute.name not in attributes:
+            raise GraphError(f"attribute {attribute.name!r} is missing [rule R1]")
     return attributes
 
 

@@ -58,9 +58,11 @@ class _Constants:
 
     def slice(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`."""
+        if not size and offset >= 0:
+            return b""
         if self._content is None:
-            self._content = read_bytes(self._path) if size else b""
-        if offset < 0 or size < 0 or offset + size > len(self._content):
+            self._content = read_bytes(self._path)
+        if offset < 0 or offset + size > len(self._content):
             raise GraphError(f"bytes {offset} to {offset + size} lie outside {self._path}, which has "
                              f"{len(self._content)}")
         return self._content[offset: offset + size]

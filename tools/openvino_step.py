@@ -113,9 +113,12 @@ class Step(NamedTuple):
     def vector(self, index: int) -> str:
         """An integer input as a 1-D int64 tensor; scalars are taken for a list of one."""
         name = self.int64(index)
-        if self.builder.value(name).rank == 0:
-            return self.node("Reshape", name, self.builder.integers([1], "one"))
-        return name
+        if self.builder.value(name).rank:
+            return name
+        array = self.builder.constant_array(name)
+        if array is not None:
+            return self.builder.integers(array.reshape(1).tolist(), f"{name}_list")
+        return self.node("Reshape", name, self.builder.integers([1], "one"))
 
     def rank(self, index: int) -> int:
         """Number of axes of an input."""

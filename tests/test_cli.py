@@ -1,0 +1,232 @@
+"""The command line as a user meets it: by subprocess end to end, and verb by verb in process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from convreg.tools.cli import TABLE_END, TABLE_START, main
+from model_files import graph, operation, tensor, write_graph
+
+import convreg
+
+CASES = Path(__file__).parent / "data" / "openvino_ir"
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def command(*arguments, cwd, module="convreg.tools"):
+    return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, capture_output=True, text=True,
+                          timeout=120)
+
+
+def failed(capsys, *arguments) -> str:
+    """Run a verb that must fail; return its one message."""
+    assert main([str(argument) for argument in arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("convreg: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_import_check_and_run_end_to_end(tmp_path):
+    for suffix in (".xml", ".bin", ".npz"):
+        (tmp_path / f"net{suffix}").write_bytes((CASES / f"auto_pad{suffix}").read_bytes())
+    arrays = np.load(tmp_path / "net.npz")
+    np.save(tmp_path / "x.npy", arrays["in_x"])
+    done = command("import", "net.xml", "-o", "net.onnx", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("net.onnx: ok, 3 nodes, 3 of them outside standard ONNX; inputs x; "
+                           "outputs upper, lower, free\n")
+    done = command("check", "net.onnx", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = command("run", "net.onnx", "--input", "x=x.npy", "-o", "out.npz", "--output-dir", "out", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    upper = arrays["out_upper"].astype(np.float64)
+    assert done.stdout.splitlines()[0] == (f"upper [1, 2, 8, 9] float32 min {upper.min():.6g} max {upper.max():.6g} "
+                                           f"mean {upper.mean():.6g}")
+    written = np.load(tmp_path / "out.npz")
+    for name in ("upper", "lower", "free"):
+        np.testing.assert_array_equal(written[name], arrays[f"out_{name}"])
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{name}.npy"), arrays[f"out_{name}"])
+
+
+def test_a_checkout_runs_the_verbs_as_tools():
+    if not (CHECKOUT / "tools" / "__main__.py").is_file():
+        pytest.skip("not in a checkout")
+    done = command("list", cwd=CHECKOUT, module="tools")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == convreg.names()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x08\x01", b"<net version='11'>", b'{"graph": []}', os.urandom(64)])
+def test_a_bad_file_leaves_nothing_behind(tmp_path, content):
+    source = tmp_path / "bad"
+    source.write_bytes(content)
+    done = command("import", "bad", "-o", "out.onnx", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("convreg: bad: ")
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad"]
+
+
+def test_a_failed_import_keeps_the_old_model(tmp_path, capsys):
+    (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "out.onnx").write_bytes(b"old")
+    failed(capsys, "import", tmp_path / "bad.json", "-o", tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_bytes() == b"old"
+    assert main(["import", str(CASES / "one_d.xml"), "-o", str(tmp_path / "out.onnx")]) == 0
+    assert onnx.load(tmp_path / "out.onnx").graph.input[0].name == "signal"
+
+
+def test_what_cannot_be_written(tmp_path, capsys):
+    source = CASES / "one_d.xml"
+    assert "cannot be written" in failed(capsys, "import", source, "-o", tmp_path / "absent" / "out.onnx")
+    assert "cannot be written" in failed(capsys, "import", source, "-o", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bin_elsewhere_and_lenient(tmp_path, capsys):
+    (tmp_path / "net.xml").write_bytes((CASES / "one_d.xml").read_bytes())
+    assert "cannot be read" in failed(capsys, "import", tmp_path / "net.xml", "-o", tmp_path / "m.onnx")
+    constants = ["--bin", str(CASES / "one_d.bin")]
+    assert main(["import", str(tmp_path / "net.xml"), *constants, "-o", str(tmp_path / "m.onnx")]) == 0
+    document = graph(operation(1, "ConvolutionBackwardData", [tensor(0, (1, 1, 3)), tensor(1, (1, 1, 1))],
+                               [tensor(2, (1, 1, 6))], strides=[2], pads_begin=[0], pads_end=[-1], dilations=[1],
+                               data_format="NCX", weights_format="OIX"))
+    source = write_graph(tmp_path, document)
+    assert "R7" in capsys.readouterr().err + failed(capsys, "import", source, "-o", tmp_path / "m.onnx")
+    assert main(["import", str(source), "--lenient", "-o", str(tmp_path / "m.onnx")]) == 0
+
+
+@pytest.fixture
+def model(tmp_path, capsys):
+    assert main(["import", str(CASES / "dynamic_data_const_output_shape.xml"), "-o", str(tmp_path / "m.onnx")]) == 0
+    capsys.readouterr()
+    return tmp_path / "m.onnx"
+
+
+def test_random_inputs_are_the_seeds(model, capsys):
+    lines = []
+    for seed in (1, 1, 2):
+        assert main(["run", str(model), "-i", "x=random:2,3,3,3", "--seed", str(seed)]) == 0
+        lines.append(capsys.readouterr().out)
+    assert lines[0] == lines[1] != lines[2]
+    assert lines[0].startswith("y [2, 2, 7, 6] float32 min ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "missing input 'x'"),
+        (["-i", "x=random"], "unknown extents"),
+        (["-i", "x=random:2,a"], "not of the form 2,3,4"),
+        (["-i", "x=random:99999999999,99999999999,1,1"], "too large"),
+        (["-i", "x"], "not of the form NAME="),
+        (["-i", "z=random"], "no input 'z'; it has x"),
+        (["-i", "x=random:1,3,2,2", "-i", "x=random"], "given twice"),
+        (["-i", "x=absent.npy"], "cannot be read"),
+        (["-i", f"x={__file__}"], "not a NumPy array file"),
+        (["-i", f"x={CASES / 'one_d.npz'}"], "several arrays"),
+        (["-i", "x=random:1,4,2,2"], "x"),
+        (["-i", "x=random:1,3,2,2", "--seed", "-1"], "seed -1"),
+    ],
+)
+def test_bad_inputs(model, capsys, arguments, message):
+    assert message in failed(capsys, "run", model, *arguments)
+
+
+def test_pickles_are_never_loaded(model, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    assert "not a NumPy array file" in failed(capsys, "run", model, "-i", f"x={tmp_path / 'x.npy'}")
+
+
+def test_bfloat16_files_hold_bits(tmp_path, capsys):
+    document = graph(operation(1, "ReLU", [tensor(0, (3,), "bf16")], [tensor(1, (3,), "bf16")]))
+    assert main(["import", str(write_graph(tmp_path, document)), "-o", str(tmp_path / "m.onnx")]) == 0
+    x = np.array([-1.5, 2.5, 3], ml_dtypes.bfloat16)
+    np.save(tmp_path / "void.npy", x)
+    np.save(tmp_path / "bits.npy", x.view(np.uint16))
+    for name in ("void", "bits"):
+        capsys.readouterr()
+        given = ["-i", f"0={tmp_path / name}.npy", "--output-dir", str(tmp_path)]
+        assert main(["run", str(tmp_path / "m.onnx"), *given]) == 0
+        assert capsys.readouterr().out == "1 [3] bfloat16 min 0 max 3 mean 1.83333\n"
+        np.testing.assert_array_equal(np.load(tmp_path / "1.npy").view(ml_dtypes.bfloat16), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "s32", "u8", "boolean"])
+def test_random_values_of_every_type(tmp_path, capsys, dtype):
+    document = graph(operation(1, "StaticReshape", [tensor(0, (2, 3), dtype)], [tensor(1, (6,), dtype)], shape=[6],
+                               special_zero=False))
+    assert main(["import", str(write_graph(tmp_path, document)), "-o", str(tmp_path / "m.onnx")]) == 0
+    assert main(["run", str(tmp_path / "m.onnx"), "--random"]) == 0
+    assert "min" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_checks_say_what_is_wrong(tmp_path, capsys, model):
+    broken = onnx.load(model)
+    broken.graph.node[0].attribute.append(onnx.helper.make_attribute("stride", 2))
+    onnx.save(broken, tmp_path / "broken.onnx")
+    assert "stride" in failed(capsys, "check", tmp_path / "broken.onnx")
+    failed(capsys, "check", __file__)
+    failed(capsys, "run", tmp_path / "absent.onnx")
+
+
+def test_list_show_and_capabilities(capsys):
+    assert main(["list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == convreg.names()
+    assert main(["show", "GroupConvolutionBackpropData"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("convreg.openvino.group_convolution_backprop_data(data, filter, ")
+    assert convreg.openvino.group_convolution_backprop_data.__doc__ in shown
+    assert "did you mean" in failed(capsys, "show", "ConvolutionBackwardDate")
+    assert main(["capabilities"]) == 0
+    shown = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert shown.keys() == convreg.capabilities().keys()
+
+
+def test_docs_are_written_and_checked(tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    (tmp_path / "docs").mkdir()
+    readme.write_text(f"# Title\n\n{TABLE_START}\nold\n{TABLE_END}\n\nrest\n")
+    assert "differ from the declarations" in failed(capsys, "docs", "--root", tmp_path, "--check")
+    assert "old" in readme.read_text()
+    assert main(["docs", "--root", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    text = readme.read_text()
+    assert text.startswith("# Title\n")
+    assert text.endswith(f"\n{TABLE_END}\n\nrest\n")
+    assert "old" not in text
+    page = (tmp_path / "docs" / "operators.md").read_text()
+    for name in convreg.names():
+        assert f"## {name}\n" in page
+        assert f"| {name} |" in text
+    assert main(["docs", "--root", str(tmp_path), "--check"]) == 0
+    readme.write_text("no markers")
+    assert "has no place for the table" in failed(capsys, "docs", "--root", tmp_path)
+    failed(capsys, "docs", "--root", tmp_path / "absent")
+
+
+def test_usage_errors_are_status_2(capsys):
+    for arguments in ([], ["frobnicate"], ["import", "x"], ["run"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    done = subprocess.run(f"'{sys.executable}' -m convreg.tools show ConvolutionBackwardData | head -1", shell=True,
+                          cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.startswith("convreg.onednn.convolution_backward_data(")
