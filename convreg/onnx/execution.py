@@ -127,8 +127,11 @@ class Evaluator(ReferenceEvaluator):
         extra: dict[str, Any] = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
         if node.need_context():
             extra["context"] = values
+        inputs = [values[name] for name in node.input]
+        if (node.domain, node.op_type) == ("", "Loop") and inputs[1:] and inputs[1] is None:
+            inputs[1] = np.array(True)  # onnx's Loop takes an absent condition for a false one
         try:
-            return node.run(*(values[name] for name in node.input), **extra)
+            return node.run(*inputs, **extra)
         except OpError as error:
             error.add_note(f"in {place(node.onnx_node)}")
             raise

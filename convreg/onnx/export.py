@@ -15,7 +15,7 @@ from ..errors import GraphError
 from ..formats import FORMATS
 from ..spec import Kind, OpSpec, snake_case
 from .inference import attribute_value
-from .models import Source, opened
+from .models import Source, array_of, opened
 from .schemas import attribute_proto
 
 IR_VERSION, OPSET = 10, 22
@@ -148,7 +148,7 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     if operator is None:
         raise GraphError(f"{node.domain}::{node.op_type} is no operator; known: {', '.join(registry.names())}")
     spec = operator.spec
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     values.update(inputs or {})
     stated = {proto.name: attribute_value(proto) for proto in node.attribute}
     tensors: list[Any] = [stated.pop(port.name, None) for port in spec.inputs]

@@ -103,7 +103,7 @@ def _stated(
         return shape_value(before, rules, port, numpy_helper.to_array(constant))
     element = context.get_input_type(index).tensor_type.elem_type
     if element:
-        shape_value(before, rules, port, np.zeros(0, helper.tensor_dtype_to_np_dtype(element)))
+        shape_value(before, rules, port, np.zeros(0, dtype_of(element) or np.void))
     symbolic = context.get_symbolic_input(index)
     return None if symbolic is None else dims_of(symbolic)
 
@@ -111,10 +111,18 @@ def _stated(
 def _tensor_type(proto: TypeProto | None) -> TensorType:
     if proto is None or not proto.tensor_type.elem_type:
         raise _Unknown
-    dtype = helper.tensor_dtype_to_np_dtype(proto.tensor_type.elem_type)
-    known = format_of(dtype)
+    dtype = dtype_of(proto.tensor_type.elem_type)
+    known = None if dtype is None else format_of(dtype)
     shape = dims_of(proto.tensor_type.shape) if proto.tensor_type.HasField("shape") else None
     return TensorType(shape, known.name if known else str(dtype))
+
+
+def dtype_of(element: int) -> np.dtype[Any] | None:
+    """Return the NumPy dtype of an ONNX element type, None for a number that onnx does not know."""
+    try:
+        return helper.tensor_dtype_to_np_dtype(element)
+    except KeyError:
+        return None
 
 
 def dims_of(shape: TensorShapeProto) -> Shape:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, shape_inference
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
 
 from ..errors import GraphError, OpError
 from .execution import sentence
+from .inference import dtype_of
 from .schemas import know_nodes, nodes_of
+
+PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+"""Bits of the element types that share bytes in a file, though not in an array."""
 
 Source = ModelProto | str | os.PathLike[str]
 
@@ -43,7 +49,7 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
         model = onnx.load_model(str(file), load_external_data=False)
     except Exception as error:  # the reader's own, protobuf's, or the operating system's
         raise GraphError(f"{file}: not a readable ONNX model ({sentence(error)})") from error
-    if not model.ir_version or not model.HasField("graph"):
+    if not model.ir_version or not model.HasField("graph") or has_broken_text(model):
         raise GraphError(f"{file}: not an ONNX model")
     folder = file.parent.resolve()
     for tensor in tensors_of(model):
@@ -62,8 +68,29 @@ def opened(source: Source) -> ModelProto:
         if tensor.data_location == TensorProto.EXTERNAL:
             raise GraphError(f"tensor {tensor.name!r} has external data that is not loaded; "
                              "convreg.onnx.load(path) reads a model with it")
+        if any(extent < 0 for extent in tensor.dims):
+            raise GraphError(f"tensor {tensor.name!r} has dims {list(tensor.dims)}; allowed: no negative extent")
     know_nodes(source)
     return source
+
+
+def array_of(tensor: TensorProto) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return a tensor's values."""
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception as error:  # whatever NumPy and onnx say of data and dims that disagree
+        raise GraphError(f"tensor {tensor.name!r}: {sentence(error)}") from error
+
+
+def has_broken_text(message: Any) -> bool:
+    """Whether a string anywhere is not UTF-8: protobuf then hands out bytes, which nothing further on expects."""
+    for field, value in message.ListFields():
+        values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+        if field.type == field.TYPE_STRING and any(isinstance(entry, bytes) for entry in values):
+            return True
+        if field.type == field.TYPE_MESSAGE and any(has_broken_text(entry) for entry in values):
+            return True
+    return False
 
 
 def tensors_of(model: ModelProto) -> Iterator[TensorProto]:
@@ -121,14 +148,12 @@ def _count(where: str, entries: dict[str, str], key: str) -> int | None:
 def _bytes_of(where: str, tensor: TensorProto) -> int:
     if any(extent < 0 for extent in tensor.dims):
         raise GraphError(f"{where} has dims {list(tensor.dims)}; allowed: no negative extent")
-    try:
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    except KeyError:
-        raise GraphError(f"{where} has element type {tensor.data_type}, which ONNX does not define") from None
+    dtype = dtype_of(tensor.data_type)
+    if dtype is None:
+        raise GraphError(f"{where} has element type {tensor.data_type}, which onnx does not know")
     if tensor.data_type == TensorProto.STRING:
         raise GraphError(f"{where} holds strings, which have no external form")
-    bits = 4 if "4" in (name := TensorProto.DataType.Name(tensor.data_type)) and name.startswith(
-        ("INT4", "UINT4", "FLOAT4")) else 8 * dtype.itemsize
+    bits = PACKED.get(TensorProto.DataType.Name(tensor.data_type), 8 * dtype.itemsize)
     return -(-prod(tensor.dims) * bits // 8)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper, inliner
+from onnx import ModelProto, ValueInfoProto, inliner
 
 from .. import registry
 from ..errors import GraphError
 from ..spec import Shape
 from .execution import STANDARD, Evaluator, sentence
-from .inference import dims_of
+from .inference import dims_of, dtype_of
 from .models import Source, opened
 from .schemas import nodes_of
 
@@ -127,7 +127,10 @@ def _flat(model: ModelProto) -> ModelProto:
             if default.name not in stated:
                 node.attribute.append(default)
     ours = {*STANDARD, *((spec.onnx_domain, spec.name) for spec in registry.specs())}
-    return inliner.inline_selected_functions(whole, [key[:2] for key in functions if key[:2] not in ours])
+    try:
+        return inliner.inline_selected_functions(whole, [key[:2] for key in functions if key[:2] not in ours])
+    except RuntimeError:  # a function imports another version of a domain: it keeps an evaluator of its own
+        return whole
 
 
 class Declared(NamedTuple):
@@ -143,7 +146,9 @@ class Declared(NamedTuple):
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or not tensor.elem_type:
             return cls(value.name, None, None)
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        dtype = dtype_of(tensor.elem_type)
+        if dtype is None:
+            raise GraphError(f"input {value.name!r} has element type {tensor.elem_type}, which onnx does not know")
         return cls(value.name, dtype, dims_of(tensor.shape) if tensor.HasField("shape") else None)
 
     def __str__(self) -> str:
