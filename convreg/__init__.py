@@ -53,8 +53,7 @@ def capabilities() -> dict[str, Any]:
     """
     from .ops import kernels
 
-    return {"isa": "generic", "usable": ("generic",), "compiled": ("generic",), "threads": kernels.default_threads(),
-            "openmp": kernels.openmp, "version": __version__}
+    return {**kernels.capabilities(), "version": __version__}
 
 
 def __getattr__(name: str) -> Any:
