@@ -91,6 +91,16 @@ def test_what_cannot_be_written(tmp_path, capsys):
     assert "cannot be written" in failed(capsys, "import", source, "-o", tmp_path / "absent" / "out.onnx")
     assert "cannot be written" in failed(capsys, "import", source, "-o", tmp_path)
     assert list(tmp_path.iterdir()) == []
+    if os.path.exists("/dev/null"):
+        assert "not a regular file" in failed(capsys, "import", source, "-o", "/dev/null")
+        assert not os.path.isfile("/dev/null")
+
+
+def test_a_link_keeps_pointing_to_its_file(tmp_path, capsys):
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "real.onnx")
+    assert main(["import", str(CASES / "one_d.xml"), "-o", str(tmp_path / "link.onnx")]) == 0
+    assert (tmp_path / "link.onnx").is_symlink()
+    assert onnx.load(tmp_path / "real.onnx").graph.input[0].name == "signal"
 
 
 def test_bin_elsewhere_and_lenient(tmp_path, capsys):

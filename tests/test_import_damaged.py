@@ -286,3 +286,5 @@ def test_paths_that_are_no_files(tmp_path):
             refused(path, read, "cannot be read")
     with pytest.raises(GraphError):
         import_model("a\0b")
+    if Path("/dev/zero").exists():  # never ends
+        refused(Path("/dev/zero"), import_model, "not a regular file")

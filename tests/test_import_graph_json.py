@@ -399,6 +399,23 @@ def test_unknown_extents_become_symbols(tmp_path):
     assert convreg.onnx.run(model, {"0": np.full((2, 5, 3), -1, np.float32)})["1"].shape == (2, 5, 3)
 
 
+def test_unknown_extents_of_convolutions(tmp_path):
+    """The batch stays open through every node; a stated shape closes it, and without one a gradient is refused."""
+    unknown = operation(1, "Convolution", [tensor(0, (-1, 2, 5)), tensor(1, (4, 2, 3))], [tensor(2, (-1, 4, -1))],
+                        **GRADIENT)
+    up = operation(2, "ConvolutionBackpropData", [tensor(2, (-1, 4, 3)), tensor(3, (4, 2, 3))],
+                   [tensor(4, (-1, -1, -1))], **NCX, filter_format="OIX")
+    model = import_graph_json(write_graph(tmp_path, graph(unknown, up)))
+    dims = [dim.dim_value or dim.dim_param for dim in model.graph.output[0].type.tensor_type.shape.dim]
+    assert dims == ["d0_0", 2, 5]
+    feeds = {name: np.ones(shape, np.float32) for name, shape in (("0", (3, 2, 5)), ("1", (4, 2, 3)), ("3", (4, 2, 3)))}
+    assert convreg.onnx.run(model, feeds)["4"].tolist() == [[[24, 48, 72, 48, 24]] * 2] * 3
+    lost = operation(1, "ConvolutionBackwardData", [tensor(0, (1, 2, 3)), tensor(1, (2, 4, 3))],
+                     [tensor(2, (1, 4, -1))], **GRADIENT, dst_shape=TWELVE)
+    with pytest.raises(GraphError, match="rule R17"):
+        run(tmp_path, graph(lost), {})
+
+
 GRADIENT = {**NCX, "weights_format": "OIX"}
 
 

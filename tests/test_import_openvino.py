@@ -327,11 +327,17 @@ def test_missing_attributes_have_the_runtimes_defaults(tmp_path):
         ("ConvolutionBackpropData", {"opset": "extension"}, "operation set 'extension'"),
         ("Add", {"auto_broadcast": "pdpd"}, "auto_broadcast is 'pdpd'"),
         ("Add", {"auto_broadcast": "numpy"}, "ShapeInferenceError|Incompatible"),
+        ("Clamp", {"min": "0"}, "attribute 'max' is missing"),
+        ("Clamp", {"min": "1", "max": "0"}, "min 1.0 is above max 0.0"),
+        ("MaxPool", {"strides": "1,1"}, "do not have an entry per spatial axis"),
+        ("MaxPool", {"strides": "0,1", "kernel": "2,2", "rounding_type": "ceil"}, "are not positive"),
+        ("Convolution", {"strides": "1,1"}, "the data has 4 channels, the filter 2"),
+        ("GroupConvolution", {}, "the data has 4 channels, the filter 12"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(tmp_path, kind, attributes, message):
     ir = IR()
     operands = [ir.parameter("x", "1,4,5,6"), ir.constant(np.ones((4, 2, 3, 3), np.float32))]
-    ir.result(ir.layer(kind, operands if kind != "ReLU" else operands[:1], **attributes))
+    ir.result(ir.layer(kind, operands[:1] if kind in ("ReLU", "Clamp", "MaxPool") else operands, **attributes))
     with pytest.raises(GraphError, match=message):
         import_ir(ir.write(tmp_path))

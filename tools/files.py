@@ -22,6 +22,7 @@ def read_bytes(path: PathLike) -> bytes:
         If it cannot be read.
     """
     try:
+        _refuse_devices(Path(path))
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise GraphError(f"{os.fspath(path)}: cannot be read: {reason(error)}") from None
@@ -37,6 +38,8 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
     """
     target = Path(path)
     try:
+        target = target.resolve()  # a link keeps pointing to its file
+        _refuse_devices(target)
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -48,6 +51,12 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
             raise
     except (OSError, ValueError) as error:
         raise GraphError(f"{target}: cannot be written: {reason(error)}") from None
+
+
+def _refuse_devices(path: Path) -> None:
+    """A device may never end when read, and must not be renamed over."""
+    if path.exists() and not path.is_file():
+        raise ValueError("not a regular file")
 
 
 def _umask() -> int:

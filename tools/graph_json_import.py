@@ -173,9 +173,12 @@ def _attributes(operation: Operation) -> dict[str, Any]:
 def _state_shape(node: _Node) -> None:
     """Where nothing else states the output's shape, the file's description of the output tensor does."""
     name = node.shape_port
-    if name is None or len(node.inputs) == 3 or name in node.attributes or node.output.static_shape is None:
+    if name is None or len(node.inputs) == 3 or name in node.attributes:
         return
-    node.attributes[name] = list(node.output.static_shape)
+    if node.output.static_shape is not None:
+        node.attributes[name] = list(node.output.static_shape)
+    elif node.kind != "ConvolutionBackpropData":  # which has a natural size
+        raise GraphError(f"neither an input nor {name} nor the output tensor states the output's shape [rule R17]")
 
 
 def _swap(node: _Node, rank: int) -> list[int]:

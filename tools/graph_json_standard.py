@@ -186,7 +186,10 @@ def _transpose(step: Step) -> None:
     order, rank = step.attributes["order"], len(step.operation.inputs[0].shape)
     if sorted(axis % rank if -rank <= axis < rank else -1 for axis in order) != list(range(rank)):
         raise GraphError(f"order {order} is not a permutation of {rank} axes")
-    step.builder.node("Transpose", [step.plain(0)], step.output.name, perm=[axis % rank for axis in order])
+    if order:
+        step.builder.node("Transpose", [step.plain(0)], step.output.name, perm=[axis % rank for axis in order])
+    else:
+        step.builder.node("Identity", [step.plain(0)], step.output.name)
 
 
 def _concat(step: Step) -> None:

@@ -97,6 +97,8 @@ class ModelBuilder:
 
     def integers(self, values: Sequence[int], stem: str) -> str:
         """Add a 1-D int64 constant."""
+        if any(not -(2**63) <= value < 2**63 for value in values):
+            raise GraphError(f"{stem} {list(values)} leave the range of 64-bit integers")
         return self.constant(np.array(values, np.int64), stem)
 
     def node(self, op_type: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:

@@ -5,6 +5,8 @@ Source: the operation pages of OpenVINO's sets opset1 to opset16; a variant with
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import helper
 
@@ -71,7 +73,8 @@ def _clamp(step: Step) -> None:
         low, high = max(np.ceil(low), limits.min), min(np.floor(high), limits.max)
     if low > high:
         raise GraphError(f"min {low} is above max {high}")
-    bounds = [step.builder.constant(np.array(bound).astype(dtype), "bound") for bound in (low, high)]
+    with np.errstate(over="ignore"):  # beyond the type's range is no bound
+        bounds = [step.builder.constant(np.array(bound).astype(dtype), "bound") for bound in (low, high)]
     step.finish("Clip", [step.inputs[0], *bounds])
 
 
@@ -101,28 +104,47 @@ def _batch_norm(step: Step) -> None:
     step.finish("BatchNormalization", [data, scale, bias, mean, variance], epsilon=step.real("epsilon"))
 
 
+def _check_channels(step: Step, groups: int, per_group: Any) -> None:
+    """Refuse a filter for another number of channels, which ONNX's own inference lets through."""
+    shape = step.builder.value(step.inputs[0]).shape
+    channels = shape[1] if shape is not None and len(shape) > 1 else None
+    if isinstance(channels, int) and isinstance(per_group, int) and channels != groups * per_group:
+        raise GraphError(f"the data has {channels} channels, the filter {groups * per_group}")
+
+
 def _convolution(step: Step) -> None:
+    shape = step.builder.value(step.inputs[1]).shape
+    _check_channels(step, 1, shape[1] if shape is not None and len(shape) > 1 else None)
     step.finish("Conv", step.inputs, **step.window())
 
 
 def _group_convolution(step: Step) -> None:
     """The filter carries the groups as an axis of its own; ONNX folds them into the output channels."""
     data, filter_name = step.inputs
-    groups, outputs, *rest = step.builder.value(filter_name).static("the filter")
+    shape = step.builder.value(filter_name).static("the filter")
+    if len(shape) < 4:
+        raise GraphError(f"the filter has {len(shape)} axes; allowed: at least 4, groups first")
+    groups, outputs, *rest = shape
+    _check_channels(step, groups, rest[0])
     folded = step.node("Reshape", filter_name, step.builder.integers([groups * outputs, *rest], "filter_shape"))
     step.finish("Conv", [data, folded], group=groups, **step.window())
 
 
 def _pool(step: Step, op_type: str, **attributes: int) -> None:
-    kernel = step.numbers("kernel")
-    window = step.window()
+    kernel, window = step.numbers("kernel"), step.window()
+    count = step.rank(0) - 2
+    lengths = {len(kernel), *(len(window.get(name, kernel)) for name in ("strides", "dilations"))}
+    if count < 1 or lengths != {count} or len(window.get("pads", kernel * 2)) != 2 * count:
+        raise GraphError(f"kernel {kernel} and window {window} do not have an entry per spatial axis ({count})")
     if step.text("rounding_type", "floor", "floor", "ceil", "ceil_torch") != "floor":
         # The frameworks disagree on a last window that starts in the padding; without a remainder there is none.
         spatial = step.builder.value(step.inputs[0]).static("the input of a pooling that rounds up")[2:]
-        strides, dilations = (window.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
-        pads = window.get("pads", [0] * 2 * len(kernel))
+        strides, dilations = (window.get(name, [1] * count) for name in ("strides", "dilations"))
+        pads = window.get("pads", [0] * 2 * count)
+        if min(strides) < 1:
+            raise GraphError(f"strides {strides} are not positive")
         rooms = [x + before + after - (k - 1) * d - 1 for x, k, d, before, after in
-                 zip(spatial, kernel, dilations, pads[: len(kernel)], pads[len(kernel):], strict=True)]
+                 zip(spatial, kernel, dilations, pads[:count], pads[count:], strict=True)]
         if "auto_pad" not in window and any(room % s for room, s in zip(rooms, strides, strict=True)):
             raise GraphError(f"rounding_type {step.layer.attributes['rounding_type']!r} has no exact counterpart for "
                              "these sizes")

@@ -103,8 +103,10 @@ def _split(step: Step) -> None:
 def _variadic_split(step: Step) -> None:
     axis, lengths = step.scalar(1), step.constant(2)
     if -1 in lengths:
-        extent = step.builder.value(step.inputs[0]).static("the data")[axis]
-        lengths[lengths.index(-1)] = extent - sum(lengths) - 1
+        shape = step.builder.value(step.inputs[0]).static("the data")
+        if not -len(shape) <= axis < len(shape):
+            raise GraphError(f"axis is {axis} for a tensor of {len(shape)} axes")
+        lengths[lengths.index(-1)] = shape[axis] - sum(lengths) - 1
     if len(lengths) != len(step.outputs):
         raise GraphError(f"{len(lengths)} lengths for {len(step.outputs)} outputs")
     step.builder.nodes("Split", [step.inputs[0], step.builder.integers(lengths, "lengths")], step.outputs, axis=axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isnan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,12 +66,13 @@ class Step(NamedTuple):
 
     def real(self, name: str) -> float:
         """A floating-point attribute."""
+        text = self._given(name)
         try:
-            value = float(self._given(name))
+            value = float(text)
         except ValueError:
-            value = float("nan")
+            value = nan
         if isnan(value):
-            raise GraphError(f"{name} is {self.layer.attributes[name]!r}, not a number")
+            raise GraphError(f"{name} is {text!r}, not a number")
         return value
 
     def numbers(self, name: str) -> list[int]:
