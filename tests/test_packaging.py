@@ -11,6 +11,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -41,11 +42,22 @@ ROOMS = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools"}
 """Top-level folder -> the package it installs as."""
 
 
-def shipped():
+def shipped_data(root):
+    """Return the installed paths of the files that are no Python code."""
+    settings = project()["tool"]["setuptools"]
+    found = set()
+    for package, patterns in settings["package-data"].items():
+        source = root / settings["package-dir"][package]
+        found |= {(Path(package.replace(".", "/")) / path.relative_to(source)).as_posix()
+                  for pattern in patterns for path in source.glob(pattern)}
+    return found
+
+
+def shipped(root):
     """Return the installed paths of all Python files that belong to the package."""
     return {
-        (Path(installed.replace(".", "/")) / path.relative_to(ROOT / top)).as_posix()
-        for top, installed in ROOMS.items() for path in (ROOT / top).rglob("*.py")
+        (Path(installed.replace(".", "/")) / path.relative_to(root / top)).as_posix()
+        for top, installed in ROOMS.items() for path in (root / top).rglob("*.py")
     }
 
 
@@ -53,7 +65,7 @@ def shipped():
 def test_package_map_names_every_package():
     packages = project()["tool"]["setuptools"]["packages"]
     assert {f"{name.replace('.', '/')}/__init__.py" for name in packages} == {
-        path for path in shipped() if path.endswith("/__init__.py")}
+        path for path in shipped(ROOT) if path.endswith("/__init__.py")}
 
 
 @checkout
@@ -105,31 +117,38 @@ def test_readme_links_lead_somewhere():
             assert (ROOT / target).exists(), target
 
 
+class Built(NamedTuple):
+    source: Path
+    sdist: Path
+    wheel: Path
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """An sdist of the checkout and the wheel built from it."""
+    """A copy of the checkout, its sdist, and the wheel built from that."""
     source, folder = tmp_path_factory.mktemp("source") / "convreg", tmp_path_factory.mktemp("dist")
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(
         ".git", ".venv", "build", "dist", "*.egg-info", "*.so", "__pycache__", ".*_cache", ".hypothesis"))
     subprocess.run([sys.executable, "-m", "build", "--outdir", str(folder), str(source)], check=True,
                    capture_output=True)
-    return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
+    return Built(source, next(folder.glob("*.tar.gz")), next(folder.glob("*.whl")))
 
 
 @checkout
 @pytest.mark.slow
 def test_wheel_holds_the_modules_and_nothing_else(built):
-    with zipfile.ZipFile(built[1]) as wheel:
+    with zipfile.ZipFile(built.wheel) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         metadata, entries, licence = (
             wheel.read(next(name for name in wheel.namelist() if name.endswith(end))).decode()
             for end in (".dist-info/METADATA", ".dist-info/entry_points.txt", "/LICENSE"))
     compiled = {name for name in names if name.endswith(".so")}
-    assert names - compiled == shipped() | {"convreg/py.typed"}
-    assert {name.partition(".")[0] for name in compiled} == {
-        "convreg/_cyutility", "convreg/ops/kernels/direct", "convreg/ops/kernels/engine"}
+    assert names - compiled == shipped(built.source) | shipped_data(built.source)
+    assert "convreg/py.typed" in names
+    modules = {f"convreg/ops/kernels/{path.stem}" for path in (built.source / "ops" / "kernels").glob("*.pyx")}
+    assert {name.partition(".")[0] for name in compiled} == modules | {"convreg/_cyutility"}
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
-        assert "-cp311-abi3-" in built[1].name
+        assert "-cp311-abi3-" in built.wheel.name
     headers = email.message_from_string(metadata)
     assert headers["Requires-Python"] == ">=3.11"
     required = [line for line in headers.get_all("Requires-Dist") if "extra ==" not in line]
@@ -141,11 +160,11 @@ def test_wheel_holds_the_modules_and_nothing_else(built):
 @checkout
 @pytest.mark.slow
 def test_sdist_holds_every_source_and_nothing_built(built):
-    with tarfile.open(built[0]) as sdist:
+    with tarfile.open(built.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    sources = {str(path.relative_to(ROOT))
-               for top in (*ROOMS, "tests", "examples", "docs") for path in (ROOT / top).rglob("*")
-               if path.is_file() and path.suffix not in (".so", ".pyc")}
+    sources = {str(path.relative_to(built.source))
+               for top in (*ROOMS, "tests", "examples", "docs") for path in (built.source / top).rglob("*")
+               if path.is_file()}
     assert sources <= names
     pages = {f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")}
     assert pages | {"LICENSE", "Makefile", "setup.py", "pyproject.toml"} <= names
@@ -156,7 +175,7 @@ def test_sdist_holds_every_source_and_nothing_built(built):
 @pytest.mark.slow
 def test_wheel_works_elsewhere(built, tmp_path):
     site = tmp_path / "site"
-    with zipfile.ZipFile(built[1]) as wheel:
+    with zipfile.ZipFile(built.wheel) as wheel:
         wheel.extractall(site)
     done = python("-c", "import convreg; print(convreg.__file__, len(convreg.names()), convreg.onnx.__name__)",
                   path=[site], cwd=tmp_path)
