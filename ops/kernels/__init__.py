@@ -23,6 +23,7 @@ the same bits fast, and everything but float64 goes there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 # Spelled out, so that a checkout without compiled modules is a ModuleNotFoundError that names them.
@@ -102,26 +103,37 @@ def backward_weights(
 
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
+    backward_weights(*bias_operands(small, bias, formats[0]), **BIAS_GEOMETRY, formats=(formats[0], *formats),
+                     threads=threads)
+
+
+BIAS_GEOMETRY: dict[str, Triple] = {"stride": (1, 1, 1), "dilation": (1, 1, 1), "begin": (0, 0, 0)}
+
+
+def bias_operands(small: Array, bias: Array, format: str) -> tuple[Array, Array, Array]:
+    """Return the operands of the `backward_weights` that sums small: a large side of ones, small, a single tap."""
     N, G, M, *Y = small.shape
     one = np.empty((1, 1, 1, 1, 1, 1), small.dtype)
-    direct.encode(np.ones(one.shape, np.float32), one, format=formats[0])
-    _compute(
-        "backward_weights", np.broadcast_to(one, (N, G, 1, *Y)), small, bias.reshape(G, M, 1, 1, 1, 1),
-        stride=(1, 1, 1), dilation=(1, 1, 1), begin=(0, 0, 0), formats=(formats[0], *formats), threads=threads,
-    )
+    direct.encode(np.ones(one.shape, np.float32), one, format=format)
+    return np.broadcast_to(one, (N, G, 1, *Y)), small, bias.reshape(G, M, 1, 1, 1, 1)
+
+
+def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., None]:
+    """Return the compiled function of a kernel, which takes aligned arrays and a resolved number of threads."""
+    if "float64" not in formats:
+        return getattr(engine, kernel)
+    if len({*formats}) > 1:
+        raise TypeError(direct.MIXED)
+    return getattr(direct, kernel)
 
 
 def _compute(
     kernel: str, first: Array, second: Array, result: Array, *, formats: tuple[str, str, str], **settings: Any
 ) -> None:
-    if "float64" in formats:
-        if len({*formats}) > 1:
-            raise TypeError(direct.MIXED)
-        run(getattr(direct, kernel), first, second, result, formats=formats, **settings)
-        return
+    compute = implementation(kernel, formats)
     first, second = (array if array.flags.aligned else array.copy() for array in (first, second))
     target = result if result.flags.aligned else np.empty(result.shape, result.dtype)
-    run(getattr(engine, kernel), first, second, target, formats=formats, **settings)
+    run(compute, first, second, target, formats=formats, **settings)
     if target is not result:
         result[...] = target
 
