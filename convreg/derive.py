@@ -182,7 +182,11 @@ def signature_of(spec: OpSpec) -> inspect.Signature:
 
 def docstring(spec: OpSpec) -> str:
     """Return the numpydoc text of an operator's function."""
-    lines = [spec.doc, "", "Parameters", "----------"]
+    summary, _, formula = spec.doc.partition(": ")
+    lines = [summary.removesuffix(".") + ".", ""]
+    if formula:
+        lines += [*textwrap.wrap(formula, 100), ""]
+    lines += ["Parameters", "----------"]
     for port in spec.inputs:
         kind = "sequence of int" if port.shape else f"array of {port.type}"
         lines += _entry(f"{snake_case(port.name)} : {kind}{', optional' if port.optional else ''}", port.doc)

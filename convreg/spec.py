@@ -149,7 +149,7 @@ class OpSpec:
     since_version : int
         Version of the operator in its domain.
     doc : str
-        One sentence, then the formula.
+        One sentence, then after ": " the formula.
     source : str
         Document and section that the semantics come from.
     inputs, outputs : tuple of Port
