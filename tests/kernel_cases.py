@@ -135,21 +135,28 @@ def _chains(terms: dict, shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 
 def ordered_backward_weights(case: Case, large: np.ndarray, small: np.ndarray) -> np.ndarray:
-    """Bit for bit: batch outermost, then y row-major, cut into pieces that join in a tree."""
+    """Bit for bit: batch outermost, then y row-major, cut into pieces that join in a tree; with few channels on the small
+    side, into whole lines, each piece sixteen chains along the lines."""
     dtype = large.dtype.type
     result = np.zeros(case.taps, dtype)
-    positions = case.small[0] * int(np.prod(case.small[3:]))
-    pieces = max(1, min(-(-positions // 4096), max(1, 2**23 // int(np.prod(case.taps)))))
-    length = -(-positions // pieces)
+    positions, line = case.small[0] * int(np.prod(case.small[3:])), case.small[5]
+    chains, unit = (16, max(1, line)) if case.small[2] <= 8 else (1, 1)
+    pieces = max(1, min(-(-positions // 4096), max(1, 2**23 // int(np.prod(case.taps))), positions // unit))
+    length = -(-(positions // unit) // pieces) * unit
     met = {(y, t): x for x, y, t in case.meetings()}
     order = list(itertools.product(range(case.small[0]), np.ndindex(*case.small[3:])))
     for place in np.ndindex(*case.taps):
         (g, m, c), t = place[:3], place[3:]
-        part = [
-            chain(((large[(n, g, c, *met[y, t])], small[(n, g, m, *y)])
-                   for n, y in order[p * length:(p + 1) * length] if (y, t) in met), dtype)
-            for p in range(pieces)
-        ]
+        part = []
+        for p in range(pieces):
+            terms = [[] for _ in range(chains)]
+            for n, y in order[p * length:(p + 1) * length]:
+                if (y, t) in met:
+                    terms[y[2] % chains].append((large[(n, g, c, *met[y, t])], small[(n, g, m, *y)]))
+            lanes = [chain(iter(some), dtype) for some in terms]
+            while len(lanes) > 1:
+                lanes = [a + b for a, b in zip(lanes[:len(lanes) // 2], lanes[len(lanes) // 2:], strict=True)]
+            part.append(lanes[0])
         step = 1
         while step < pieces:
             for i in range(0, pieces - step, 2 * step):

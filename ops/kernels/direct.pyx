@@ -32,7 +32,9 @@ from numbers cimport (
     NUMBER_BFLOAT16, NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT8_E5M2, NUMBER_FLOAT16, NUMBER_FLOAT32, NUMBER_FLOAT64,
     NUMBER_HIFLOAT8, load, operand, real, result, store,
 )
-from reduction cimport REDUCTION_LEVELS, cut_reduction, push_partial, reduction_cut, tree_sum
+from reduction cimport (
+    REDUCTION_CHAINS, REDUCTION_LEVELS, chain_sum, cut_reduction, push_partial, reduction_cut, tree_sum,
+)
 
 cdef extern from *:
     """
@@ -193,11 +195,11 @@ cdef inline real backward_data_at(
 
 
 cdef inline real backward_weights_piece(
-    int64_t first, int64_t end, Index at,
+    int64_t first, int64_t end, int64_t chain, int64_t chains, Index at,
     const operand[:, :, :, :, :, :] large, const operand[:, :, :, :, :, :] small, int format, Window* w, real total
 ) noexcept nogil:
     """The terms of taps[g,m,c,t] = SUM over n, y   large[n,g,c, y*s - b + t*d] * small[n,g,m,y] at the positions
-    first <= ((n*Y0 + y0)*Y1 + y1)*Y2 + y2 < end."""
+    first <= ((n*Y0 + y0)*Y1 + y1)*Y2 + y2 < end whose y2 is `chain` modulo `chains`."""
     cdef int64_t g = at.i[0], m = at.i[1], c = at.i[2], n, row, y0, y1, y2, x0, x1
     cdef int64_t Y0 = small.shape[3], Y1 = small.shape[4], Y2 = small.shape[5]
     cdef int64_t origin0 = at.i[3] * w.d[0] - w.b[0]
@@ -211,12 +213,15 @@ cdef inline real backward_weights_piece(
         x0 = origin0 + y0 * w.s[0]
         x1 = origin1 + y1 * w.s[1]
         if 0 <= x0 < large.shape[3] and 0 <= x1 < large.shape[4]:
-            for y2 in range(max(inside2.first, first - row * Y2), min(inside2.end, end - row * Y2)):
+            y2 = max(inside2.first, first - row * Y2)
+            y2 += (chains + chain - y2 % chains) % chains
+            while y2 < min(inside2.end, end - row * Y2):
                 total = multiply_add(
                     load(large[n, g, c, x0, x1, origin2 + y2 * w.s[2]], format),
                     load(small[n, g, m, y0, y1, y2], format),
                     total,
                 )
+                y2 += chains
     return total
 
 
@@ -225,14 +230,15 @@ cdef inline real backward_weights_at(
     real total, int64_t positions, reduction_cut cut
 ) noexcept nogil:
     cdef real stack[REDUCTION_LEVELS]
+    cdef real sums[REDUCTION_CHAINS]
     cdef int depth = 0
-    cdef int64_t piece, first, end
+    cdef int64_t piece, first, end, chain
     for piece in range(cut.pieces):
         first = min(positions, piece * cut.length)
         end = min(positions, first + cut.length)
-        depth = push_partial(
-            stack, depth, piece, backward_weights_piece(first, end, at, large, small, format, w, total)
-        )
+        for chain in range(cut.chains):
+            sums[chain] = backward_weights_piece(first, end, chain, cut.chains, at, large, small, format, w, total)
+        depth = push_partial(stack, depth, piece, chain_sum(sums, cut.chains))
     return tree_sum(stack, depth) + <real>0
 
 
@@ -316,7 +322,7 @@ def backward_weights(
     """Write taps."""
     cdef int64_t i, results = size(taps.shape)
     cdef int64_t positions = <int64_t>small.shape[0] * small.shape[3] * small.shape[4] * small.shape[5]
-    cdef reduction_cut cut = cut_reduction(positions, results)
+    cdef reduction_cut cut = cut_reduction(positions, small.shape[5], small.shape[2], results)
     cdef Window w = window_of(stride, dilation, begin)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
     if operand is double and result is double:

@@ -2,8 +2,11 @@
 
     isa.pxi        which instruction set is in use        isa.h, tile.h, isa_*.c    what it does in registers
     panels.pxd     small arithmetic of both products
-    product.pxi    forward, and each stride class of backward_data
+    product.pxi    forward, and each stride class of backward_data, from gathered panels
+    planar.pxi     ... from input laid out once for all taps
+    jobs.pxi       ... cut into tasks
     weights.pxi    backward_weights
+    narrow.pxi     ... where the small side has few channels in a group
 
 Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
 """
@@ -16,16 +19,19 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from isa cimport NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, tile_run
+from isa cimport DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, tile_run
 from numbers cimport NUMBER_FLOAT32
-from panels cimport all_finite, ceiling, element_size, share, take, thread_number
-from reduction cimport cut_reduction, reduction_cut
+from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number
+from reduction cimport REDUCTION_FEW, chain_sum, cut_reduction, reduction_cut
 
 from .direct import FORMATS
 
 include "isa.pxi"
 include "product.pxi"
+include "planar.pxi"
+include "jobs.pxi"
 include "weights.pxi"
+include "narrow.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From views to products
@@ -74,12 +80,14 @@ cdef struct AxisTaps:  # the taps of one axis that meet one residue class of out
     int64_t offset_step
 
 
-cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap* store) noexcept nogil:
+cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap* store,
+                        int64_t* offsets) noexcept nogil:
     """Fill in the taps of a product, in the order of the definition."""
     cdef int64_t i0, i1, i2, number = 0, x
     cdef int axis
     cdef Tap* tap
     p.taps = store
+    p.tap_offsets = offsets
     p.tap_count = axes[0].count * axes[1].count * axes[2].count
     for i0 in range(axes[0].count):
         for i1 in range(axes[1].count):
@@ -89,9 +97,9 @@ cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap*
                 tap.offset[0] = axes[0].offset + i0 * axes[0].offset_step
                 tap.offset[1] = axes[1].offset + i1 * axes[1].offset_step
                 tap.offset[2] = axes[2].offset + i2 * axes[2].offset_step
-                tap.weight = ((axes[0].first + i0 * axes[0].step) * taps.stride[3]
-                              + (axes[1].first + i1 * axes[1].step) * taps.stride[4]
-                              + (axes[2].first + i2 * axes[2].step) * taps.stride[5])
+                p.tap_offsets[number - 1] = ((axes[0].first + i0 * axes[0].step) * taps.stride[3]
+                                             + (axes[1].first + i1 * axes[1].step) * taps.stride[4]
+                                             + (axes[2].first + i2 * axes[2].step) * taps.stride[5])
     p.padded = False
     for axis in range(3):
         for i0 in range(axes[axis].count):
@@ -138,7 +146,9 @@ cdef int run_forward(Call* c, const float* bias, int threads) except -1 nogil:
     cdef Product p
     cdef AxisTaps axes[3]
     cdef int axis
-    cdef Tap* taps = <Tap*>malloc(max(1, c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]) * sizeof(Tap))
+    cdef int64_t tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
+    cdef Tap* taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
+    cdef int64_t* offsets = <int64_t*>(taps + tap_count + 1)
     if taps == NULL:
         with gil:
             raise MemoryError
@@ -149,7 +159,7 @@ cdef int run_forward(Call* c, const float* bias, int threads) except -1 nogil:
     p.input, p.output, p.bias = operand_of(&c.large), operand_of(&c.small), bias
     p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[1], c.taps.stride[2]
-    build_product(&p, axes, &c.taps, taps)
+    build_product(&p, axes, &c.taps, taps, offsets)
     try:
         run_products(&p, 1, threads)
     finally:
@@ -181,7 +191,9 @@ cdef int run_backward_data(Call* c, const float* bias, int threads) except -1 no
     for axis in range(3):
         classes *= min(c.s[axis], c.large.shape[3 + axis])
     cdef Product* products = <Product*>malloc(classes * sizeof(Product))
-    cdef Tap* taps = <Tap*>malloc(max(1, c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]) * sizeof(Tap))
+    cdef int64_t tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
+    cdef Tap* taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
+    cdef int64_t* offsets = <int64_t*>(taps + tap_count + 1)
     try:
         if products == NULL or taps == NULL:
             with gil:
@@ -202,7 +214,7 @@ cdef int run_backward_data(Call* c, const float* bias, int threads) except -1 no
                         p.output.x[axis] *= c.s[axis]
                     p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
                     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
-                    build_product(p, axes, &c.taps, taps + used)
+                    build_product(p, axes, &c.taps, taps + used, offsets + used)
                     used += p.tap_count
         run_products(products, classes, threads)
     finally:
@@ -262,6 +274,9 @@ def backward_weights(large, small, taps, *, stride, dilation, begin, formats, in
             w.taps_stride[axis] = c.taps.stride[axis]
         with nogil:
             if size(&c.taps) > 0:
-                run_weights(&w, threads)
+                if w.M <= REDUCTION_FEW:
+                    run_narrow_weights(&w, threads)
+                else:
+                    run_weights(&w, threads)
     finally:
         close_call(&c)

@@ -15,6 +15,8 @@ enum {
     TILE_ROWS = 8,     /* the tallest tile of any instruction set */
     TILE_VECTORS = 3,  /* the widest tile of any instruction set, in vectors */
     TILE_LANES = 48,   /* ... and in lanes */
+    DOT_LANES = 16,    /* chains of a dot product */
+    DOT_TAPS = 12,     /* dot products side by side, at most */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -32,6 +34,22 @@ typedef void tile_function(const tile_run *runs, ptrdiff_t run_count, const floa
 /* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step]. */
 typedef void strided_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
                               ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
+
+/* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
+ * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
+ * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
+typedef void dot_function(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
+                          const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
+
+/* One row of outputs along whole lines, with no lanes between them: target[line*target_pitch + i] for i < count is the sum of
+ * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
+typedef void line_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                           ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
+
+/* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
+ * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
+typedef void frame_function(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                            const void *source, int format, int64_t line_stride, int64_t step);
 
 /* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
  * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
@@ -53,6 +71,13 @@ typedef struct {
 typedef void gather_function(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                              const lane_span *spans, int64_t span_count);
 
+/* A row panel, [tap][channel][rows of the set]: element taps[tap] + channel*channel_stride + row*row_stride of `source`. */
+typedef void gather_taps_function(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                                  int64_t channel_stride, const int64_t *taps, int64_t tap_count);
+
+/* Whether none of the values is infinite or NaN. */
+typedef int finite_function(const float *values, int64_t count);
+
 /* Element offset(lane) + row*stride of `target` = the tile's finished sum + bias[row], rounded to `format`. */
 typedef void scatter_function(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                               const lane_span *spans, int64_t span_count, const float *bias);
@@ -66,7 +91,12 @@ typedef struct {
     tile_function *tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
     strided_function *strided[TILE_ROWS][TILE_VECTORS];
     masked_function *masked[TILE_VECTORS];        /* [vectors - 1] */
+    line_function *lines;
+    frame_function *frame;
+    dot_function *dot[DOT_TAPS];                  /* [taps - 1] */
     gather_function *gather;
+    gather_taps_function *gather_taps;
+    finite_function *finite;
     scatter_function *scatter;
 } instruction_set;
 

@@ -7,6 +7,8 @@ cdef extern from "isa.h" nogil:
         TILE_ROWS
         TILE_VECTORS
         TILE_LANES
+        DOT_LANES
+        DOT_TAPS
     int64_t NO_ELEMENT
     ctypedef struct tile_run:
         Py_ssize_t rows
@@ -20,10 +22,20 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*tile_function)(const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef void (*dot_function)(
+        float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
+    ctypedef void (*line_function)(
+        const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, float*, Py_ssize_t,
+        float) noexcept
+    ctypedef void (*frame_function)(
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t) noexcept
     ctypedef void (*masked_function)(
         const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int, const float*) noexcept
     ctypedef void (*gather_function)(
         float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t) noexcept
+    ctypedef void (*gather_taps_function)(
+        float*, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+    ctypedef int (*finite_function)(const float*, int64_t) noexcept
     ctypedef void (*scatter_function)(
         const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
     ctypedef struct instruction_set:
@@ -35,6 +47,11 @@ cdef extern from "isa.h" nogil:
         tile_function tile[8][3]
         strided_function strided[8][3]
         masked_function masked[3]
+        line_function lines
+        frame_function frame
+        dot_function dot[12]
         gather_function gather
+        gather_taps_function gather_taps
+        finite_function finite
         scatter_function scatter
     const instruction_set* const* instruction_sets(int* count)

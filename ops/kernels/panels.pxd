@@ -15,18 +15,13 @@ cdef extern from *:
     """
     int thread_number() noexcept nogil
 
+cdef extern from "workspace.h" nogil:
+    char* take_workspace(size_t size)
+    void return_workspace(char* memory)
+
 
 cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) // b
-
-
-cdef inline bint all_finite(const float* panel, int64_t pitch, int64_t lanes, int64_t steps) noexcept nogil:
-    cdef int64_t k, i
-    cdef float nothing = 0  # x * 0 is 0 unless x is infinite or NaN, which sticks
-    for k in range(steps):
-        for i in range(lanes):
-            nothing = nothing + panel[k * pitch + i] * 0
-    return nothing == 0
 
 
 cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept nogil:
@@ -42,3 +37,8 @@ cdef inline void* take(char** free_space, int64_t size) noexcept nogil:
 
 cdef inline int element_size(int format) noexcept nogil:
     return 4 if format == NUMBER_FLOAT32 else 2 if format == NUMBER_FLOAT16 or format == NUMBER_BFLOAT16 else 1
+
+
+cdef inline int team_for(double multiplications, int threads) noexcept nogil:
+    """Waking a team costs several microseconds: small calls stay on the caller's thread."""
+    return threads if multiplications > 100000 else 1

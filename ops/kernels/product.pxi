@@ -27,7 +27,6 @@ cdef struct Operand:  # a strided tensor: addresses in elements
 
 cdef struct Tap:
     int64_t offset[3]  # input position = output position * step + offset
-    int64_t weight     # its elements' offset in the weights
 
 
 cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset] * weights[g,r,d,tap]
@@ -40,6 +39,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t step[3]
     int64_t tap_count
     Tap* taps          # in the order of the sum
+    int64_t* tap_offsets  # where their weights begin
     bint padded        # some tap meets a position outside
     Operand input
     Operand output
@@ -67,6 +67,7 @@ cdef struct Piece:  # steps of the reduction: channels [first, end) of one tap
 
 
 cdef struct ProductScratch:  # of one thread
+    float* block      # of planar.pxi
     float* lanes
     float* masks      # of the lanes
     float* sums
@@ -90,10 +91,17 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
     """The weights of one row panel: steps (tap, d), each `isa.rows` numbers. Tells whether some are not finite."""
     cdef int64_t panels = row_panels(p, isa), row = share(p.R, panels, panel), t
     cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
-    for t in range(p.tap_count):
-        rows.offset = g * p.weights.g + row * p.weights.n + p.taps[t].weight
-        isa.gather(packed + t * p.D * isa.rows, isa.rows, p.D, p.weights.data, p.weights.format, p.weights.c, &rows, 1)
-    return p.padded and not all_finite(packed, isa.rows, rows.count, p.tap_count * p.D)
+    cdef const char* start = (<const char*>p.weights.data
+                              + (g * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
+    if rows.count < isa.rows:
+        memset(packed, 0, p.panel_size * sizeof(float))
+    if p.weights.n != 1 and p.weights.c != 1:
+        isa.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets, p.tap_count)
+    else:
+        for t in range(p.tap_count):
+            rows.offset = p.tap_offsets[t]
+            isa.gather(packed + t * p.D * isa.rows, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+    return p.padded and not isa.finite(packed, p.tap_count * p.D * isa.rows)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -123,7 +131,7 @@ cdef inline void add_span(lane_span* spans, int64_t* number, int64_t lane, int64
                           int64_t step) noexcept nogil:
     """Append a span, or lengthen the last where it goes on."""
     cdef lane_span* last
-    if number[0] > 0:
+    if number[0] > 0 and spans[number[0] - 1].lane + spans[number[0] - 1].count == lane:
         last = &spans[number[0] - 1]
         if last.offset == NO_ELEMENT:
             if offset == NO_ELEMENT:
@@ -278,163 +286,3 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
         if last:
             return
         resume = True
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The whole
-
-
-cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of one product
-    const Product* product
-    int64_t g
-    int64_t first_row_panel
-    int64_t end_row_panel
-    const float* packed
-    int64_t row_parts
-    int64_t block        # column panels of a task
-    int64_t first_task
-
-
-cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction_set* isa, int64_t task, bint masked,
-                   ProductScratch* scratch) noexcept nogil:
-    cdef int64_t low = 0, high = job_count, middle, first, end, height
-    while high - low > 1:
-        middle = (low + high) // 2
-        if jobs[middle].first_task <= task:
-            low = middle
-        else:
-            high = middle
-    cdef const Job* job = &jobs[low]
-    task -= job.first_task
-    height = job.end_row_panel - job.first_row_panel
-    first = share(height, job.row_parts, task % job.row_parts)
-    end = share(height, job.row_parts, task % job.row_parts + 1)
-    task //= job.row_parts
-    run_block(job.product, isa, job.g, task * job.block, min(job.product.panels, (task + 1) * job.block),
-              job.first_row_panel + first, job.first_row_panel + end, job.packed + first * job.product.panel_size,
-              masked and job.product.padded, scratch)
-
-
-cdef int64_t plan_jobs(Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
-                       const float* packed, int threads, Job* jobs, int64_t* job_count) noexcept nogil:
-    """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks."""
-    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, blocks, panels
-    cdef int64_t wanted = 4 * threads, segments = 0
-    cdef Product* p
-    cdef Job* job
-    panels = row_panels(products, isa)
-    segments = (end_item - 1) // panels - first_item // panels + 1
-    for i in range(count):
-        p = &products[i]
-        item = first_item
-        while item < end_item:
-            job = &jobs[number]
-            number += 1
-            job.product = p
-            job.g = item // panels
-            job.first_row_panel = item % panels
-            job.end_row_panel = min(panels, job.first_row_panel + end_item - item)
-            height = job.end_row_panel - job.first_row_panel
-            job.packed = packed + (item - first_item) * p.panel_size
-            item += height
-            job.block = 1
-            if height * p.panel_size * 4 > NEAR_BYTES:
-                job.block = max(1, min(BLOCK, SUM_BYTES // (height * tile_bytes)))
-            if threads > 1:
-                job.block = max(1, min(job.block, p.panels * segments * count // wanted))
-            blocks = ceiling(p.panels, job.block)
-            job.row_parts = max(1, ceiling(height * tile_bytes * job.block, SUM_BYTES))
-            if threads > 1 and blocks * segments * count < wanted:
-                job.row_parts = max(job.row_parts, ceiling(wanted, blocks * segments * count))
-            job.row_parts = min(job.row_parts, height)
-            job.first_task = tasks
-            tasks += blocks * job.row_parts
-        packed += (end_item - first_item) * p.panel_size
-    job_count[0] = number
-    return tasks
-
-
-cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t taps, char* space) noexcept nogil:
-    """Divide one thread's workspace; returns its size."""
-    cdef char* start = space
-    cdef int64_t lane_floats = STEPS * isa.vectors * isa.width + isa.width
-    s.lanes = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
-    s.masks = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
-    s.sums = <float*>take(&space, max(SUM_BYTES, 4 * BLOCK * isa.rows * isa.vectors * isa.width) + 64)
-    s.fragments = <Fragment*>take(&space, BLOCK * TILE_LANES * sizeof(Fragment))
-    s.fragment_count = <int64_t*>take(&space, BLOCK * sizeof(int64_t))
-    s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
-    s.pieces = <Piece*>take(&space, STEPS * sizeof(Piece))
-    s.runs = <tile_run*>take(&space, STEPS * sizeof(tile_run))
-    s.used = <char*>take(&space, taps)
-    return space - start
-
-
-cdef int run_products(Product* products, int64_t count, int threads) except -1 nogil:
-    """Compute products that share groups, rows and channels."""
-    cdef const instruction_set* isa = current
-    cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size
-    cdef int64_t part, work = 0
-    cdef int worker
-    cdef bint masked = False
-    cdef Product* p
-    cdef ProductScratch layout
-    cdef ProductScratch* scratch
-    cdef Job* jobs
-    cdef float* packed
-    cdef char* space
-    cdef char* aligned
-    for i in range(count):
-        p = &products[i]
-        p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
-        p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
-        p.panel_size = p.tap_count * p.D * isa.rows + isa.width
-        item_floats += p.panel_size
-        taps = max(taps, p.tap_count)
-        work += p.columns * p.G * p.R * p.D * p.tap_count
-    if work < 100000:
-        threads = 1
-    items = products.G * row_panels(products, isa)
-    chunk = min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
-    size = lay_out_product(&layout, isa, taps, NULL)
-    jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
-    space = <char*>malloc(4 * chunk * item_floats + threads * size + threads * sizeof(ProductScratch) + jobs_size + 256)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    aligned = space + (64 - <size_t>space % 64) % 64
-    scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
-    for worker in range(threads):
-        aligned += lay_out_product(&scratch[worker], isa, taps, aligned)
-    jobs = <Job*>take(&aligned, jobs_size)
-    packed = <float*>aligned
-    first_item = 0
-    while first_item < items:
-        end_item = min(items, first_item + chunk)
-        tasks = (end_item - first_item) * count
-        if threads == 1:
-            for task in range(tasks):
-                pack_item(products, count, isa, first_item, end_item, task, packed, &masked)
-        else:
-            for task in prange(tasks, schedule="static", num_threads=threads):
-                pack_item(products, count, isa, first_item, end_item, task, packed, &masked)
-        tasks = plan_jobs(products, count, isa, first_item, end_item, packed, threads, jobs, &job_count)
-        if threads == 1:
-            for task in range(tasks):
-                run_product_task(jobs, job_count, isa, task, masked, scratch)
-        else:
-            for task in prange(tasks, schedule="dynamic", num_threads=threads):
-                run_product_task(jobs, job_count, isa, task, masked, &scratch[thread_number()])
-        first_item = end_item
-    free(space)
-    return 0
-
-
-cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
-                    int64_t task, float* packed, bint* unbounded) noexcept nogil:
-    cdef int64_t i, width = end_item - first_item, panels = row_panels(products, isa), item = first_item + task % width
-    for i in range(task // width):
-        packed += width * products[i].panel_size
-    i = task // width
-    if pack_rows(&products[i], isa, item // panels, item % panels, packed + (item - first_item) * products[i].panel_size):
-        unbounded[0] = True

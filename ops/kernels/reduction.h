@@ -1,8 +1,13 @@
 /* How the sums over batch and space (backward_weights, bias_sum) are cut: the one definition, for every kernel.
  *
  * The R = N*Y0*Y1*Y2 positions, in the order n, y0, y1, y2 (last fastest), are cut into P pieces of L positions; piece p
- * covers [p*L, min(R, (p+1)*L)).  Each piece is one chain of fused multiply-adds that starts at +0 (a piece may be
- * empty: +0).  The partial sums are then added in a fixed tree,
+ * covers [p*L, min(R, (p+1)*L)).  A piece is one chain of fused multiply-adds that starts at +0 (it may be empty: +0).
+ * Where the small side has few channels in a group, which leaves nothing else to compute side by side, L is a multiple of
+ * Y2 and a piece is REDUCTION_CHAINS chains: chain j takes the positions with y2 = j modulo REDUCTION_CHAINS, and
+ *
+ *     for half = REDUCTION_CHAINS/2, ..., 2, 1:  for j < half:  chain[j] += chain[j + half]
+ *
+ * leaves the piece's sum in chain[0].  The partial sums of the pieces are then added in a fixed tree,
  *
  *     for step = 1, 2, 4, ... < P:  for i = 0, 2*step, 4*step, ... with i + step < P:  part[i] += part[i + step]
  *
@@ -17,20 +22,29 @@
 #define REDUCTION_PARTIALS ((int64_t)1 << 23) /* ... unless this many partial sums in all would not hold them */
 #define REDUCTION_LEVELS 24                 /* P <= 2**23: a tree of at most 24 levels */
 
+#define REDUCTION_CHAINS 16
+#define REDUCTION_FEW 8 /* channels of the small side in a group */
+
 typedef struct {
     int64_t pieces; /* P >= 1 */
     int64_t length; /* L, 0 where there are no positions */
+    int64_t chains; /* of a piece: 1 or REDUCTION_CHAINS */
 } reduction_cut;
 
-/* sums: how many sums share the cut: G*M*C*K0*K1*K2 in backward_weights, G*M in bias_sum. */
-static inline reduction_cut cut_reduction(int64_t positions, int64_t sums)
+/* positions: R; line: Y2; channels: M, of the small side in a group; sums: how many share the cut, G*M*C*K0*K1*K2. */
+static inline reduction_cut cut_reduction(int64_t positions, int64_t line, int64_t channels, int64_t sums)
 {
     int64_t wanted = positions / REDUCTION_POSITIONS + (positions % REDUCTION_POSITIONS != 0);
     int64_t allowed = sums > 0 ? REDUCTION_PARTIALS / sums : REDUCTION_PARTIALS;
     int64_t pieces = wanted < allowed ? wanted : allowed;
+    int few = channels <= REDUCTION_FEW;
+    int64_t unit = few && line > 1 ? line : 1;
+    int64_t units = positions / unit;
     reduction_cut cut;
-    cut.pieces = pieces > 1 ? pieces : 1;
-    cut.length = positions / cut.pieces + (positions % cut.pieces != 0);
+    cut.pieces = pieces > units ? units : pieces;
+    cut.pieces = cut.pieces > 1 ? cut.pieces : 1;
+    cut.length = (units / cut.pieces + (units % cut.pieces != 0)) * unit;
+    cut.chains = few ? REDUCTION_CHAINS : 1;
     return cut;
 }
 

@@ -6,11 +6,14 @@ from numbers cimport real
 
 cdef extern from "reduction.h" nogil:
     enum:
+        REDUCTION_CHAINS
+        REDUCTION_FEW
         REDUCTION_LEVELS
     ctypedef struct reduction_cut:
         int64_t pieces
         int64_t length
-    reduction_cut cut_reduction(int64_t positions, int64_t sums)
+        int64_t chains
+    reduction_cut cut_reduction(int64_t positions, int64_t line, int64_t channels, int64_t sums)
 
 
 cdef inline int push_partial(real* stack, int depth, int64_t piece, real partial) noexcept nogil:
@@ -30,3 +33,13 @@ cdef inline real tree_sum(real* stack, int depth) noexcept nogil:
         depth -= 1
         stack[depth - 1] = stack[depth - 1] + stack[depth]
     return stack[0]
+
+
+cdef inline real chain_sum(real* chains, int64_t count) noexcept nogil:
+    """Add the chains of a piece, halving their number."""
+    cdef int64_t j
+    while count > 1:
+        count = count // 2
+        for j in range(count):
+            chains[j] = chains[j] + chains[j + count]
+    return chains[0]

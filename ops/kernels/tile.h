@@ -5,6 +5,7 @@
  *     BROADCAST(x)              a vector of x
  *     MULTIPLY_ADD(a, b, c)     a*b + c, rounded once
  *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
+ *     STORE_PART(p, n, v)       optional: the first n < WIDTH floats of v to p
  *
  * and includes this file inside its target region.
  */
@@ -27,6 +28,31 @@ typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t quad_int __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad_int){__VA_ARGS__})
 #endif
+
+#ifndef LOAD_PART
+INLINE vector load_part(const float *p, int64_t n)
+{
+    vector part = {0};
+    for (int64_t i = 0; i < n; i++)
+        part[i] = p[i];
+    return part;
+}
+#define LOAD_PART(p, n) load_part(p, n)
+#endif
+
+#ifndef STORE_PART
+INLINE void store_part(float *p, int64_t n, vector values)
+{
+    for (int64_t i = 0; i < n; i++)
+        p[i] = values[i];
+}
+#define STORE_PART(p, n, v) store_part(p, n, v)
+#endif
+
+INLINE vector choose(vector_int mask, vector yes, vector no)
+{
+    return (vector)((mask & (vector_int)yes) | (~mask & (vector_int)no));
+}
 
 /* ------------------------------------------------------------------------------------------------------------------
  * The register tile
@@ -63,7 +89,7 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
                     vector next = MULTIPLY_ADD(BROADCAST(row[i][a]), lanes[j], sum[i][j]);
                     if (masks) {
                         vector_int mask = *(const vector_int *)(m + j * WIDTH);
-                        next = (vector)((mask & (vector_int)next) | (~mask & (vector_int)sum[i][j]));
+                        next = choose(mask, next, sum[i][j]);
                     }
                     sum[i][j] = next;
                 }
@@ -107,20 +133,131 @@ TILES(5) TILES(6) TILES(7) TILES(8)
     }
 MASKED(1) MASKED(2) MASKED(3)
 
+static void SUFFIX(lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                          ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias)
+{
+    /* ROWS vectors at a time, counted along a line and then down the lines; the last are repeated where they run out. */
+    int64_t across = (count + WIDTH - 1) / WIDTH, total = lines * across;
+    for (int64_t first = 0, y = 0, x = 0; first < total; first += ROWS) {
+        const float *place[ROWS];
+        float *result[ROWS];
+        int64_t left[ROWS];
+#pragma GCC unroll 8
+        for (int s = 0; s < ROWS; s++) {
+            place[s] = lanes + y * line_pitch + x * WIDTH;
+            result[s] = target + y * target_pitch + x * WIDTH;
+            left[s] = count - x * WIDTH;
+            if (first + s + 1 < total && ++x == across) {
+                x = 0;
+                y++;
+            }
+        }
+        vector sum[ROWS];
+#pragma GCC unroll 8
+        for (int s = 0; s < ROWS; s++)
+            sum[s] = (vector){0};
+        for (ptrdiff_t r = 0; r < run_count; r++) {
+            const float *a = rows + runs[r].rows;
+            ptrdiff_t b = runs[r].lanes;
+            for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
+                vector weight = BROADCAST(*a);
+#pragma GCC unroll 8
+                for (int s = 0; s < ROWS; s++)
+                    sum[s] = MULTIPLY_ADD(weight, *(const vector *)(place[s] + b), sum[s]);
+                a += ROWS;
+                b += lane_pitch;
+            }
+        }
+#pragma GCC unroll 8
+        for (int s = 0; s < ROWS; s++) {
+            vector done = sum[s] + BROADCAST(0.0f) + BROADCAST(bias);
+            if (left[s] >= WIDTH)
+                *(vector *)result[s] = done;
+            else
+                STORE_PART(result[s], left[s], done);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Dot products along lines
+ */
+
+INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch, const float *small,
+                     ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks)
+{
+    for (int part = 0; part < DOT_LANES; part += WIDTH) { /* vectors of a block of lanes, one after the other */
+        vector sum[DOT_TAPS];
+        const float *line[DOT_TAPS];
+#pragma GCC unroll 12
+        for (int t = 0; t < taps; t++) {
+            sum[t] = *(const vector *)(sums + t * DOT_LANES + part);
+            line[t] = large + shifts[t];
+        }
+        for (int64_t y = 0; y < lines; y++) {
+            ptrdiff_t start = y * large_pitch;
+            const float *b = small + y * small_pitch;
+            int64_t i = part;
+            if (!masks)
+                for (; i + WIDTH <= count; i += DOT_LANES) {
+                    vector lanes = *(const vector *)(b + i);
+#pragma GCC unroll 12
+                    for (int t = 0; t < taps; t++)
+                        sum[t] = MULTIPLY_ADD(*(const vector *)(line[t] + start + i), lanes, sum[t]);
+                }
+            for (; i < count; i += DOT_LANES) {
+                vector lanes = count - i >= WIDTH ? *(const vector *)(b + i) : LOAD_PART(b + i, count - i);
+                vector_int taken;
+                for (int l = 0; l < WIDTH; l++)
+                    taken[l] = l < count - i ? -1 : 0;
+#pragma GCC unroll 12
+                for (int t = 0; t < taps; t++) {
+                    vector next = MULTIPLY_ADD(*(const vector *)(line[t] + start + i), lanes, sum[t]);
+                    vector_int mask = taken;
+                    if (masks)
+                        mask &= *(const vector_int *)(masks + shifts[t] + start + i);
+                    sum[t] = choose(mask, next, sum[t]);
+                }
+            }
+        }
+#pragma GCC unroll 12
+        for (int t = 0; t < taps; t++)
+            *(vector *)(sums + t * DOT_LANES + part) = sum[t];
+    }
+}
+
+#define DOT(taps)                                                                                                        \
+    static void SUFFIX(dot_##taps)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,         \
+                                   const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count,              \
+                                   const float *masks)                                                                   \
+    {                                                                                                                    \
+        if (masks)                                                                                                       \
+            dot_body(taps, sums, large, shifts, large_pitch, small, small_pitch, lines, count, masks);                    \
+        else                                                                                                             \
+            dot_body(taps, sums, large, shifts, large_pitch, small, small_pitch, lines, count, NULL);                     \
+    }
+DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
+
 /* ------------------------------------------------------------------------------------------------------------------
  * Packing: stored numbers to panels of floats
  */
 
-#ifndef LOAD_PART
-INLINE vector load_part(const float *p, int64_t n)
-{
-    vector part = {0};
-    for (int64_t i = 0; i < n; i++)
-        part[i] = p[i];
-    return part;
-}
-#define LOAD_PART(p, n) load_part(p, n)
-#endif
+/* Calls `function` with the constant `known_format` in place of the number format: one loop, compiled for each. */
+#define IF_FORMAT(f, function, ...)                                                                                      \
+    case f: {                                                                                                            \
+        enum { known_format = f };                                                                                       \
+        function(__VA_ARGS__);                                                                                           \
+        break;                                                                                                           \
+    }
+#define BY_FORMAT(format, ...)                                                                                           \
+    switch (format) {                                                                                                    \
+        IF_FORMAT(NUMBER_FLOAT32, __VA_ARGS__)                                                                           \
+        IF_FORMAT(NUMBER_FLOAT16, __VA_ARGS__)                                                                           \
+        IF_FORMAT(NUMBER_BFLOAT16, __VA_ARGS__)                                                                          \
+        IF_FORMAT(NUMBER_FLOAT8_E4M3FN, __VA_ARGS__)                                                                     \
+        IF_FORMAT(NUMBER_FLOAT8_E5M2, __VA_ARGS__)                                                                       \
+        IF_FORMAT(NUMBER_HIFLOAT8, __VA_ARGS__)                                                                          \
+    }
 
 INLINE int is_wide(int format)
 {
@@ -156,6 +293,57 @@ INLINE vector load_vector(const void *p, int format, int64_t n)
     return values;
 }
 
+#if WIDTH == 16
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#elif WIDTH == 8
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#else
+#define EVEN 0, 2, 4, 6
+#endif
+#ifdef __clang__
+#define EVEN_OF(a, b) __builtin_shufflevector(a, b, EVEN)
+#else
+#define EVEN_OF(a, b) __builtin_shuffle(a, b, (vector_int){EVEN})
+#endif
+
+/* Every other number from p on, n >= 1 of them, zeros after them. */
+INLINE vector load_every_other(const void *p, int format, int64_t n)
+{
+    int64_t numbers = 2 * n - 1;
+    vector second = {0};
+    if (numbers > WIDTH)
+        second = load_vector(at(p, format, WIDTH), format, numbers - WIDTH);
+    return EVEN_OF(load_vector(p, format, numbers), second);
+}
+
+INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                         const void *source, int format, int64_t line_stride, int64_t step)
+{
+    for (int64_t line = 0; line < lines; line++) {
+        float *place = block + line * pitch;
+        const void *start = at(source, format, line * line_stride);
+        for (int64_t i = 0; i < low; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+        if (step == 1)
+            for (int64_t i = low; i < high; i += WIDTH)
+                *(vector *)(place + i) = load_vector(at(start, format, i - low), format, high - i);
+        else if (step == 2)
+            for (int64_t i = low; i < high; i += WIDTH)
+                *(vector *)(place + i) = load_every_other(at(start, format, 2 * (i - low)), format, high - i);
+        else
+            for (int64_t i = low; i < high; i++)
+                place[i] = load_number(start, format, (i - low) * step);
+        for (int64_t i = high; i < width; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+    }
+}
+
+static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                          const void *source, int format, int64_t line_stride, int64_t step)
+{
+    BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step)
+}
+
 /* Spans whose elements lie side by side.  Vectors are stored whole: what overruns a span is overwritten by the next. */
 INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                                 const lane_span *spans, int64_t span_count)
@@ -171,6 +359,10 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
                 const void *run = at(source, format, spans[s].offset + k * stride);
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = load_vector(at(run, format, i), format, count - i);
+            } else if (step == 2) {
+                const void *run = at(source, format, spans[s].offset + k * stride);
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = load_every_other(at(run, format, 2 * i), format, count - i);
             } else {
                 int64_t offset = spans[s].offset + k * stride;
                 for (int64_t i = 0; i < count; i++)
@@ -244,18 +436,35 @@ INLINE void gather_format(float *panel, ptrdiff_t pitch, int64_t steps, const vo
 static void SUFFIX(gather)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                            const lane_span *spans, int64_t span_count)
 {
-#define GATHER(f)                                                                                                        \
-    case f:                                                                                                              \
-        gather_format(panel, pitch, steps, source, f, stride, spans, span_count);                                        \
-        break;
-    switch (format) {
-        GATHER(NUMBER_FLOAT32)
-        GATHER(NUMBER_FLOAT16)
-        GATHER(NUMBER_BFLOAT16)
-        GATHER(NUMBER_FLOAT8_E4M3FN)
-        GATHER(NUMBER_FLOAT8_E5M2)
-        GATHER(NUMBER_HIFLOAT8)
-    }
+    BY_FORMAT(format, gather_format, panel, pitch, steps, source, known_format, stride, spans, span_count)
+}
+
+/* Rows and channels that are both far apart in memory have their taps near: walk the taps of one place before the next. */
+INLINE void gather_taps_format(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                               int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t t = 0; t < tap_count; t++)
+            for (int i = 0; i < rows; i++)
+                panel[(t * channels + c) * ROWS + i] =
+                    load_number(source, format, taps[t] + c * channel_stride + i * row_stride);
+}
+
+static void SUFFIX(gather_taps)(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                                int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    if (format == NUMBER_FLOAT32 && rows == ROWS)
+        gather_taps_format(panel, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
+    else
+        gather_taps_format(panel, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+}
+
+static int SUFFIX(finite)(const float *values, int64_t count)
+{
+    int special = 0;
+    for (int64_t i = 0; i < count; i++)
+        special |= (float_bits(values[i]) & 0x7f800000u) == 0x7f800000u;
+    return !special;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------
@@ -291,18 +500,7 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
 static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                             const lane_span *spans, int64_t span_count, const float *bias)
 {
-#define SCATTER(f)                                                                                                       \
-    case f:                                                                                                              \
-        scatter_format(tile, pitch, rows, target, f, stride, spans, span_count, bias);                                   \
-        break;
-    switch (format) {
-        SCATTER(NUMBER_FLOAT32)
-        SCATTER(NUMBER_FLOAT16)
-        SCATTER(NUMBER_BFLOAT16)
-        SCATTER(NUMBER_FLOAT8_E4M3FN)
-        SCATTER(NUMBER_FLOAT8_E5M2)
-        SCATTER(NUMBER_HIFLOAT8)
-    }
+    BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */
@@ -324,6 +522,12 @@ const instruction_set SUFFIX(instruction_set) = {
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
+    .lines = SUFFIX(lines),
+    .frame = SUFFIX(frame),
+    .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
+            SUFFIX(dot_8), SUFFIX(dot_9), SUFFIX(dot_10), SUFFIX(dot_11), SUFFIX(dot_12)},
     .gather = SUFFIX(gather),
+    .gather_taps = SUFFIX(gather_taps),
+    .finite = SUFFIX(finite),
     .scatter = SUFFIX(scatter),
 };

@@ -280,8 +280,7 @@ cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const inst
         if plan.mixed:
             frame_rows(w, plan, isa, g, 0, w.C, s.rows, row_count, s.block)
             run_count = tap_runs(w, plan, isa, g, NULL, s.rows, row_count, s.runs)
-            one_by_one = plan.padded and not all_finite(s.lanes, isa.width, isa.width,
-                                                        (end_panel - first_panel) * panel_floats(plan, isa) // isa.width)
+            one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
             for tile in range(first_tile, end_tile):
                 run_tile(w, plan, isa, g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums, resume)
         else:
@@ -343,7 +342,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, int threads, W
     cdef int64_t axis, tasks, lane_width
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
-    plan.cut = cut_reduction(plan.positions, w.G * w.M * w.C * plan.taps)
+    plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
     plan.mixed = w.C < isa.rows and plan.taps > 1
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32
     plan.padded = False
@@ -429,17 +428,16 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
     cdef float* sums
     cdef char* space
     cdef char* aligned
-    if w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2] < 100000:
-        threads = 1
+    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, threads, &plan)
     piece_floats = plan.row_tiles * plan.panels * plan.tile_floats
     groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * plan.cut.pieces * piece_floats)))
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
-    space = <char*>malloc(4 * groups * plan.cut.pieces * piece_floats + threads * size + threads * sizeof(WeightsScratch) + 192)
+    space = take_workspace(4 * groups * plan.cut.pieces * piece_floats + threads * size + threads * sizeof(WeightsScratch) + 192)
     if space == NULL:
         with gil:
             raise MemoryError
-    aligned = space + (64 - <size_t>space % 64) % 64
+    aligned = space
     scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
     for worker in range(threads):
         aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
@@ -462,5 +460,5 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
             for task in prange(tasks, schedule="dynamic", num_threads=threads):
                 store_numbered(w, &plan, isa, first_group, task, sums, piece_floats)
         first_group += count
-    free(space)
+    return_workspace(space)
     return 0

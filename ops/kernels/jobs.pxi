@@ -1,0 +1,176 @@
+"""Products cut into tasks for threads, with a workspace of bounded size."""
+
+cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of one product
+    const Product* product
+    int64_t g
+    int64_t first_row_panel
+    int64_t end_row_panel
+    const float* packed
+    int64_t row_parts
+    int64_t block        # column panels of a task
+    const Planar* planar  # or NULL: gathered
+    int64_t first_task
+
+
+cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction_set* isa, int64_t task, bint masked,
+                   ProductScratch* scratch) noexcept nogil:
+    cdef int64_t low = 0, high = job_count, middle, first, end, height
+    while high - low > 1:
+        middle = (low + high) // 2
+        if jobs[middle].first_task <= task:
+            low = middle
+        else:
+            high = middle
+    cdef const Job* job = &jobs[low]
+    task -= job.first_task
+    height = job.end_row_panel - job.first_row_panel
+    first = share(height, job.row_parts, task % job.row_parts)
+    end = share(height, job.row_parts, task % job.row_parts + 1)
+    task //= job.row_parts
+    if job.planar != NULL:
+        run_planar(job.product, job.planar, isa, job.g, task, job.first_row_panel + first, job.first_row_panel + end,
+                   job.packed + first * job.product.panel_size, scratch)
+        return
+    run_block(job.product, isa, job.g, task * job.block, min(job.product.panels, (task + 1) * job.block),
+              job.first_row_panel + first, job.first_row_panel + end, job.packed + first * job.product.panel_size,
+              masked and job.product.padded, scratch)
+
+
+cdef int64_t plan_jobs(Product* products, const Planar* planar, bint masked, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
+                       const float* packed, int threads, Job* jobs, int64_t* job_count) noexcept nogil:
+    """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks."""
+    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, blocks, panels
+    cdef int64_t wanted = 4 * threads, segments = 0
+    cdef Product* p
+    cdef Job* job
+    panels = row_panels(products, isa)
+    segments = (end_item - 1) // panels - first_item // panels + 1
+    for i in range(count):
+        p = &products[i]
+        item = first_item
+        while item < end_item:
+            job = &jobs[number]
+            number += 1
+            job.product = p
+            job.g = item // panels
+            job.first_row_panel = item % panels
+            job.end_row_panel = min(panels, job.first_row_panel + end_item - item)
+            height = job.end_row_panel - job.first_row_panel
+            job.packed = packed + (item - first_item) * p.panel_size
+            item += height
+            job.block = 1
+            if height * p.panel_size * 4 > NEAR_BYTES:
+                job.block = max(1, min(BLOCK, SUM_BYTES // (height * tile_bytes)))
+            if threads > 1:
+                job.block = max(1, min(job.block, p.panels * segments * count // wanted))
+            blocks = ceiling(p.panels, job.block)
+            job.planar = NULL
+            if planar[i].chosen and not (masked and p.padded):
+                job.planar = &planar[i]
+                job.block = 1
+                blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
+            job.row_parts = max(1, ceiling(height * tile_bytes * job.block, SUM_BYTES))
+            if threads > 1 and blocks * segments * count < wanted:
+                job.row_parts = max(job.row_parts, ceiling(wanted, blocks * segments * count))
+            job.row_parts = min(job.row_parts, height)
+            job.first_task = tasks
+            tasks += blocks * job.row_parts
+        packed += (end_item - first_item) * p.panel_size
+    job_count[0] = number
+    return tasks
+
+
+cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t taps, int64_t block_floats, char* space) noexcept nogil:
+    """Divide one thread's workspace; returns its size."""
+    cdef char* start = space
+    cdef int64_t lane_floats = STEPS * isa.vectors * isa.width + isa.width
+    s.lanes = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
+    s.masks = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
+    s.sums = <float*>take(&space, max(SUM_BYTES, 4 * BLOCK * isa.rows * isa.vectors * isa.width) + 64)
+    s.fragments = <Fragment*>take(&space, BLOCK * TILE_LANES * sizeof(Fragment))
+    s.fragment_count = <int64_t*>take(&space, BLOCK * sizeof(int64_t))
+    s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
+    s.pieces = <Piece*>take(&space, STEPS * sizeof(Piece))
+    s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
+    s.used = <char*>take(&space, taps)
+    s.block = <float*>take(&space, block_floats * 4 + 64)
+    return space - start
+
+
+cdef int run_products(Product* products, int64_t count, int threads) except -1 nogil:
+    """Compute products that share groups, rows and channels."""
+    cdef const instruction_set* isa = current
+    cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size
+    cdef double work = 0
+    cdef int64_t block_floats = 0
+    cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
+    cdef int worker
+    cdef bint masked = False
+    cdef Product* p
+    cdef ProductScratch layout
+    cdef ProductScratch* scratch
+    cdef Job* jobs
+    cdef float* packed
+    cdef char* space
+    cdef char* aligned
+    if planar == NULL:
+        with gil:
+            raise MemoryError
+    for i in range(count):
+        p = &products[i]
+        p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
+        p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
+        p.panel_size = p.tap_count * p.D * isa.rows + isa.width
+        item_floats += p.panel_size
+        taps = max(taps, p.tap_count)
+        plan_planar(p, isa, &planar[i])
+        if planar[i].chosen:
+            block_floats = max(block_floats, planar[i].plane * p.D + (isa.vectors + 1) * isa.width)
+        work += <double>p.columns * p.G * p.R * p.D * p.tap_count
+    threads = team_for(work, threads)
+    items = products.G * row_panels(products, isa)
+    chunk = min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
+    size = lay_out_product(&layout, isa, taps, block_floats, NULL)
+    jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
+    space = take_workspace(4 * chunk * item_floats + threads * size + threads * sizeof(ProductScratch) + jobs_size + 256)
+    if space == NULL:
+        free(planar)
+        with gil:
+            raise MemoryError
+    aligned = space
+    scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
+    for worker in range(threads):
+        aligned += lay_out_product(&scratch[worker], isa, taps, block_floats, aligned)
+    jobs = <Job*>take(&aligned, jobs_size)
+    packed = <float*>aligned
+    first_item = 0
+    while first_item < items:
+        end_item = min(items, first_item + chunk)
+        tasks = (end_item - first_item) * count
+        if threads == 1:
+            for task in range(tasks):
+                pack_item(products, count, isa, first_item, end_item, task, packed, &masked)
+        else:
+            for task in prange(tasks, schedule="static", num_threads=threads):
+                pack_item(products, count, isa, first_item, end_item, task, packed, &masked)
+        tasks = plan_jobs(products, planar, masked, count, isa, first_item, end_item, packed, threads, jobs, &job_count)
+        if threads == 1:
+            for task in range(tasks):
+                run_product_task(jobs, job_count, isa, task, masked, scratch)
+        else:
+            for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
+                run_product_task(jobs, job_count, isa, task, masked, &scratch[thread_number()])
+        first_item = end_item
+    return_workspace(space)
+    free(planar)
+    return 0
+
+
+cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
+                    int64_t task, float* packed, bint* unbounded) noexcept nogil:
+    cdef int64_t i, width = end_item - first_item, panels = row_panels(products, isa), item = first_item + task % width
+    for i in range(task // width):
+        packed += width * products[i].panel_size
+    i = task // width
+    if pack_rows(&products[i], isa, item // panels, item % panels, packed + (item - first_item) * products[i].panel_size):
+        unbounded[0] = True

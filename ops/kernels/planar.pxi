@@ -1,0 +1,250 @@
+"""Products over an input block that is laid out once for all taps.
+
+A block of the input, framed with zeros, is copied to [channel][phase][u0][u1][u2]: positions of one residue modulo the
+step lie side by side, so that every tap finds the lanes of a column panel contiguous, at its own shift.  Columns run over
+(q1, q2) with the pitch of the block's rows; those between two rows are computed and not stored.  Against gathered panels,
+which copy the input once per tap, this trades copies for idle columns: it wins where rows are few or lines are long.
+"""
+
+cdef enum:
+    PLANAR_BYTES = 3 << 17   # of a block: stays in the middle cache
+
+
+cdef struct Planar:  # how blocks of one product are laid out
+    bint chosen
+    int64_t block[3]     # output positions of a block
+    int64_t blocks[3]    # how many
+    int64_t low[3]       # smallest offset of a tap
+    int64_t phases[3]    # residues that taps meet
+    int64_t u[3]         # extents
+    int64_t cell         # u0*u1*u2
+    int64_t plane        # floats of one channel
+    int64_t lane_pitch   # from one step of the reduction to the next
+
+
+cdef inline int64_t phase_of(int64_t offset, int64_t step, int64_t low, int64_t phases) noexcept nogil:
+    """Which of the residues met: all of them in order, or the only one."""
+    return (offset - low) % step if phases > 1 else 0
+
+
+cdef int64_t tap_shift(const Product* p, const Planar* l, const Tap* tap) noexcept nogil:
+    """Where the lanes of a tap begin, relative to the block."""
+    cdef int64_t phase = 0, shift = 0
+    cdef int axis
+    for axis in range(3):
+        phase = phase * l.phases[axis] + phase_of(tap.offset[axis], p.step[axis], l.low[axis], l.phases[axis])
+        shift = shift * l.u[axis] + (tap.offset[axis] - l.low[axis]) // p.step[axis]
+    return phase * l.cell + shift
+
+
+cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) noexcept nogil:
+    """Choose the blocks, and whether this way costs less than gathering, from the shape alone."""
+    cdef int64_t high[3]
+    cdef int64_t t, lanes, wide, floats
+    cdef int axis
+    cdef double work, gathered, laid_out, copied
+    l.chosen = False
+    if p.tap_count == 0 or p.D == 0:
+        return
+    for axis in range(3):
+        l.low[axis] = high[axis] = p.taps[0].offset[axis]
+        for t in range(p.tap_count):
+            l.low[axis] = min(l.low[axis], p.taps[t].offset[axis])
+            high[axis] = max(high[axis], p.taps[t].offset[axis])
+        l.phases[axis] = 1
+        for t in range(p.tap_count):
+            if (p.taps[t].offset[axis] - l.low[axis]) % p.step[axis] != 0:
+                l.phases[axis] = min(p.step[axis], high[axis] - l.low[axis] + 1)
+        l.block[axis] = p.Q[axis]
+    l.block[2] = min(l.block[2], 1024)
+    while True:
+        for axis in range(3):
+            l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
+        l.cell = l.u[0] * l.u[1] * l.u[2]
+        floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
+        if floats * p.D * 4 <= PLANAR_BYTES:
+            break
+        # Halve the outermost axis that has something to halve.
+        axis = 0 if l.block[0] > 1 else 1 if l.block[1] > 1 else 2
+        if l.block[axis] <= (1 if axis < 2 else 64):
+            return
+        l.block[axis] = (l.block[axis] + 1) // 2
+    for axis in range(3):
+        l.blocks[axis] = ceiling(p.Q[axis], l.block[axis])
+        l.block[axis] = ceiling(p.Q[axis], l.blocks[axis])
+        l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
+    l.cell = l.u[0] * l.u[1] * l.u[2]
+    floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
+    l.plane = (ceiling(floats + isa.width, 16) | 1) * 16  # an odd number of cache lines
+    l.lane_pitch = l.plane
+    if p.D == 1 and p.tap_count > 1:
+        l.lane_pitch = tap_shift(p, l, &p.taps[1]) - tap_shift(p, l, &p.taps[0])
+    # Cycles for one output position, all rows: products, and copies of the input.
+    lanes = (l.block[1] - 1) * l.u[2] + l.block[2]
+    wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
+    work = <double>(p.tap_count * p.D * max(p.R, 3)) / (2 * isa.width)
+    copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
+    gathered = work + p.tap_count * p.D * (0.15 + 4.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
+    laid_out = (work * wide + copied * floats * p.D) / (l.block[0] * l.block[1] * l.block[2])
+    l.chosen = laid_out < gathered
+
+
+cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
+                     float* block) noexcept nogil:
+    """The input that output positions from `first` meet."""
+    cdef int64_t phase0, phase1, phase2, u0, u1, x0, x1, x2, low, high, first_line, end_line, d, step = p.step[2], offset
+    cdef float* place = block
+    for phase0 in range(l.phases[0]):
+        for phase1 in range(l.phases[1]):
+            x1 = first[1] * p.step[1] + l.low[1] + phase1
+            first_line = min(l.u[1], ceiling(-x1, p.step[1]) if x1 < 0 else 0)
+            end_line = max(first_line, min(l.u[1], ceiling(p.I[1] - x1, p.step[1]) if x1 < p.I[1] else 0))
+            for phase2 in range(l.phases[2]):
+                x2 = first[2] * step + l.low[2] + phase2
+                low = min(l.u[2], ceiling(-x2, step) if x2 < 0 else 0)
+                high = max(low, min(l.u[2], ceiling(p.I[2] - x2, step) if x2 < p.I[2] else 0))
+                for u0 in range(l.u[0]):
+                    x0 = (first[0] + u0) * p.step[0] + l.low[0] + phase0
+                    if x0 < 0 or x0 >= p.I[0] or first_line == end_line or low == high:
+                        for d in range(p.D):
+                            memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
+                    else:
+                        offset = (n * p.input.n + g * p.input.g + x0 * p.input.x[0]
+                                  + (x1 + first_line * p.step[1]) * p.input.x[1] + (x2 + low * step) * p.input.x[2])
+                        if p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1:
+                            fill_transposed(p, l, isa, place, first_line, end_line, low, high, offset)
+                        else:
+                            for d in range(p.D):
+                                memset(place + d * l.plane, 0, first_line * l.u[2] * sizeof(float))
+                                isa.frame(place + d * l.plane + first_line * l.u[2], l.u[2], end_line - first_line, l.u[2],
+                                          low, high,
+                                          <const char*>p.input.data + (offset + d * p.input.c) * element_size(p.input.format),
+                                          p.input.format, p.step[1] * p.input.x[1], step * p.input.x[2])
+                                memset(place + d * l.plane + end_line * l.u[2], 0,
+                                       (l.u[1] - end_line) * l.u[2] * sizeof(float))
+                    place += l.u[1] * l.u[2]
+
+
+cdef void fill_transposed(const Product* p, const Planar* l, const instruction_set* isa, float* place, int64_t first_line,
+                          int64_t end_line, int64_t low, int64_t high, int64_t offset) noexcept nogil:
+    """The lines of all channels at once, where channels lie side by side."""
+    cdef int64_t u1, u2, width, d
+    cdef lane_span span
+    for d in range(p.D):
+        memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
+    for u1 in range(first_line, end_line):
+        u2 = low
+        while u2 < high:
+            width = min(high - u2, TILE_LANES)
+            span = lane_span(0, width, offset + (u1 - first_line) * p.step[1] * p.input.x[1]
+                             + (u2 - low) * p.step[2] * p.input.x[2], p.step[2] * p.input.x[2])
+            isa.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1)
+            u2 += width
+
+
+cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, const int64_t* end) noexcept nogil:
+    """Whether a tap meets the input from some output position of a block."""
+    cdef int axis
+    for axis in range(3):
+        if (end[axis] - 1) * p.step[axis] + tap.offset[axis] < 0 or first[axis] * p.step[axis] + tap.offset[axis] >= p.I[axis]:
+            return False
+    return True
+
+
+cdef void run_planar(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t number,
+                     int64_t first_row_panel, int64_t end_row_panel, const float* packed, ProductScratch* s) noexcept nogil:
+    """Block `number` against row panels [first_row_panel, end_row_panel)."""
+    cdef int64_t first[3]
+    cdef int64_t end[3]
+    cdef int64_t n = number, t, run_count = 0, q0, lanes, vectors, panels, j, lane, count, r, row, rows, done, steps, next_run, width, vector_count
+    cdef int64_t all_rows = row_panels(p, isa), span_count, q1, low, high, shift, i
+    cdef tile_run* run
+    cdef float* tile
+    cdef float* block = s.block
+    cdef bint single = end_row_panel - first_row_panel == 1
+    for i in range(2, -1, -1):
+        first[i] = n % l.blocks[i] * l.block[i]
+        end[i] = min(p.Q[i], first[i] + l.block[i])
+        if end[i] <= first[i]:
+            return
+        n //= l.blocks[i]
+    fill_block(p, l, isa, g, n, first, block)
+    for t in range(p.tap_count):
+        if p.padded and not tap_meets(p, &p.taps[t], first, end):
+            continue
+        shift = tap_shift(p, l, &p.taps[t])
+        run = &s.runs[run_count - 1]
+        if (run_count > 0 and run.rows + run.steps * isa.rows == t * p.D * isa.rows
+                and run.lanes + run.steps * l.lane_pitch == shift):
+            run.steps += p.D
+        else:
+            s.runs[run_count] = tile_run(t * p.D * isa.rows, shift, p.D)
+            run_count += 1
+    if p.R == 1:
+        run_lines(p, l, isa, g, n, first, end, run_count, packed, s)
+        return
+    lanes = (end[1] - first[1] - 1) * l.u[2] + end[2] - first[2]
+    vectors = ceiling(lanes, isa.width)
+    panels = ceiling(vectors, isa.vectors)
+    for q0 in range(end[0] - first[0]):
+        for j in range(panels):
+            lane = share(vectors, panels, j) * isa.width
+            width = share(vectors, panels, j + 1) * isa.width - lane
+            count = min(lanes, lane + width) - lane
+            vector_count = width // isa.width
+            span_count = 0
+            for q1 in range(lane // l.u[2], end[1] - first[1]):
+                if q1 * l.u[2] >= lane + count:
+                    break
+                low = max(lane, q1 * l.u[2])
+                high = min(lane + count, q1 * l.u[2] + end[2] - first[2])
+                if high > low:
+                    add_span(s.spans, &span_count, low - lane, high - low,
+                             n * p.output.n + g * p.output.g + (first[0] + q0) * p.output.x[0]
+                             + (first[1] + q1) * p.output.x[1] + (first[2] + low - q1 * l.u[2]) * p.output.x[2], p.output.x[2])
+            done = 0
+            while True:
+                # Several row panels take the steps in turns, so that the lanes stay near; one takes all at once.
+                next_run = done
+                steps = 0
+                while next_run < run_count and (single or steps == 0 or steps + s.runs[next_run].steps <= STEPS):
+                    steps += s.runs[next_run].steps
+                    next_run += 1
+                for r in range(first_row_panel, end_row_panel):
+                    row = share(p.R, all_rows, r)
+                    rows = share(p.R, all_rows, r + 1) - row
+                    tile = s.sums + (r - first_row_panel) * isa.rows * isa.vectors * isa.width
+                    isa.tile[rows - 1][vector_count - 1](
+                        s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
+                        block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0)
+                    if next_run == run_count:
+                        isa.scatter(tile, width, rows,
+                                    <char*>p.output.data + row * p.output.c * element_size(p.output.format),
+                                    p.output.format, p.output.c, s.spans, span_count,
+                                    NULL if p.bias == NULL else p.bias + g * p.R + row)
+                done = next_run
+                if done == run_count:
+                    break
+
+
+cdef void run_lines(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
+                    const int64_t* end, int64_t run_count, const float* packed, ProductScratch* s) noexcept nogil:
+    """A block of the only row, line by line."""
+    cdef int64_t q0, q1, lines, count = end[2] - first[2], at
+    cdef float bias = 0 if p.bias == NULL else p.bias[g]
+    cdef lane_span span
+    for q0 in range(first[0], end[0]):
+        at = (n * p.output.n + g * p.output.g + q0 * p.output.x[0] + first[1] * p.output.x[1] + first[2] * p.output.x[2])
+        lines = end[1] - first[1]
+        if p.output.format == NUMBER_FLOAT32 and p.output.x[2] == 1:
+            isa.lines(s.runs, run_count, packed, s.block + (q0 - first[0]) * l.u[1] * l.u[2], l.lane_pitch, l.u[2], lines, count,
+                      <float*>p.output.data + at, p.output.x[1], bias)
+            continue
+        q1 = 0
+        while q1 < end[1] - first[1]:
+            lines = min(end[1] - first[1] - q1, max(1, SUM_BYTES // (4 * (count + isa.width))))
+            isa.lines(s.runs, run_count, packed, s.block + ((q0 - first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
+                      count, s.sums, count, bias)
+            span = lane_span(0, count, at + q1 * p.output.x[1], p.output.x[2])
+            isa.scatter(s.sums, count, lines, p.output.data, p.output.format, p.output.x[1], &span, 1, NULL)
+            q1 += lines
