@@ -81,8 +81,8 @@ convolution_backward = register(OpSpec(
     vendor="ascend",
     name="ConvolutionBackward",
     since_version=1,
-    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias, with Ascend's "
-        "promotion of mixed formats, cubeMathType roundings and output mask.",
+    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias: mixed formats are "
+        "promoted, operands rounded by cubeMathType and outputs masked as Ascend does.",
     source="CANN ops-nn, aclnnConvolutionBackward.md (August 2026); convolution_backward_checker.cpp and "
            "aclnn_convolution_backward.cpp for the products.",
     inputs=(
