@@ -12,6 +12,7 @@ import convreg
 from convreg import GraphError, OpError, UnknownOp
 from convreg.derive import docs_page, signature_of, table
 
+from .bench import bench
 from .files import reason, write_atomically
 
 Action = Callable[[argparse.Namespace], None]
@@ -148,7 +149,7 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
-VERBS = (import_, run, check, list_, show, docs, capabilities)
+VERBS = (import_, run, check, list_, show, docs, capabilities, bench)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:

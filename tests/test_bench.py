@@ -1,0 +1,278 @@
+"""`convreg bench`: that it notices wrong results, its protocol and its output. Nothing here depends on times."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bench_layers import CAUSAL, UP, shapes_file, write_model
+from convreg.tools import bench, bench_check, bench_peers, bench_report
+from convreg.tools.bench_check import DTYPES, LAYOUTS, Case, defect, make_case, reference
+from convreg.tools.bench_machine import Machine
+from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, open_peers
+from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
+from convreg.tools.cli import main
+from graphs import data_gradient, value
+
+MACHINE = Machine("a processor", 2, "generic", dict.fromkeys(DTYPES, (100.0, "somebody")), 10.0)
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine that needs no measuring."""
+    monkeypatch.setattr(bench, "measure_machine", lambda *_: MACHINE)
+
+
+@pytest.fixture
+def problems(tmp_path):
+    """Layers that need every branch of the peers: strides with a rest, groups, 1-D to 3-D, one-sided padding."""
+    descriptors = ["mb2ic8ih9oc6kh3ph1", "g2mb2ic4ih10oc6kh3ph1sh2dh1", "g4mb2ic4iw19oc4kw3sw2", "mb1ic4id5oc6kd3pd1",
+                   "ic8ih8iw9oc16kh1kw1sh2sw2"]
+    return [*map(parse_descriptor, descriptors), parse_descriptor("mb1ic4ih5oc8kh4sh2ph1", transposed=True),
+            *read_shapes(shapes_file(tmp_path, CAUSAL, UP))]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The check
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_reference_equals_the_plain_loops(problems, direction, layout, monkeypatch):
+    monkeypatch.setattr(bench_check, "BLOCK", 100)  # several blocks even for these small layers
+    for problem in problems:
+        case = make_case(problem, direction, "f32", layout)
+        prepared = Convreg(1).prepare(case)
+        settings = {name: setting for name, setting in prepared.call.keywords.items() if name != "threads"}
+        wanted = prepared.array(prepared.call.func.reference(*prepared.call.args, **settings))
+        np.testing.assert_allclose(reference(case), wanted, rtol=1e-12, atol=1e-12, err_msg=problem.name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_defects_are_found(dtype):
+    case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", dtype, "ncx")
+    expected = reference(case)
+    right = expected.astype(DTYPES[dtype])
+    assert defect(case, right, expected) == ""
+    assert "allowed" in defect(case, np.roll(right, 1, axis=3), expected)
+    assert "error nan" in defect(case, np.full_like(right, np.nan), expected)
+    assert "error inf" in defect(case, np.full_like(right, np.inf), expected)
+    assert "shape" in defect(case, right[:, :-1], expected)
+    assert "instead of" in defect(case, expected, expected)
+    one = right.copy()
+    one[1, 7, 8, 8] = 3
+    assert "at [1, 7, 8, 8]" in defect(case, one, expected)
+
+
+def test_a_missing_tap_is_found():
+    case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", "f32", "ncx")
+    operands = {**case.operands, "taps": case.operands["taps"].copy()}
+    operands["taps"][5, 3, 2, 2] = 0
+    prepared = Convreg(1).prepare(replace(case, operands=operands))
+    assert defect(case, prepared.array(prepared.call()), reference(case))
+
+
+def test_operands_are_the_same_on_every_run():
+    problem = parse_descriptor("mb2ic8ih9oc6kh3ph1")
+    first, second = (make_case(problem, "forward", "bf16", "nxc").operands for _ in range(2))
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+    assert first["large"].transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Peers
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_compute_what_convreg_does(problems, name):
+    opened, absent = open_peers([name], 1)
+    if name in absent:
+        pytest.skip(absent[name])
+    done = 0
+    for problem in problems:
+        for direction in DIRECTIONS:
+            for dtype, layout in (("f32", "ncx"), ("f32", "nxc"), ("bf16", "ncx")):
+                case = make_case(problem, direction, dtype, layout)
+                try:
+                    prepared = opened[name].prepare(case)
+                except Unsupported:
+                    continue
+                assert defect(case, prepared.array(prepared.call()), reference(case)) == "", (problem.name, direction)
+                done += 1
+    assert done >= len(problems)
+
+
+class Wrong(Convreg):
+    """A library that returns its operands' sum in place of a gradient of the data."""
+
+    def prepare(self, case: Case) -> Prepared:
+        if case.direction != "data":
+            raise Unsupported("has no such thing")
+        return Prepared(lambda: np.full(case.result_shape, 0.5, np.float32), lambda array: array)
+
+
+def missing(threads):
+    raise ImportError("nobody has it")
+
+
+def test_a_wrong_peer_is_marked(monkeypatch, machine):
+    monkeypatch.setattr(bench_peers, "PEERS", {"wrong": Wrong, "twin": Convreg, "absent": missing})
+    monkeypatch.setattr(bench, "PEERS", bench_peers.PEERS)
+    report = bench.run([parse_descriptor("mb1ic3ih5oc4kh3ph1")], peers=["wrong", "twin", "absent"], repeat=2, seconds=0)
+    data, weights = report.rows
+    assert [*data.wrong] == ["wrong"]
+    assert data.ratio("wrong") is None
+    assert data.ratio("twin") > 0
+    assert weights.unsupported == {"wrong": "has no such thing"}
+    assert report.absent == {"absent": "nobody has it"}
+    assert [*data.timings] == ["convreg", "wrong", "twin"]
+    shown = bench_report.text(report)
+    assert "wrong is wrong: error" in shown
+    assert "wrong does not do these: has no such thing" in shown
+    assert "absent is not measured: nobody has it" in shown
+    assert "worst against twin" in shown
+    assert "worst against wrong" not in shown
+
+
+def test_wrong_results_of_ours_end_with_an_error(monkeypatch, machine, capsys):
+    monkeypatch.setattr(bench_peers, "Convreg", Wrong)
+    assert main(["bench", "mb1ic3ih5oc4kh3ph1", "--peers", "none", "--dir", "BWD_D", "--repeat", "1"]) == 1
+    out, error = capsys.readouterr()
+    assert "convreg is wrong" in out
+    assert "results of convreg are wrong" in error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The protocol, on a clock of its own
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.now, self.log = 0.0, []
+        monkeypatch.setattr(bench.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(bench.time, "sleep", lambda seconds: None)
+
+    def call(self, name, *seconds):
+        times = iter(seconds * 1000)
+
+        def run():
+            self.log.append(name)
+            self.now += next(times)
+
+        return run
+
+
+def test_peers_take_turns_and_the_shortest_run_counts(monkeypatch):
+    clock = Clock(monkeypatch)
+    timings = bench.measure({"a": clock.call("a", 0.5, 0.25), "b": clock.call("b", 1.0, 2.0)}, repeat=5, seconds=0.0)
+    assert clock.log == ["a", "b"] * 2  # both are slow for what they may take
+    clock.log.clear()
+    timings = bench.measure({"a": clock.call("a", 0.5, 0.25), "b": clock.call("b", 1.0, 2.0)}, repeat=5, seconds=1.0)
+    assert clock.log == ["a", "b"] * 5
+    assert {name: timing.seconds for name, timing in timings.items()} == {"a": 0.25, "b": 1.0}
+    assert {timing.runs for timing in timings.values()} == {5}
+
+
+def test_a_slow_peer_stops_early_and_short_calls_repeat(monkeypatch):
+    clock = Clock(monkeypatch)
+    timings = bench.measure({"a": clock.call("a", 0.125), "slow": clock.call("slow", 8.0)}, repeat=5, seconds=1.0)
+    assert timings["slow"].runs == 2
+    assert timings["a"].runs == 8
+    clock.log.clear()
+    bench.measure({"a": clock.call("a", bench.TURN / 4), "b": clock.call("b", bench.TURN)}, repeat=1, seconds=0.0)
+    assert clock.log == ["a"] * 4 + ["b"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# End to end
+
+
+def test_convreg_alone_with_every_output(tmp_path, capsys):
+    figures = tmp_path / "figures.json"
+    assert main(["bench", "g2mb2_ic4ih6oc6kh3ph1", "--peers", "none", "--dir=BWD_D,BWD_W,FWD", "--dtype",
+                 "f32,bf16,f16", "--layout", "ncx,nxc", "--repeat", "2", "--seconds", "0", "--threads", "1", "--json",
+                 str(figures), "--markdown"]) == 0
+    out, error = capsys.readouterr()
+    assert out.count("### ") == 18
+    assert "threads of every library: 1" in out
+    assert "| g2mb2_ic4ih6oc6kh3ph1 | 1.56e-05 |" in out
+    assert "18" in error.splitlines()[0]
+    written = json.loads(figures.read_text())
+    assert written["machine"]["peaks"].keys() == DTYPES.keys()
+    assert written["machine"]["bandwidth"] > 0
+    assert len(written["results"]) == 18
+    assert {(row["direction"], row["dtype"], row["layout"]) for row in written["results"]} == {
+        (direction, dtype, layout) for direction in DIRECTIONS for dtype in DTYPES for layout in LAYOUTS}
+    for row in written["results"]:
+        assert row["ms"]["convreg"] > 0
+        assert row["runs"]["convreg"] >= 2
+        assert row["roofline_ms"] > 0
+        assert (row["wrong"], row["unsupported"]) == ({}, {})
+
+
+def test_deconvolutions_and_names(machine, tmp_path, capsys):
+    assert main(["bench", "mb1ic4ih5oc2kh4sh2ph1nup", "mb1ic4ih3oc2kh2ndown", "--deconv", "--only", "u*", "--peers",
+                 "none", "--repeat", "1", "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "data gradient, f32, ncx" in out
+    assert "weights gradient, f32, ncx" in out
+    assert "\nup " in out
+    assert "down" not in out
+
+
+def test_a_model_is_timed_in_the_directions_it_has(machine, tmp_path, capsys):
+    path = write_model(tmp_path / "net.onnx", [data_gradient(["dy", "w"], "out", dst_shape=[1, 3, 5, 5])],
+                       [value("dy", [1, 2, 5, 5]), value("w", [2, 3, 3, 3])])
+    assert main(["bench", "--model", str(path), "--peers", "none", "--repeat", "1", "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "data gradient" in out
+    assert "forward, f32" not in out
+
+
+@pytest.mark.parametrize("format", bench.PLOT_FORMATS)
+def test_plot(machine, tmp_path, capsys, format):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"bench.{format}"
+    assert main(["bench", "mb1ic3ih5oc4kh3ph1", "--peers", "none", "--repeat", "1", "--seconds", "0", "--plot",
+                 str(path)]) == 0
+    assert path.stat().st_size > 1000
+
+
+def test_plot_without_matplotlib(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["bench", "--plot", str(tmp_path / "bench.png")]) == 1
+    assert "convreg[bench]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--peers", "tosch"], "did you mean 'torch'"), (["--dir", "BWD"], "no direction named 'BWD'"),
+    (["--dtype", "f8"], "no number format"), (["--layout", "nchw"], "no layout"), (["--only", "resnet51"], "no layer"),
+    (["--shapes", "nowhere.json"], "cannot be read"), (["--model", "nowhere.onnx"], "no such file"),
+    (["--threads", "0"], "at least 1"), (["--repeat", "0"], "at least 1"), (["--seconds", "nan"], "at least 0"),
+    (["--deconv"], "descriptors"), (["ic3oc4ih5kh3", "--shapes", "x"], "one of them"),
+    (["--plot", "bench.gif"], "no picture format"), (["--dir", ""], "nothing to time"),
+    (["mb99999ic99999ih9999oc9kh1"], "do not fit"),
+])
+def test_bad_arguments(capsys, arguments, words):
+    assert main(["bench", *arguments]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_progress_goes_to_the_standard_error(machine, capsys):
+    seen = []
+    problem = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
+    bench.run([problem, Problem("own", problem.geometry, directions=("weights",))], peers=(), repeat=1, seconds=0,
+              progress=lambda *step: seen.append(step))
+    assert seen == [(0, 3, "peak and bandwidth"), (0, 3, "layer data f32 ncx"), (1, 3, "layer weights f32 ncx"),
+                    (2, 3, "own weights f32 ncx"), (3, 3, "")]
+    bench.bar(1, 3, "layer")
+    bench.lines(1, 3, "layer")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "[########................] 1/3 layer" in captured.err

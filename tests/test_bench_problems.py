@@ -1,0 +1,162 @@
+"""What `convreg bench` times: descriptors, shape files and models as layers, and one message for what is none."""
+
+from __future__ import annotations
+
+import pytest
+from bench_layers import CAUSAL, UP, shapes_file, write_model
+from convreg.tools.bench_models import read_model
+from convreg.tools.bench_problems import DIRECTIONS, inside, parse_descriptor, read_shapes, shipped_shapes
+from convreg.tools.cli import main
+from graphs import data_gradient, value
+from onnx import helper
+
+from convreg.geometry import Axis
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Descriptors
+
+
+def square(large, small, taps, stride=1, dilation=1, begin=0, axes=2):
+    return (Axis(large, small, taps, stride, dilation, begin),) * axes
+
+
+@pytest.mark.parametrize(("text", "batch", "groups", "channels", "axes"), [
+    ("mb8_ic64ih56oc64oh56kh3ph1", 8, 1, (64, 64), square(56, 56, 3, begin=1)),
+    ("mb8ic64ih56oc64oh56kh3ph1", 8, 1, (64, 64), square(56, 56, 3, begin=1)),
+    ("ic64ih56oc32oh56kh3", 2, 1, (64, 32), square(56, 56, 3, begin=1)),
+    ("ic64ih56oc32kh3", 2, 1, (64, 32), square(56, 54, 3)),
+    ("g32mb1ic32ih112oc32oh56kh3sh2ph1", 1, 32, (1, 1), square(112, 56, 3, stride=2, begin=1)),
+    ("g1mb1ic3ih224oc64oh112kh7sh2ph3", 1, 1, (3, 64), square(224, 112, 7, stride=2, begin=3)),
+    ("ic3iw16oc4kw3pw1", 2, 1, (3, 4), square(16, 16, 3, begin=1, axes=1)),
+    ("mb1ic16id8oc4kd3pd1", 1, 1, (16, 4), square(8, 8, 3, begin=1, axes=3)),
+    ("mb1ic16id8ih9iw10oc4od8oh9ow10kd1kh3kw5pd0ph1pw2", 1, 1, (16, 4),
+     (Axis(8, 8, 1, 1, 1, 0), Axis(9, 9, 3, 1, 1, 1), Axis(10, 10, 5, 1, 1, 2))),
+    ("mb1ic16id8ih9oc4kd1kh3ph1", 1, 1, (16, 4), (Axis(8, 8, 1, 1, 1, 0), *square(9, 9, 3, begin=1))),
+    ("ic1ih161iw700oc32kh5kw20sh2sw2", 2, 1, (1, 32), (Axis(161, 79, 5, 2, 1, 0), Axis(700, 341, 20, 2, 1, 0))),
+    ("ic4ih33oc4oh33kh3ph6dh5", 2, 1, (4, 4), square(33, 33, 3, dilation=6, begin=6)),
+    ("ic4_ih8_oc4_kh1__", 2, 1, (4, 4), square(8, 8, 1)),
+])
+def test_descriptor(text, batch, groups, channels, axes):
+    problem = parse_descriptor(text)
+    g = problem.geometry
+    assert (g.batch, g.groups, (g.large_channels, g.small_channels), g.axes) == (batch, groups, channels, axes)
+    assert (problem.name, problem.transposed) == (text, False)
+
+
+@pytest.mark.parametrize(("text", "axes"), [
+    ("ic16ih4oc8kh4sh2ph1", square(8, 4, 4, stride=2, begin=1)),
+    ("ic16ih4oc8oh8kh4sh2", square(8, 4, 4, stride=2, begin=1)),
+    ("ic16ih4oc8oh9kh4sh2ph1", square(9, 4, 4, stride=2, begin=1)),
+    ("ic16iw70oc8kw16sw8", square(568, 70, 16, stride=8, axes=1)),
+])
+def test_descriptor_of_a_deconvolution(text, axes):
+    problem = parse_descriptor(text, transposed=True)
+    assert problem.geometry.axes == axes
+    assert (problem.geometry.small_channels, problem.geometry.large_channels) == (16, 8)
+
+
+@pytest.mark.parametrize("suffix", ['nres2:conv"1"', 'n"res2:conv1"', "_nres2:conv1"])
+def test_descriptor_ends_with_a_name(suffix):
+    name = parse_descriptor("ic3ih8oc4kh3" + suffix).name
+    assert name.replace('"', "") == "res2:conv1"
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "no ic and no oc"), ("ic3ih5kh3", "no oc"), ("ic3oc4", "no spatial axis"), ("ic3oc4ih5", "no kh"),
+    ("ic3oc4kh3", "no ih"), ("ic3oc4ih5kh9", "make it -3"), ("ic3oc4id5kd3iw4kw3", "between 'd' and 'w'"),
+    ("g2ic3oc4ih5kh3", "2 groups do not divide"), ("ic3ic3oc4ih5kh3", "'ic' twice"), ("foo", "from 'foo' on"),
+    ("ic3oc4ih5kh3x", "from 'x' on"), ("icoc4ih5kh3", "from 'icoc4"), ("ic3oc4ih5kh3sh0", "zero among"),
+    ("mb0ic3oc4ih5kh3", "zero among"), ("g0ic3oc4ih5kh3", "zero among"), ("ic3oc4ih9oh3kh3sh2", "belong together"),
+    ("ic3oc4ih5oh4kh3ph9", "belong together"), ("ic-3oc4ih5kh3", "from 'ic-3"), ("ic9999999999oc4ih5kh3", "above"),
+    ("ic0oc4ih5kh3", "no ic"),
+])
+def test_bad_descriptor(text, words, capsys):
+    assert main(["bench", text]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Shape files and models
+
+
+def test_shipped_shapes():
+    layers = shipped_shapes()
+    assert len(layers) == len({layer.name for layer in layers}) == 38
+    by_name = {layer.name: layer for layer in layers}
+    assert by_name["resnet50_res2a_2b"] == parse_descriptor("mb8_ic64ih56oc64oh56kh3ph1nresnet50_res2a_2b")
+    assert by_name["resnet50_res2a_2b"].gflop == pytest.approx(1.8497, rel=1e-4)
+    assert by_name["dcgan_g2"].transposed
+    assert {layer.name for layer in layers if len(layer.geometry.axes) == 3} == {
+        "unet3d_conv1", "unet3d_conv7", "unet3d_deconv8"}
+    assert by_name["deeplabv3_aspp18"].gflop_inside < 0.5 * by_name["deeplabv3_aspp18"].gflop
+
+
+def test_shapes_that_are_derived(tmp_path):
+    causal, up = read_shapes(shapes_file(tmp_path, CAUSAL, UP))
+    assert causal.shapes == ((2, 4, 30), (2, 6, 30), (6, 4, 2))
+    assert (causal.pads_end, causal.output_padding) == ((0,), (0,))
+    assert [causal.kernel(direction) for direction in DIRECTIONS] == ["backward_data", "backward_weights", "forward"]
+    assert up.shapes == ((1, 6, 10, 8), (1, 4, 5, 4), (4, 3, 3, 3))
+    assert (up.pads_end, up.output_padding) == ((0, 0), (0, 0))
+    assert [up.kernel(direction) for direction in DIRECTIONS] == ["forward", "backward_weights", "backward_data"]
+
+
+@pytest.mark.parametrize("axis", [Axis(9, 5, 3, 2, 1, 1), Axis(7, 4, 2, 2, 3, 2), Axis(3, 3, 3, 1, 18, 18),
+                                  Axis(5, 2, 1, 3, 1, 0), Axis(4, 6, 2, 1, 1, 9)])
+def test_inside(axis):
+    for tap in range(axis.taps):
+        assert [*inside(axis, tap)] == [
+            y for y in range(axis.small) if 0 <= y * axis.stride - axis.begin + tap * axis.dilation < axis.large]
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"name": None}, "no name"), ({"N": 0}, "'N' is 0"), ({"N": True}, "'N' is True"), ({"C_in": "3"}, "'C_in'"),
+    ({"kernel": []}, "'kernel'"), ({"kernel": [1, 1, 1, 1]}, "4 spatial axes"), ({"kernel": [2, 2]}, "has 1 entries"),
+    ({"stride": [0]}, "'stride'"), ({"groups": 5}, "5 groups do not divide"), ({"transposed": "no"}, "'transposed'"),
+    ({"spatial_out": [29]}, "do not belong together"), ({"pad_begin": [-1]}, "'pad_begin'"),
+])
+def test_bad_shape(tmp_path, capsys, change, words):
+    path = shapes_file(tmp_path, {**CAUSAL, "stride": [1], **change})
+    assert main(["bench", "--shapes", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["", "[", "{}", "[]", "[3]", "[" * 100_000])
+def test_bad_shapes_file(tmp_path, capsys, content):
+    path = tmp_path / "shapes.json"
+    path.write_text(content)
+    assert main(["bench", "--shapes", str(path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_layers_of_a_model(tmp_path):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"], name="forward", strides=[2, 2], pads=[1, 1, 1, 1]),
+        data_gradient(["dy", "v"], "dx", name="gradient", dst_shape=[2, 3, 9, 8]),
+        helper.make_node("convolution_backward", ["dy", "x3", "v"], ["gx", "gw", ""], domain="convreg.aten",
+                         name="both", stride=[1, 1], padding=[1, 1], dilation=[1, 1], transposed=0,
+                         output_padding=[0, 0], groups=1, output_mask=[1, 1, 0]),
+        helper.make_node("Conv", ["loose", "w"], ["z"], name="loose"),
+        helper.make_node("Sum", ["gx", "dx"], ["out"]),
+    ]
+    path = write_model(tmp_path / "net.onnx", nodes, [
+        value("x", [2, 3, 9, 8]), value("w", [4, 3, 3, 3]), value("dy", [2, 6, 9, 8]), value("v", [6, 3, 3, 3]),
+        value("x3", [2, 3, 9, 8]), value("loose", ["N", 3, 9, 9])])
+    layers, notes = read_model(path)
+    assert [(layer.name, layer.directions) for layer in layers] == [
+        ("forward", ("forward",)), ("gradient", ("data",)), ("both", ("data",)), ("both", ("weights",))]
+    assert layers[0].shapes == ((2, 3, 9, 8), (2, 4, 5, 4), (4, 3, 3, 3))
+    assert layers[0].geometry.axes == (Axis(9, 5, 3, 2, 1, 1), Axis(8, 4, 3, 2, 1, 1))
+    assert layers[1].geometry == layers[2].geometry == layers[3].geometry
+    assert len(notes) == 1
+    assert "'loose'" in notes[0]
+
+
+def test_model_without_layers(tmp_path, capsys):
+    path = write_model(tmp_path / "net.onnx", [helper.make_node("Relu", ["x"], ["out"])], [value("x", [2])])
+    assert main(["bench", "--model", str(path)]) == 1
+    assert "no convolution" in capsys.readouterr().err

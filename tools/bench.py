@@ -1,0 +1,272 @@
+"""``convreg bench``: convreg beside other libraries, shape by shape, each result checked before it is timed.
+
+    bench_problems, bench_models    what is timed           bench_check     operands, reference, verdict
+    bench_peers, bench_onednn       who is timed            bench_machine   peak and bandwidth
+    bench_report                    tables, JSON, picture
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import convreg
+from convreg import GraphError
+from convreg.binding import asking
+from convreg.errors import near_misses
+from convreg.outputs import max_bytes
+
+from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
+from .bench_machine import measure_machine
+from .bench_models import read_model
+from .bench_peers import PEERS, Peer, Prepared, Unsupported, open_peers
+from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
+from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, require_matplotlib, set_rooflines, text
+from .files import write_atomically
+
+DIRS = {"FWD": "forward", "FWD_D": "forward", "FWD_B": "forward", "FWD_I": "forward", "BWD_D": "data",
+        "BWD_W": "weights", "BWD_WB": "weights", **{name: name for name in DIRECTIONS}}
+"""benchdnn's names of directions, and ours."""
+
+PLOT_FORMATS = ("png", "svg", "pdf")
+PAUSE = 0.005
+"""Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
+TURN = 0.003
+"""Seconds that a library's turn lasts at least, so that short calls do not pay for cold caches and sleeping threads."""
+PATIENCE = 10
+"""A library that has had so many times its share of the time takes no more turns once it has run twice."""
+
+Progress = Callable[[int, int, str], None]
+
+
+def run(
+    problems: Sequence[Problem],
+    *,
+    directions: Sequence[str] = ("data", "weights"),
+    dtypes: Sequence[str] = ("f32",),
+    layouts: Sequence[str] = ("ncx",),
+    peers: Sequence[str] = tuple(PEERS),
+    threads: int | None = None,
+    repeat: int = 5,
+    seconds: float = 0.5,
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """Time convreg and other libraries on the same calls.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        The layers; those that name directions of their own keep them.
+    directions : sequence of {"data", "weights", "forward"}
+    dtypes : sequence of {"f32", "bf16", "f16"}
+    layouts : sequence of {"ncx", "nxc"}
+        Channels before space (weights OIX) or behind it (weights XIO).
+    peers : sequence of str
+        Names in `PEERS`; those that do not import are listed in the report.
+    threads : int, optional
+        For every library; by default what convreg takes.
+    repeat : int
+        Runs of each library on each call, at the least.
+    seconds : float
+        Time that each library gets on each call; more runs until it is over.
+    notes : sequence of str
+        Sentences to carry into the report.
+    progress : callable, optional
+        Called with the number of calls done, of all calls, and the one that comes.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    GraphError
+        If a name or number is outside the allowed ones, or nothing is left to time.
+    """
+    for values, allowed, what in ((directions, DIRECTIONS, "direction"), (dtypes, DTYPES, "number format"),
+                                  (layouts, LAYOUTS, "layout"), (peers, PEERS, "library")):
+        for value in values:
+            _one_of(value, allowed, what)
+    if repeat < 1 or not 0 <= seconds < float("inf") or (threads is not None and threads < 1):
+        raise GraphError("repetitions and threads are at least 1, seconds at least 0")
+    workers = threads or int(convreg.capabilities()["threads"])
+    jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in dtypes for direction in directions
+            for problem in problems if direction in (problem.directions or directions)]
+    if not jobs:
+        raise GraphError("nothing to time: no layer has one of the directions " + ", ".join(directions))
+    for problem, *_ in jobs:
+        _refuse_beyond_memory(problem)
+    opened, absent = open_peers([*dict.fromkeys(peers)], workers)
+    if progress:
+        progress(0, len(jobs), "peak and bandwidth")
+    machine = measure_machine(dict.fromkeys(dtypes), opened, workers)
+    rows = []
+    for done, job in enumerate(jobs):
+        if progress:
+            progress(done, len(jobs), f"{job[0].name} {job[1]} {job[2]} {job[3]}")
+        case = make_case(*job)
+        row = Row.of(case)
+        calls = _checked(case, reference(case), opened, row)
+        row.timings = measure(calls, repeat, seconds)
+        rows.append(row)
+    if progress:
+        progress(len(jobs), len(jobs), "")
+    return Report(set_rooflines(machine, rows), workers, repeat, seconds,
+                  {name: peer.about for name, peer in opened.items()}, absent, notes, rows)
+
+
+def _checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
+    """Run each library once, note in the row what it gets wrong or cannot do, and return the calls to be timed."""
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, peer in peers.items():
+        try:
+            prepared: Prepared = peer.prepare(case)
+        except Unsupported as why:
+            row.unsupported[name] = str(why)
+            continue
+        found = defect(case, prepared.array(prepared.call()), expected)
+        if found:
+            row.wrong[name] = found
+        calls[name] = prepared.call
+    return calls
+
+
+def measure(calls: Mapping[str, Callable[[], Any]], repeat: int, seconds: float) -> dict[str, Timing]:
+    """Return the shortest time of each call; they take turns, and all get as many turns unless one is very slow."""
+    best = dict.fromkeys(calls, float("inf"))
+    runs, spent = dict.fromkeys(calls, 0), dict.fromkeys(calls, 0.0)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        waiting = list(calls)
+        while waiting and (min(runs[name] for name in waiting) < repeat
+                           or min(spent[name] for name in waiting) < seconds):
+            for name in waiting:
+                time.sleep(PAUSE)
+                turn = 0.0
+                while turn < TURN:
+                    start = time.perf_counter()
+                    calls[name]()
+                    taken = time.perf_counter() - start
+                    turn += taken
+                    best[name] = min(best[name], taken)
+                    runs[name] += 1
+                spent[name] += turn
+            waiting = [name for name in waiting if runs[name] < 2 or spent[name] < PATIENCE * max(seconds, TURN)]
+    finally:
+        if collecting:
+            gc.enable()
+    return {name: Timing(best[name], runs[name]) for name in calls}
+
+
+def _refuse_beyond_memory(problem: Problem) -> None:
+    """Refuse what cannot be measured here: three tensors, and the result again in float64."""
+    spec = convreg.onednn.convolution.spec
+    limit = max_bytes(asking(spec, spec.conformances[0]))
+    sizes = [*map(prod, problem.shapes)]
+    if 4 * sum(sizes) + 8 * max(sizes) > limit:
+        raise GraphError(f"{problem.name}: tensors of {sizes} elements do not fit into {limit} bytes")
+
+
+def _one_of(value: str, allowed: Iterable[str], what: str) -> None:
+    known = list(allowed)
+    if value not in known:
+        near = near_misses(value, known)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise GraphError(f"no {what} named {value!r}; allowed: {', '.join(known)}{hint}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The verb
+
+
+def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    """Time convreg beside other libraries on layers of networks, each result checked first."""
+    def names(value: str) -> list[str]:
+        return [name for name in value.split(",") if name]
+
+    parser.add_argument("problems", metavar="PROBLEM", nargs="*",
+                        help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
+    parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: the 38 that come along)")
+    parser.add_argument("--model", metavar="FILE", help="an ONNX model, whose convolutions and gradients are timed")
+    parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
+                        "BWD_W, FWD (default BWD_D,BWD_W; for a model what it computes)")
+    parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
+    parser.add_argument("--dtype", type=names, default=["f32"], metavar="DTYPE,...", help="f32, bf16, f16")
+    parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
+                        help="ncx (weights oix), nxc (weights xio)")
+    parser.add_argument("--peers", type=names, default=list(PEERS), metavar="NAME,...",
+                        help=f"libraries beside convreg, of {', '.join(PEERS)}, or none (default: those installed)")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only layers of this name, * for any letters")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of every library (default: convreg's)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs at the least (default 5)")
+    parser.add_argument("--seconds", type=float, default=0.5, metavar="S",
+                        help="time per library and layer; more runs until it is over (default 0.5)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures")
+    parser.add_argument("--plot", metavar="FILE", help=f"draw bars, {', '.join(PLOT_FORMATS)} by the file's name")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    return _act
+
+
+def _act(args: argparse.Namespace) -> None:
+    format = Path(args.plot).suffix.lstrip(".").lower() if args.plot else ""
+    if args.plot:
+        _one_of(format, PLOT_FORMATS, "picture format")
+        require_matplotlib()
+    problems, notes = _selected(args)
+    for name in args.dir or ():
+        _one_of(name, DIRS, "direction")
+    default = DIRECTIONS if args.model else ("data", "weights")
+    report = run(
+        problems, directions=[*dict.fromkeys(DIRS[name] for name in args.dir)] if args.dir is not None else default,
+        dtypes=args.dtype, layouts=args.layout, peers=[] if args.peers == ["none"] else args.peers,
+        threads=args.threads, repeat=args.repeat, seconds=args.seconds, notes=notes,
+        progress=bar if sys.stderr.isatty() else lines)
+    print((markdown if args.markdown else text)(report))
+    if args.json:
+        write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
+    if args.plot:
+        write_atomically(args.plot, lambda file: plot(report, file, format))
+    if wrong := [row.name for row in report.rows if OURS in row.wrong]:
+        raise GraphError(f"results of convreg are wrong: {', '.join(wrong)}")
+
+
+def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
+    if bool(args.problems) + bool(args.shapes) + bool(args.model) > 1:
+        raise GraphError("layers come from descriptors, from --shapes or from --model, one of them")
+    notes: list[str] = []
+    if args.problems:
+        problems = [parse_descriptor(descriptor, transposed=args.deconv) for descriptor in args.problems]
+    elif args.deconv:
+        raise GraphError("--deconv goes with problem descriptors")
+    elif args.model:
+        problems, notes = read_model(args.model)
+    else:
+        problems = read_shapes(args.shapes) if args.shapes else shipped_shapes()
+    for pattern in args.only or ():
+        if not any(fnmatchcase(problem.name, pattern) for problem in problems):
+            _one_of(pattern, [problem.name for problem in problems], "layer")
+    return [problem for problem in problems
+            if not args.only or any(fnmatchcase(problem.name, pattern) for pattern in args.only)], notes
+
+
+def bar(done: int, total: int, what: str) -> None:
+    """Draw a progress bar over the last one."""
+    filled = 24 * done // total
+    line = f"[{'#' * filled}{'.' * (24 - filled)}] {done}/{total} {what}"
+    sys.stderr.write(f"\r\x1b[K{line[:110]}" if done < total else "\r\x1b[K")
+    sys.stderr.flush()
+
+
+def lines(done: int, total: int, what: str) -> None:
+    """Write a line per call, where the output is no terminal."""
+    if done < total:
+        print(f"{done}/{total} {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,145 @@
+"""The layers of an ONNX model: every node that convreg's kernels compute, whoever's operator it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
+
+import convreg
+from convreg import GraphError, OpError, registry
+from convreg.binding import bind
+from convreg.formats import FORMATS
+from convreg.geometry import Axis, Geometry
+from convreg.onnx.execution import STANDARD, place
+from convreg.onnx.inference import attribute_value, dims_of
+from convreg.spec import OpSpec
+
+from .bench_problems import Problem
+from .files import PathLike
+
+Array = np.ndarray[Any, np.dtype[Any]]
+NEUTRAL = Axis(large=1, small=1, taps=1, stride=1, dilation=1, begin=0)
+
+
+class Recorder:
+    """Stands in for the kernels: an operator that runs on it tells which kernels it calls, and computes nothing."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Geometry]] = []
+
+    def forward(self, large: Array, taps: Array, small: Array, **settings: Any) -> None:
+        """Record a convolution."""
+        self._record("forward", large, taps, small, settings)
+
+    def backward_data(self, small: Array, taps: Array, large: Array, **settings: Any) -> None:
+        """Record a data gradient."""
+        self._record("data", large, taps, small, settings)
+
+    def backward_weights(self, large: Array, small: Array, taps: Array, **settings: Any) -> None:
+        """Record a weights gradient."""
+        self._record("weights", large, taps, small, settings)
+
+    def bias_sum(self, small: Array, bias: Array, **settings: Any) -> None:
+        """Pass over a bias gradient: it is no convolution."""
+
+    def _record(self, direction: str, large: Array, taps: Array, small: Array, settings: dict[str, Any]) -> None:
+        axes = list(map(Axis, large.shape[3:], small.shape[3:], taps.shape[3:], settings["stride"],
+                        settings["dilation"], settings["begin"]))
+        while len(axes) > 1 and axes[0] == NEUTRAL:
+            del axes[0]
+        batch, groups, channels = large.shape[:3]
+        self.calls.append((direction, Geometry(batch, groups, channels, small.shape[2], tuple(axes))))
+
+
+def read_model(path: PathLike) -> tuple[list[Problem], list[str]]:
+    """Return the layers of an ONNX model's main graph, and a sentence on each one that is left out.
+
+    Parameters
+    ----------
+    path : path
+        A model with Conv, ConvTranspose or gradient nodes of any domain that convreg knows.
+
+    Raises
+    ------
+    GraphError
+        If the file is no model, or holds no such node with known shapes.
+    """
+    model = convreg.onnx.infer_shapes(convreg.onnx.load(path))
+    types = {value.name: value.type for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants |= {node.output[0]: numpy_helper.to_array(attribute.t) if attribute.name == "value" else
+                  np.array(attribute.ints) for node in model.graph.node
+                  if node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+                  for attribute in node.attribute if attribute.name in ("value", "value_ints")}
+    problems: list[Problem] = []
+    notes: list[str] = []
+    for node in model.graph.node:
+        spec = _spec(model, node)
+        if spec is None:
+            continue
+        try:
+            found = _calls(spec, node, types, constants)
+        except (_Unknown, OpError) as reason:
+            notes.append(f"{place(node)} is left out: {reason}")
+            continue
+        stem = node.name or next(name for name in node.output if name)
+        problems += [Problem(stem, geometry, directions=(direction,)) for direction, geometry in found]
+    if not problems:
+        raise GraphError(". ".join([f"{path}: no convolution or gradient node with known shapes", *notes]))
+    return problems, notes
+
+
+class _Unknown(Exception):
+    """An operand whose shape or value is only known when the model runs."""
+
+
+def _spec(model: ModelProto, node: NodeProto) -> OpSpec | None:
+    """Return the declaration of a node's operator if convreg has one."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if (domain, node.op_type) in STANDARD:
+        return STANDARD[domain, node.op_type]
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    operator = registry.find_node(domain, node.op_type, versions.get(domain))
+    return operator.spec if operator is not None else None
+
+
+def _calls(
+    spec: OpSpec, node: NodeProto, types: dict[str, TypeProto], constants: dict[str, Array]
+) -> list[tuple[str, Geometry]]:
+    """Run a node on arrays without memory of their own and return the kernel calls it makes."""
+    names: Sequence[str] = [*node.input, *[""] * (len(spec.inputs) - len(node.input))]
+    inputs = [_operand(name, port.shape, types, constants) if name else None
+              for name, port in zip(names, spec.inputs, strict=True)]
+    attributes = {attribute.name: attribute_value(attribute) for attribute in node.attribute
+                  if attribute.type != AttributeProto.UNDEFINED}
+    conformance = attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
+    wanted = tuple(index < len(node.output) and node.output[index] != "" for index in range(len(spec.outputs)))
+    bound = bind(spec, inputs, attributes, conformance=conformance, wanted=wanted)
+    outputs = tuple(None if made is None else _hollow(made.extents, FORMATS[made.format].dtype)
+                    for made in bound.plan.outputs)
+    recorder = Recorder()
+    spec.run(bound.plan, bound.inputs, outputs, recorder, 0)
+    return recorder.calls
+
+
+def _operand(name: str, states_shape: bool, types: dict[str, TypeProto], constants: dict[str, Array]) -> Array:
+    if name in constants:
+        array = constants[name]
+        return array if states_shape else _hollow(array.shape, array.dtype)
+    if states_shape:
+        raise _Unknown(f"the value of {name!r} is computed by the model")
+    kind = types.get(name)
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        raise _Unknown(f"the shape of {name!r} is not known")
+    shape = dims_of(kind.tensor_type.shape)
+    if not all(isinstance(extent, int) for extent in shape):
+        raise _Unknown(f"{name!r} has the shape {list(shape)}, which is not all numbers")
+    return _hollow(shape, helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
+
+
+def _hollow(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return an array of that shape which takes no memory: every element is the same one."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
