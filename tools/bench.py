@@ -25,7 +25,6 @@ from convreg.outputs import max_bytes
 
 from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
 from .bench_machine import measure_machine
-from .bench_models import read_model
 from .bench_peers import PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, require_matplotlib, set_rooflines, text
@@ -248,6 +247,8 @@ def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
     elif args.deconv:
         raise GraphError("--deconv goes with problem descriptors")
     elif args.model:
+        from .bench_models import read_model  # needs onnx, which no other verb's start should wait for
+
         problems, notes = read_model(args.model)
     else:
         problems = read_shapes(args.shapes) if args.shapes else shipped_shapes()

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from onnx import TensorProto, helper
 
 import convreg
 from convreg.geometry import Axis, effective
@@ -179,6 +178,8 @@ class OnnxRuntime:
         """Build a session; all operands are inputs, since weights change from step to step."""
         if (case.dtype, case.layout) != ("f32", "ncx"):
             raise Unsupported("f32 and ncx only")
+        from onnx import TensorProto, helper
+
         nodes = self._nodes(case)
         value = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
         graph = helper.make_graph(
@@ -192,6 +193,8 @@ class OnnxRuntime:
         return Prepared(partial(session.run, None, case.operands), lambda results: results[0])
 
     def _nodes(self, case: Case) -> list[Any]:
+        from onnx import helper
+
         problem = case.problem
         axes, names = problem.geometry.axes, list(OPERANDS[case.kernel])
         strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
