@@ -15,7 +15,7 @@ import convreg.onnx
 from convreg import registry
 from convreg.derive import formats_of
 from convreg.onnx.inference import attribute_value
-from convreg.onnx.schemas import tensor_type
+from convreg.onnx.schemas import tensor_types
 
 SPECS = [pytest.param(spec, id=spec.qualified_name) for spec in registry.specs()]
 Option = defs.OpSchema.FormalParameterOption
@@ -41,9 +41,14 @@ def test_ports(spec):
             assert formal.type_str == port.type
             assert formal.description == port.doc
             expected = ({"tensor(int32)", "tensor(int64)"} if port.shape
-                        else {tensor_type(name) for name in formats_of(spec, port.type)})
+                        else set(tensor_types(formats_of(spec, port.type))))
             assert set(formal.types) == expected
     assert schema.min_output == (0 if spec.outputs[0].optional else 1)
+
+
+def test_names_of_element_types():
+    assert tensor_types(["float64", "float32", "float16", "bfloat16"]) == [
+        "tensor(double)", "tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx.reference.op_run  # noqa: F401  first of all: on import it refuses schemas of one name in two domains
@@ -45,14 +46,24 @@ def register_schemas() -> None:
                 continue
             if key in _known:
                 defs.deregister_schema(spec.name, spec.since_version, spec.onnx_domain)
-            elif _foreign(spec):
+            elif _is_registered(spec):
                 _known[key] = None
                 continue
             defs.register_schema(schema_of(spec))
             _known[key] = spec
 
 
-def _foreign(spec: OpSpec) -> bool:
+@atexit.register
+def _forget_schemas() -> None:
+    """Take our schemas out again while Python still runs: older onnx would hang on their functions when it unloads."""
+    with _lock:
+        for spec in _known.values():
+            if spec is not None and _is_registered(spec):
+                defs.deregister_schema(spec.name, spec.since_version, spec.onnx_domain)
+        _known.clear()
+
+
+def _is_registered(spec: OpSpec) -> bool:
     if not defs.has(spec.name, spec.since_version, spec.onnx_domain):
         return False
     return defs.get_schema(spec.name, spec.since_version, spec.onnx_domain).since_version == spec.since_version
@@ -73,8 +84,7 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
         an optional input and an INTS attribute of that name; ``conformance`` is an attribute where there is a choice.
     """
     ports = spec.inputs + spec.outputs
-    variables = {port.type: SHAPE_TYPES if port.shape else [tensor_type(name) for name in formats_of(spec, port.type)]
-                 for port in ports}
+    variables = {port.type: SHAPE_TYPES if port.shape else tensor_types(formats_of(spec, port.type)) for port in ports}
     attributes = [_attribute(attribute) for attribute in spec.attributes]
     attributes += [defs.OpSchema.Attribute(port.name, defs.OpSchema.AttrType.INTS, port.doc, required=False)
                    for port in spec.shape_ports if port.attribute]
@@ -93,10 +103,16 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
     return schema
 
 
-def tensor_type(format: str) -> str:
-    """Return a number format's name in ONNX schemas, such as ``tensor(float)``."""
-    element = helper.np_dtype_to_tensor_dtype(FORMATS[format].dtype)
-    return f"tensor({TensorProto.DataType.Name(element).lower()})"
+def tensor_types(formats: Iterable[str]) -> list[str]:
+    """Return number formats as ONNX schemas name them, such as ``tensor(float)``; those onnx lacks are left out."""
+    names = []
+    for format in formats:
+        try:
+            element = helper.np_dtype_to_tensor_dtype(FORMATS[format].dtype)
+        except ValueError:
+            continue
+        names.append(f"tensor({TensorProto.DataType.Name(element).lower()})")
+    return names
 
 
 def _parameter(port: Port) -> defs.OpSchema.FormalParameter:
