@@ -57,12 +57,10 @@ class SpecNode(OpRun):
         ports = self.spec.inputs
         if len(args) > len(ports):
             raise GraphError(f"{len(args)} inputs; {self.spec.qualified_name} has {len(ports)}")
-        attributes = {}
-        for name, value in self.attributes.items():
-            if not isinstance(value, RefAttrName):
-                attributes[name] = value
-            elif value.name in linked:
-                attributes[name] = linked[value.name]
+        attributes = {
+            name: linked[value.name] if isinstance(value, RefAttrName) else value
+            for name, value in self.attributes.items() if not isinstance(value, RefAttrName) or value.name in linked
+        }
         conformance = attributes.pop("conformance", None) if len(self.spec.conformances) > 1 else None
         inputs = (*args, *(None,) * (len(ports) - len(args)))
         result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted)
@@ -95,7 +93,7 @@ class Evaluator(ReferenceEvaluator):
             kwargs["new_ops"] = node_classes()
         super().__init__(proto, **kwargs)
         self._reads = [used_names(node.onnx_node) for node in self.rt_nodes_]
-        self._uses = Counter(name for names in (*self._reads, self.output_names) for name in names)
+        self._uses = dict(Counter(name for names in (*self._reads, self.output_names) for name in names))
 
     def run(
         self, output_names: Any, feed_inputs: dict[str, Any], attributes: dict[str, Any] | None = None,
@@ -104,10 +102,11 @@ class Evaluator(ReferenceEvaluator):
         """Execute the graph or function; `intermediate` returns every value by name. Annotations are not checked."""
         values: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
         left = self._uses.copy()
-        left.update(output_names or ())
+        for name in output_names or ():
+            left[name] = left.get(name, 0) + 1
         for node, reads in zip(self.rt_nodes_, self._reads, strict=True):
             for name, value in zip(node.output, self._compute(node, values, attributes), strict=False):
-                if name and (intermediate or left[name]):
+                if name and (intermediate or left.get(name)):
                     values[name] = value
             for name in () if intermediate else reads:
                 left[name] -= 1
