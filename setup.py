@@ -18,7 +18,7 @@ DEBUG = os.environ.get("CONVREG_DEBUG") == "1"
 OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
 SANITIZE = [f"-fsanitize={os.environ['CONVREG_SANITIZE']}", "-g1"] if os.environ.get("CONVREG_SANITIZE") else []
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
-ENGINE = [f"ops/kernels/{name}.c" for name in ("dispatch", "isa_generic", "isa_avx2", "isa_avx512")]
+ENGINE = [f"ops/kernels/{name}.c" for name in ("dispatch", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
 
 
 def extension(name, *sources):
@@ -62,7 +62,9 @@ setup(
         [
             extension("convreg._cyutility"),  # what Cython's modules share
             extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
+            extension("convreg.onnx._ort", "convreg/onnx/_ort.pyx"),
             extension("convreg.ops.kernels.engine", "ops/kernels/engine.pyx", *ENGINE),
+            extension("convreg.ops.kernels.convert", "ops/kernels/convert.pyx", "ops/kernels/conversion.c"),
         ],
         include_path=["ops/kernels"],
         build_dir="build/cython-debug" if DEBUG else "build/cython",

@@ -2,11 +2,12 @@
 
 extern const instruction_set instruction_set_generic;
 #ifdef __x86_64__
-extern const instruction_set instruction_set_avx2, instruction_set_avx512;
+extern const instruction_set instruction_set_avx2, instruction_set_avx512, instruction_set_avx512bf16;
 #endif
 
 static const instruction_set *const best_first[] = {
 #ifdef __x86_64__
+    &instruction_set_avx512bf16,
     &instruction_set_avx512,
     &instruction_set_avx2,
 #endif

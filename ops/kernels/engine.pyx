@@ -15,12 +15,15 @@ import os
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from isa cimport DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, tile_run
-from numbers cimport NUMBER_FLOAT32
+from isa cimport (
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, line_function,
+    tile_function, tile_run,
+)
+from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32
 from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number
 from reduction cimport REDUCTION_FEW, chain_sum, cut_reduction, reduction_cut
 

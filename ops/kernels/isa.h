@@ -28,32 +28,32 @@ typedef struct {
 
 /* c[rows][vectors*width] (contiguous) = sum, or c += sum where `resume`.  The row operand advances by the set's
  * `rows` a step, the lane operand by `lane_pitch`. */
-typedef void tile_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                            ptrdiff_t lane_pitch, float *c, int resume);
 
 /* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step]. */
-typedef void strided_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
+typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
                               ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
 
 /* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
  * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
  * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
-typedef void dot_function(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
+typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
                           const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
 
 /* One row of outputs along whole lines, with no lanes between them: target[line*target_pitch + i] for i < count is the sum of
  * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
-typedef void line_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
                            ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
 
 /* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
  * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
-typedef void frame_function(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+typedef void (*frame_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                             const void *source, int format, int64_t line_stride, int64_t step);
 
 /* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
  * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
-typedef void masked_function(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+typedef void (*masked_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                              ptrdiff_t lane_pitch, float *c, int resume, const float *masks);
 
 /* Lanes [lane, lane + count) of a panel or tile: elements offset, offset + step, ... of a tensor, or zeros where
@@ -68,19 +68,46 @@ typedef struct {
 
 /* panel[k*pitch + lane] for k < steps: element offset(lane) + k*stride of `source`, stored in `format`.  Spans cover all
  * lanes in ascending order; the panel has room for one vector after its last lane. */
-typedef void gather_function(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                              const lane_span *spans, int64_t span_count);
 
 /* A row panel, [tap][channel][rows of the set]: element taps[tap] + channel*channel_stride + row*row_stride of `source`. */
-typedef void gather_taps_function(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+typedef void (*gather_taps_function)(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                                   int64_t channel_stride, const int64_t *taps, int64_t tap_count);
 
 /* Whether none of the values is infinite or NaN. */
-typedef int finite_function(const float *values, int64_t count);
+typedef int (*finite_function)(const float *values, int64_t count);
 
 /* Element offset(lane) + row*stride of `target` = the tile's finished sum + bias[row], rounded to `format`. */
-typedef void scatter_function(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+typedef void (*scatter_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                               const lane_span *spans, int64_t span_count, const float *bias);
+
+/* The same for tiles of several taps, `tile_step` floats apart, whose rows are channels: element
+ * lane*lane_stride + row*row_stride + taps[t].  Walks the taps of one place in memory before the next. */
+typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                   void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                   int64_t tap_count);
+
+/* For sets with a dot product of bfloat16 pairs: a step of the reduction is two, channel k in the upper and k + 1 in the
+ * lower half of 32 bits (the order in which the instruction adds), zero where channels run out.  `smallest` sinks to the
+ * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
+typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
+                                   int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
+typedef void (*gather_taps_pairs_function)(float *panel, int rows, int64_t channels, const void *source, int format,
+                                        int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
+                                        uint16_t *smallest);
+typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                                  const void *first, const void *second, int format, int64_t line_stride, int64_t step,
+                                  uint16_t *smallest);
+
+typedef struct {
+    tile_function tile[TILE_ROWS][TILE_VECTORS];
+    line_function lines;
+    gather_pairs_function gather;
+    gather_taps_pairs_function gather_taps;
+    frame_pairs_function frame;
+    finite_function finite;
+} pair_functions;
 
 typedef struct {
     const char *name;
@@ -88,16 +115,18 @@ typedef struct {
     int rows;
     int vectors;
     int width;
-    tile_function *tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
-    strided_function *strided[TILE_ROWS][TILE_VECTORS];
-    masked_function *masked[TILE_VECTORS];        /* [vectors - 1] */
-    line_function *lines;
-    frame_function *frame;
-    dot_function *dot[DOT_TAPS];                  /* [taps - 1] */
-    gather_function *gather;
-    gather_taps_function *gather_taps;
-    finite_function *finite;
-    scatter_function *scatter;
+    tile_function tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
+    strided_function strided[TILE_ROWS][TILE_VECTORS];
+    masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
+    line_function lines;
+    frame_function frame;
+    dot_function dot[DOT_TAPS];                  /* [taps - 1] */
+    gather_function gather;
+    gather_taps_function gather_taps;
+    finite_function finite;
+    scatter_function scatter;
+    scatter_taps_function scatter_taps;
+    const pair_functions *pairs;                  /* or NULL */
 } instruction_set;
 
 /* Best first, `generic` last; `count` of them were compiled. */

@@ -1,6 +1,6 @@
 """What an instruction set offers the engine: `isa.h`, for Cython."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t
 
 cdef extern from "isa.h" nogil:
     enum:
@@ -38,6 +38,22 @@ cdef extern from "isa.h" nogil:
     ctypedef int (*finite_function)(const float*, int64_t) noexcept
     ctypedef void (*scatter_function)(
         const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
+    ctypedef void (*scatter_taps_function)(
+        const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+    ctypedef void (*gather_pairs_function)(
+        float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t, uint16_t*) noexcept
+    ctypedef void (*gather_taps_pairs_function)(
+        float*, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t, uint16_t*) noexcept
+    ctypedef void (*frame_pairs_function)(
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t,
+        uint16_t*) noexcept
+    ctypedef struct pair_functions:
+        tile_function tile[8][3]
+        line_function lines
+        gather_pairs_function gather
+        gather_taps_pairs_function gather_taps
+        frame_pairs_function frame
+        finite_function finite
     ctypedef struct instruction_set:
         const char* name
         int (*usable)() noexcept
@@ -54,4 +70,6 @@ cdef extern from "isa.h" nogil:
         gather_taps_function gather_taps
         finite_function finite
         scatter_function scatter
+        scatter_taps_function scatter_taps
+        const pair_functions* pairs
     const instruction_set* const* instruction_sets(int* count)

@@ -98,14 +98,31 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
 
 
 cdef int run_products(Product* products, int64_t count, int threads) except -1 nogil:
-    """Compute products that share groups, rows and channels."""
+    """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits."""
     cdef const instruction_set* isa = current
+    if isa.pairs != NULL and products.D > 1 and fits_pairs(products.input.format) and fits_pairs(products.weights.format):
+        if try_products(products, count, isa, True, threads):
+            return 0
+    try_products(products, count, isa, False, threads)
+    return 0
+
+
+cdef inline bint fits_pairs(int format) noexcept nogil:
+    """Whether all finite values of a format are normal bfloat16 numbers or zero, or `smallest` tells."""
+    return format != NUMBER_FLOAT32 and format != NUMBER_FLOAT16
+
+
+cdef int try_products(Product* products, int64_t count, const instruction_set* isa, bint pairs, int threads) except -1 nogil:
+    """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
+    that a sum might become subnormal, which the pair instruction flushes. Every sum is a multiple of the smallest
+    product's last place."""
     cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size
     cdef double work = 0
     cdef int64_t block_floats = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
     cdef int worker
     cdef bint masked = False
+    cdef uint16_t smallest_weight, smallest
     cdef Product* p
     cdef ProductScratch layout
     cdef ProductScratch* scratch
@@ -120,12 +137,13 @@ cdef int run_products(Product* products, int64_t count, int threads) except -1 n
         p = &products[i]
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
-        p.panel_size = p.tap_count * p.D * isa.rows + isa.width
+        p.pairs, p.S = pairs, (p.D + 1) // 2 if pairs else p.D
+        p.panel_size = p.tap_count * p.S * isa.rows + isa.width
         item_floats += p.panel_size
         taps = max(taps, p.tap_count)
         plan_planar(p, isa, &planar[i])
         if planar[i].chosen:
-            block_floats = max(block_floats, planar[i].plane * p.D + (isa.vectors + 1) * isa.width)
+            block_floats = max(block_floats, planar[i].plane * p.S + (isa.vectors + 1) * isa.width)
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
     threads = team_for(work, threads)
     items = products.G * row_panels(products, isa)
@@ -141,6 +159,7 @@ cdef int run_products(Product* products, int64_t count, int threads) except -1 n
     scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
     for worker in range(threads):
         aligned += lay_out_product(&scratch[worker], isa, taps, block_floats, aligned)
+        scratch[worker].smallest = scratch[worker].smallest_weight = 0xffff
     jobs = <Job*>take(&aligned, jobs_size)
     packed = <float*>aligned
     first_item = 0
@@ -149,10 +168,13 @@ cdef int run_products(Product* products, int64_t count, int threads) except -1 n
         tasks = (end_item - first_item) * count
         if threads == 1:
             for task in range(tasks):
-                pack_item(products, count, isa, first_item, end_item, task, packed, &masked)
+                pack_item(products, count, isa, first_item, end_item, task, packed, &masked, &scratch.smallest_weight)
         else:
             for task in prange(tasks, schedule="static", num_threads=threads):
-                pack_item(products, count, isa, first_item, end_item, task, packed, &masked)
+                pack_item(products, count, isa, first_item, end_item, task, packed, &masked,
+                          &scratch[thread_number()].smallest_weight)
+        if pairs and masked:
+            break
         tasks = plan_jobs(products, planar, masked, count, isa, first_item, end_item, packed, threads, jobs, &job_count)
         if threads == 1:
             for task in range(tasks):
@@ -161,16 +183,21 @@ cdef int run_products(Product* products, int64_t count, int threads) except -1 n
             for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
                 run_product_task(jobs, job_count, isa, task, masked, &scratch[thread_number()])
         first_item = end_item
+    smallest = smallest_weight = 0x7fff
+    for worker in range(threads):
+        smallest = min(smallest, scratch[worker].smallest)
+        smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
     return_workspace(space)
     free(planar)
-    return 0
+    return not pairs or not masked and ((smallest + 1) >> 7) + ((smallest_weight + 1) >> 7) > 2 * 127 - 126 + 2 * 7
 
 
 cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
-                    int64_t task, float* packed, bint* unbounded) noexcept nogil:
+                    int64_t task, float* packed, bint* unbounded, uint16_t* smallest) noexcept nogil:
     cdef int64_t i, width = end_item - first_item, panels = row_panels(products, isa), item = first_item + task % width
     for i in range(task // width):
         packed += width * products[i].panel_size
     i = task // width
-    if pack_rows(&products[i], isa, item // panels, item % panels, packed + (item - first_item) * products[i].panel_size):
+    if pack_rows(&products[i], isa, item // panels, item % panels, packed + (item - first_item) * products[i].panel_size,
+                 smallest):
         unbounded[0] = True

@@ -32,7 +32,7 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
     cdef int64_t t0, t1, t2, number = 0, span, floats
     cdef Product* r = &p.relation
     cdef Planar* l = &p.layout
-    r.N, r.G, r.R, r.D, r.input = w.N, w.G, w.M, w.C, w.large
+    r.N, r.G, r.R, r.D, r.S, r.pairs, r.input = w.N, w.G, w.M, w.C, w.C, False, w.large
     r.tap_count = w.K[0] * w.K[1] * w.K[2]
     r.taps = <Tap*>malloc((r.tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     if r.taps == NULL:
@@ -105,7 +105,7 @@ cdef void run_narrow(const Weights* w, const Narrow* p, const instruction_set* i
         first[2] = 0
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
-            fill_block(r, l, isa, g, n, first, s.block)
+            fill_block(r, l, isa, g, n, first, s.block, NULL)
             masked = False
             for m in range(w.M):
                 start = (n * w.small.n + g * w.small.g + m * w.small.c + first[0] * w.small.x[0] + first[1] * w.small.x[1]
@@ -140,12 +140,12 @@ cdef void fill_masks(const Product* r, const Planar* l, const instruction_set* i
     """All ones where a block of one channel holds the input, zeros in its frame."""
     cdef Product ones = r[0]
     cdef int axis
-    ones.D = 1
+    ones.D = ones.S = 1
     ones.input.data, ones.input.format = &TAKEN, NUMBER_FLOAT32
     ones.input.n = ones.input.g = ones.input.c = 0
     for axis in range(3):
         ones.input.x[axis] = 0
-    fill_block(&ones, l, isa, 0, 0, first, masks)
+    fill_block(&ones, l, isa, 0, 0, first, masks, NULL)
 
 
 cdef void store_narrow(const Weights* w, const Narrow* p, const instruction_set* isa, int64_t g, float* partials) noexcept nogil:

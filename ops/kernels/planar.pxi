@@ -62,7 +62,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
             l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
         l.cell = l.u[0] * l.u[1] * l.u[2]
         floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
-        if floats * p.D * 4 <= PLANAR_BYTES:
+        if floats * p.S * 4 <= PLANAR_BYTES:
             break
         # Halve the outermost axis that has something to halve.
         axis = 0 if l.block[0] > 1 else 1 if l.block[1] > 1 else 2
@@ -77,20 +77,20 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
     floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16  # an odd number of cache lines
     l.lane_pitch = l.plane
-    if p.D == 1 and p.tap_count > 1:
+    if p.S == 1 and p.tap_count > 1:
         l.lane_pitch = tap_shift(p, l, &p.taps[1]) - tap_shift(p, l, &p.taps[0])
     # Cycles for one output position, all rows: products, and copies of the input.
     lanes = (l.block[1] - 1) * l.u[2] + l.block[2]
     wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
-    work = <double>(p.tap_count * p.D * max(p.R, 3)) / (2 * isa.width)
+    work = <double>(p.tap_count * p.S * max(p.R, 3)) / (2 * isa.width)
     copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
-    gathered = work + p.tap_count * p.D * (0.15 + 4.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
-    laid_out = (work * wide + copied * floats * p.D) / (l.block[0] * l.block[1] * l.block[2])
+    gathered = work + p.tap_count * p.S * (0.15 + 4.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
+    laid_out = (work * wide + copied * floats * p.S) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
 
 
 cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
-                     float* block) noexcept nogil:
+                     float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet."""
     cdef int64_t phase0, phase1, phase2, u0, u1, x0, x1, x2, low, high, first_line, end_line, d, step = p.step[2], offset
     cdef float* place = block
@@ -106,31 +106,43 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
                 for u0 in range(l.u[0]):
                     x0 = (first[0] + u0) * p.step[0] + l.low[0] + phase0
                     if x0 < 0 or x0 >= p.I[0] or first_line == end_line or low == high:
-                        for d in range(p.D):
+                        for d in range(p.S):
                             memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
                     else:
                         offset = (n * p.input.n + g * p.input.g + x0 * p.input.x[0]
                                   + (x1 + first_line * p.step[1]) * p.input.x[1] + (x2 + low * step) * p.input.x[2])
                         if p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1:
-                            fill_transposed(p, l, isa, place, first_line, end_line, low, high, offset)
+                            fill_transposed(p, l, isa, place, first_line, end_line, low, high, offset, smallest)
                         else:
-                            for d in range(p.D):
+                            for d in range(p.S):
                                 memset(place + d * l.plane, 0, first_line * l.u[2] * sizeof(float))
-                                isa.frame(place + d * l.plane + first_line * l.u[2], l.u[2], end_line - first_line, l.u[2],
-                                          low, high,
-                                          <const char*>p.input.data + (offset + d * p.input.c) * element_size(p.input.format),
-                                          p.input.format, p.step[1] * p.input.x[1], step * p.input.x[2])
+                                frame_lines(p, isa, place + d * l.plane + first_line * l.u[2], l.u[2], end_line - first_line,
+                                            low, high, offset, d, smallest)
                                 memset(place + d * l.plane + end_line * l.u[2], 0,
                                        (l.u[1] - end_line) * l.u[2] * sizeof(float))
                     place += l.u[1] * l.u[2]
 
 
+cdef inline void frame_lines(const Product* p, const instruction_set* isa, float* place, int64_t pitch, int64_t lines,
+                             int64_t low, int64_t high, int64_t offset, int64_t d, uint16_t* smallest) noexcept nogil:
+    """Lines of one channel, or of one pair of channels."""
+    cdef const char* source = <const char*>p.input.data
+    cdef int64_t size = element_size(p.input.format), next_channel = offset + (2 * d + 1) * p.input.c
+    if p.pairs:
+        isa.pairs.frame(place, pitch, lines, pitch, low, high, source + (offset + 2 * d * p.input.c) * size,
+                        source + next_channel * size if 2 * d + 1 < p.D else NULL, p.input.format,
+                        p.step[1] * p.input.x[1], p.step[2] * p.input.x[2], smallest)
+    else:
+        isa.frame(place, pitch, lines, pitch, low, high, source + (offset + d * p.input.c) * size, p.input.format,
+                  p.step[1] * p.input.x[1], p.step[2] * p.input.x[2])
+
+
 cdef void fill_transposed(const Product* p, const Planar* l, const instruction_set* isa, float* place, int64_t first_line,
-                          int64_t end_line, int64_t low, int64_t high, int64_t offset) noexcept nogil:
+                          int64_t end_line, int64_t low, int64_t high, int64_t offset, uint16_t* smallest) noexcept nogil:
     """The lines of all channels at once, where channels lie side by side."""
     cdef int64_t u1, u2, width, d
     cdef lane_span span
-    for d in range(p.D):
+    for d in range(p.S):
         memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
     for u1 in range(first_line, end_line):
         u2 = low
@@ -138,7 +150,10 @@ cdef void fill_transposed(const Product* p, const Planar* l, const instruction_s
             width = min(high - u2, TILE_LANES)
             span = lane_span(0, width, offset + (u1 - first_line) * p.step[1] * p.input.x[1]
                              + (u2 - low) * p.step[2] * p.input.x[2], p.step[2] * p.input.x[2])
-            isa.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1)
+            if p.pairs:
+                isa.pairs.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1, smallest)
+            else:
+                isa.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1)
             u2 += width
 
 
@@ -161,6 +176,7 @@ cdef void run_planar(const Product* p, const Planar* l, const instruction_set* i
     cdef tile_run* run
     cdef float* tile
     cdef float* block = s.block
+    cdef tile_function run_tile
     cdef bint single = end_row_panel - first_row_panel == 1
     for i in range(2, -1, -1):
         first[i] = n % l.blocks[i] * l.block[i]
@@ -168,17 +184,17 @@ cdef void run_planar(const Product* p, const Planar* l, const instruction_set* i
         if end[i] <= first[i]:
             return
         n //= l.blocks[i]
-    fill_block(p, l, isa, g, n, first, block)
+    fill_block(p, l, isa, g, n, first, block, &s.smallest)
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
             continue
         shift = tap_shift(p, l, &p.taps[t])
         run = &s.runs[run_count - 1]
-        if (run_count > 0 and run.rows + run.steps * isa.rows == t * p.D * isa.rows
+        if (run_count > 0 and run.rows + run.steps * isa.rows == t * p.S * isa.rows
                 and run.lanes + run.steps * l.lane_pitch == shift):
-            run.steps += p.D
+            run.steps += p.S
         else:
-            s.runs[run_count] = tile_run(t * p.D * isa.rows, shift, p.D)
+            s.runs[run_count] = tile_run(t * p.S * isa.rows, shift, p.S)
             run_count += 1
     if p.R == 1:
         run_lines(p, l, isa, g, n, first, end, run_count, packed, s)
@@ -214,7 +230,8 @@ cdef void run_planar(const Product* p, const Planar* l, const instruction_set* i
                     row = share(p.R, all_rows, r)
                     rows = share(p.R, all_rows, r + 1) - row
                     tile = s.sums + (r - first_row_panel) * isa.rows * isa.vectors * isa.width
-                    isa.tile[rows - 1][vector_count - 1](
+                    run_tile = isa.pairs.tile[rows - 1][vector_count - 1] if p.pairs else isa.tile[rows - 1][vector_count - 1]
+                    run_tile(
                         s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
                         block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0)
                     if next_run == run_count:
@@ -233,17 +250,18 @@ cdef void run_lines(const Product* p, const Planar* l, const instruction_set* is
     cdef int64_t q0, q1, lines, count = end[2] - first[2], at
     cdef float bias = 0 if p.bias == NULL else p.bias[g]
     cdef lane_span span
+    cdef line_function run = isa.pairs.lines if p.pairs else isa.lines
     for q0 in range(first[0], end[0]):
         at = (n * p.output.n + g * p.output.g + q0 * p.output.x[0] + first[1] * p.output.x[1] + first[2] * p.output.x[2])
         lines = end[1] - first[1]
         if p.output.format == NUMBER_FLOAT32 and p.output.x[2] == 1:
-            isa.lines(s.runs, run_count, packed, s.block + (q0 - first[0]) * l.u[1] * l.u[2], l.lane_pitch, l.u[2], lines, count,
+            run(s.runs, run_count, packed, s.block + (q0 - first[0]) * l.u[1] * l.u[2], l.lane_pitch, l.u[2], lines, count,
                       <float*>p.output.data + at, p.output.x[1], bias)
             continue
         q1 = 0
         while q1 < end[1] - first[1]:
             lines = min(end[1] - first[1] - q1, max(1, SUM_BYTES // (4 * (count + isa.width))))
-            isa.lines(s.runs, run_count, packed, s.block + ((q0 - first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
+            run(s.runs, run_count, packed, s.block + ((q0 - first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
                       count, s.sums, count, bias)
             span = lane_span(0, count, at + q1 * p.output.x[1], p.output.x[2])
             isa.scatter(s.sums, count, lines, p.output.data, p.output.format, p.output.x[1], &span, 1, NULL)

@@ -41,6 +41,8 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Tap* taps          # in the order of the sum
     int64_t* tap_offsets  # where their weights begin
     bint padded        # some tap meets a position outside
+    bint pairs         # steps of the reduction are pairs of bfloat16 channels
+    int64_t S          # steps of a tap
     Operand input
     Operand output
     Operand weights    # n: between rows, g: between groups, c: between channels d
@@ -77,6 +79,8 @@ cdef struct ProductScratch:  # of one thread
     Piece* pieces
     tile_run* runs
     char* used        # taps that meet the input
+    uint16_t smallest # magnitude of a bfloat16 met in the input, less one
+    uint16_t smallest_weight
 
 
 cdef inline int64_t row_panels(const Product* p, const instruction_set* isa) noexcept nogil:
@@ -87,7 +91,8 @@ cdef inline int64_t row_panels(const Product* p, const instruction_set* isa) noe
 # Weights
 
 
-cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed) noexcept nogil:
+cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed,
+                    uint16_t* smallest) noexcept nogil:
     """The weights of one row panel: steps (tap, d), each `isa.rows` numbers. Tells whether some are not finite."""
     cdef int64_t panels = row_panels(p, isa), row = share(p.R, panels, panel), t
     cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
@@ -96,12 +101,25 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
     if rows.count < isa.rows:
         memset(packed, 0, p.panel_size * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
-        isa.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets, p.tap_count)
+        if p.pairs:
+            isa.pairs.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+                                  p.tap_count, smallest)
+        else:
+            isa.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+                            p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
-            isa.gather(packed + t * p.D * isa.rows, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
-    return p.padded and not isa.finite(packed, p.tap_count * p.D * isa.rows)
+            if p.pairs:
+                isa.pairs.gather(packed + t * p.S * isa.rows, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1,
+                                 smallest)
+            else:
+                isa.gather(packed + t * p.S * isa.rows, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+    if not p.padded:
+        return False
+    if p.pairs:
+        return not isa.pairs.finite(packed, p.tap_count * p.S * isa.rows)
+    return not isa.finite(packed, p.tap_count * p.S * isa.rows)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -212,6 +230,8 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef Piece* piece
     cdef tile_run* run
     cdef float* tile
+    cdef float* place
+    cdef tile_function run_tile
     cdef int64_t blocks = end_panel - first_panel
     for j in range(blocks):
         column = share(vectors, p.panels, first_panel + j) * isa.width
@@ -229,23 +249,23 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
         # The next steps: as many as fit, of taps that meet the input.
         piece_count = run_count = steps = 0
         while tap < p.tap_count and steps < STEPS:
-            if channel == p.D or (p.padded and not s.used[tap]):
+            if channel == p.S or (p.padded and not s.used[tap]):
                 tap += 1
                 channel = 0
                 continue
             piece = &s.pieces[piece_count]
-            piece.tap, piece.first, piece.end = tap, channel, min(p.D, channel + STEPS - steps)
+            piece.tap, piece.first, piece.end = tap, channel, min(p.S, channel + STEPS - steps)
             piece_count += 1
             run = &s.runs[run_count - 1]
-            if run_count > 0 and run.rows + run.steps * isa.rows == (tap * p.D + channel) * isa.rows:
+            if run_count > 0 and run.rows + run.steps * isa.rows == (tap * p.S + channel) * isa.rows:
                 run.steps += piece.end - channel
             else:
-                s.runs[run_count] = tile_run((tap * p.D + channel) * isa.rows, steps * isa.vectors * isa.width,
+                s.runs[run_count] = tile_run((tap * p.S + channel) * isa.rows, steps * isa.vectors * isa.width,
                                              piece.end - channel)
                 run_count += 1
             steps += piece.end - channel
             channel = piece.end
-        while tap < p.tap_count and (channel == p.D or (p.padded and not s.used[tap])):
+        while tap < p.tap_count and (channel == p.S or (p.padded and not s.used[tap])):
             tap += 1
             channel = 0
         last = tap == p.tap_count
@@ -255,10 +275,15 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
             for i in range(piece_count):
                 piece = &s.pieces[i]
                 span_count = input_spans(p, &p.taps[piece.tap], g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
-                isa.gather(s.lanes + j * panel_floats + k * isa.vectors * isa.width, isa.vectors * isa.width,
-                           piece.end - piece.first,
-                           <const char*>p.input.data + piece.first * p.input.c * element_size(p.input.format),
-                           p.input.format, p.input.c, s.spans, span_count)
+                place = s.lanes + j * panel_floats + k * isa.vectors * isa.width
+                if p.pairs:
+                    isa.pairs.gather(place, isa.vectors * isa.width, min(p.D, 2 * piece.end) - 2 * piece.first,
+                                     <const char*>p.input.data + 2 * piece.first * p.input.c * element_size(p.input.format),
+                                     p.input.format, p.input.c, s.spans, span_count, &s.smallest)
+                else:
+                    isa.gather(place, isa.vectors * isa.width, piece.end - piece.first,
+                               <const char*>p.input.data + piece.first * p.input.c * element_size(p.input.format),
+                               p.input.format, p.input.c, s.spans, span_count)
                 if masked:
                     mask_spans(s.spans, span_count)
                     isa.gather(s.masks + j * panel_floats + k * isa.vectors * isa.width, isa.vectors * isa.width,
@@ -276,8 +301,9 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                                            s.lanes + j * panel_floats, isa.vectors * isa.width, tile + i * nv * isa.width,
                                            resume, s.masks + j * panel_floats)
                 else:
-                    isa.tile[rows - 1][nv - 1](s.runs, run_count, packed + (r - first_row_panel) * p.panel_size,
-                                               s.lanes + j * panel_floats, isa.vectors * isa.width, tile, resume)
+                    run_tile = isa.pairs.tile[rows - 1][nv - 1] if p.pairs else isa.tile[rows - 1][nv - 1]
+                    run_tile(s.runs, run_count, packed + (r - first_row_panel) * p.panel_size,
+                             s.lanes + j * panel_floats, isa.vectors * isa.width, tile, resume)
                 if last:
                     isa.scatter(tile, nv * isa.width, rows,
                                 <char*>p.output.data + row * p.output.c * element_size(p.output.format),

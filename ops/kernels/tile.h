@@ -6,6 +6,7 @@
  *     MULTIPLY_ADD(a, b, c)     a*b + c, rounded once
  *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
  *     STORE_PART(p, n, v)       optional: the first n < WIDTH floats of v to p
+ *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; pairs.h follows
  *
  * and includes this file inside its target region.
  */
@@ -40,6 +41,14 @@ INLINE vector load_part(const float *p, int64_t n)
 #define LOAD_PART(p, n) load_part(p, n)
 #endif
 
+#ifndef MULTIPLY_ADD_PAIRS
+#define MULTIPLY_ADD_PAIRS MULTIPLY_ADD /* never called */
+#define PAIRS NULL
+#else
+static const pair_functions SUFFIX(pairs);
+#define PAIRS &SUFFIX(pairs)
+#endif
+
 #ifndef STORE_PART
 INLINE void store_part(float *p, int64_t n, vector values)
 {
@@ -61,7 +70,7 @@ INLINE vector choose(vector_int mask, vector yes, vector no)
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
-                      int resume, const float *masks)
+                      int resume, const float *masks, int pairs)
 {
     vector sum[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -86,7 +95,8 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
             for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
                 for (int j = 0; j < vectors; j++) {
-                    vector next = MULTIPLY_ADD(BROADCAST(row[i][a]), lanes[j], sum[i][j]);
+                    vector next = pairs ? MULTIPLY_ADD_PAIRS(BROADCAST(row[i][a]), lanes[j], sum[i][j])
+                                        : MULTIPLY_ADD(BROADCAST(row[i][a]), lanes[j], sum[i][j]);
                     if (masks) {
                         vector_int mask = *(const vector_int *)(m + j * WIDTH);
                         next = choose(mask, next, sum[i][j]);
@@ -110,13 +120,14 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
     static void SUFFIX(tile_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,        \
                                                 const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)     \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, NULL);        \
+        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, NULL, 0);     \
     }                                                                                                                    \
     static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                    const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
                                                    ptrdiff_t lane_pitch, float *c, int resume)                           \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, resume, NULL);  \
+        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, resume, NULL,  \
+                  0);                                                                                                    \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
 TILES(1) TILES(2) TILES(3) TILES(4)
@@ -129,12 +140,13 @@ TILES(5) TILES(6) TILES(7) TILES(8)
                                          const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
                                          const float *masks)                                                             \
     {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, masks);                     \
+        tile_body(1, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, masks, 0);                     \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
-static void SUFFIX(lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
-                          ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias)
+INLINE void lines_body(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                       ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias,
+                       int pairs)
 {
     /* ROWS vectors at a time, counted along a line and then down the lines; the last are repeated where they run out. */
     int64_t across = (count + WIDTH - 1) / WIDTH, total = lines * across;
@@ -163,7 +175,8 @@ static void SUFFIX(lines)(const tile_run *runs, ptrdiff_t run_count, const float
                 vector weight = BROADCAST(*a);
 #pragma GCC unroll 8
                 for (int s = 0; s < ROWS; s++)
-                    sum[s] = MULTIPLY_ADD(weight, *(const vector *)(place[s] + b), sum[s]);
+                    sum[s] = pairs ? MULTIPLY_ADD_PAIRS(weight, *(const vector *)(place[s] + b), sum[s])
+                                   : MULTIPLY_ADD(weight, *(const vector *)(place[s] + b), sum[s]);
                 a += ROWS;
                 b += lane_pitch;
             }
@@ -177,6 +190,12 @@ static void SUFFIX(lines)(const tile_run *runs, ptrdiff_t run_count, const float
                 STORE_PART(result[s], left[s], done);
         }
     }
+}
+
+static void SUFFIX(lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                          ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias)
+{
+    lines_body(runs, run_count, rows, lanes, lane_pitch, line_pitch, lines, count, target, target_pitch, bias, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------
@@ -357,6 +376,7 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
                     *(vector *)(lanes + i) = (vector){0};
             } else if (step == 1) {
                 const void *run = at(source, format, spans[s].offset + k * stride);
+                __builtin_prefetch(at(run, format, 8 * stride)); /* channels are too far apart to be foreseen */
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = load_vector(at(run, format, i), format, count - i);
             } else if (step == 2) {
@@ -477,6 +497,17 @@ INLINE float finished(float sum, const float *bias, int64_t row)
     return bias ? (sum + 0.0f) + bias[row] : sum + 0.0f;
 }
 
+INLINE void store_number(void *target, int format, int64_t offset, float value)
+{
+    void *place = (void *)at(target, format, offset);
+    if (format == NUMBER_FLOAT32)
+        *(float *)place = value;
+    else if (is_wide(format))
+        *(uint16_t *)place = encode16(value, format);
+    else
+        *(uint8_t *)place = encode8(value, format);
+}
+
 INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                            const lane_span *spans, int64_t span_count, const float *bias)
 {
@@ -484,16 +515,9 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
         for (int64_t s = 0; s < span_count; s++) {
             const float *sums = tile + r * pitch + spans[s].lane;
             int64_t step = spans[s].step;
-            void *place = (void *)at(target, format, spans[s].offset + r * stride);
-            for (int64_t i = 0; i < spans[s].count; i++) {
-                float sum = finished(sums[i], bias, r);
-                if (format == NUMBER_FLOAT32)
-                    ((float *)place)[i * step] = sum;
-                else if (is_wide(format))
-                    ((uint16_t *)place)[i * step] = encode16(sum, format);
-                else
-                    ((uint8_t *)place)[i * step] = encode8(sum, format);
-            }
+            int64_t offset = spans[s].offset + r * stride;
+            for (int64_t i = 0; i < spans[s].count; i++)
+                store_number(target, format, offset + i * step, finished(sums[i], bias, r));
         }
 }
 
@@ -501,6 +525,25 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
                             const lane_span *spans, int64_t span_count, const float *bias)
 {
     BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
+}
+
+INLINE void scatter_taps_format(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                int64_t tap_count)
+{
+    for (int64_t lane = 0; lane < lanes; lane++)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t t = 0; t < tap_count; t++)
+                store_number(target, format, lane * lane_stride + r * row_stride + taps[t],
+                             finished(tiles[t * tile_step + r * pitch + lane], NULL, 0));
+}
+
+static void SUFFIX(scatter_taps)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                 void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                 int64_t tap_count)
+{
+    BY_FORMAT(format, scatter_taps_format, tiles, tile_step, pitch, rows, lanes, target, known_format, lane_stride, row_stride,
+              taps, tap_count)
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */
@@ -530,4 +573,6 @@ const instruction_set SUFFIX(instruction_set) = {
     .gather_taps = SUFFIX(gather_taps),
     .finite = SUFFIX(finite),
     .scatter = SUFFIX(scatter),
+    .scatter_taps = SUFFIX(scatter_taps),
+    .pairs = PAIRS,
 };

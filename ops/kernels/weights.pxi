@@ -14,6 +14,7 @@ cdef enum:
     LANE_FLOATS = 9216          # of a lane panel: fits the nearest cache
     LANES_BYTES = 1 << 19       # all lane panels of a task
     FRAME_BYTES = 1 << 18       # the framed block of the large side
+    NEAR_SUMS_BYTES = 3 << 17   # sums of a task
     PARTIAL_BYTES = 48 << 20    # partial sums of all pieces
 
 
@@ -54,6 +55,7 @@ cdef struct WeightsPlan:
     int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
     int64_t channel_floats # ... of all its rows
     int64_t channels       # ... how many
+    int64_t* tap_offsets   # in the result
 
 
 cdef struct Row:  # positions of the small side that differ in the innermost axis only
@@ -309,29 +311,50 @@ cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const inst
 # The end: add the pieces, store
 
 
-cdef void store_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t panel,
-                     float* sums, int64_t piece_floats) noexcept nogil:
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_start(w, plan, tile + 1) - first, i, j, step = 1
-    cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
-    cdef int64_t m = share(plan.vectors, plan.panels, panel) * isa.width, count
-    cdef int64_t t[3]
-    cdef float* c = sums + (tile * plan.panels + panel) * plan.tile_floats
+cdef void add_pieces(const WeightsPlan* plan, float* c, int64_t piece_floats, int64_t count) noexcept nogil:
+    """The fixed tree over the pieces of one tile, into the first."""
+    cdef int64_t step = 1, i, j
     cdef float* left
-    cdef lane_span span
+    cdef const float* right
     while step < plan.cut.pieces:
         i = 0
         while i + step < plan.cut.pieces:
             left = c + i * piece_floats
-            for j in range(rows * vectors * isa.width):
-                left[j] = left[j] + left[step * piece_floats + j]
+            right = left + step * piece_floats
+            for j in range(count):
+                left[j] = left[j] + right[j]
             i += 2 * step
         step *= 2
-    count = min(w.M, m + vectors * isa.width) - m
-    for i in range(rows):
-        tap_at(w, (first + i) // w.C, t)
-        span = lane_span(0, count, g * w.taps_stride[0] + m * w.taps_stride[1] + (first + i) % w.C * w.taps_stride[2]
-                         + t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5], w.taps_stride[1])
-        isa.scatter(c + i * vectors * isa.width, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
+
+
+cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
+                       int64_t panel, float* sums, int64_t piece_floats) noexcept nogil:
+    """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
+    cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+    cdef int64_t m = share(plan.vectors, plan.panels, panel) * isa.width, pitch = vectors * isa.width, tile, first, rows, i
+    cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.tap_tiles * plan.panels * plan.tile_floats
+    cdef char* target = <char*>w.taps
+    cdef float* c = sums + (strand * plan.panels + panel) * plan.tile_floats
+    cdef lane_span span = lane_span(0, min(w.M, m + pitch) - m, 0, w.taps_stride[1])
+    if plan.mixed or w.taps_stride[1] == 1:
+        tile = strand
+        while tile < plan.row_tiles:
+            first = tile_start(w, plan, tile)
+            rows = tile_start(w, plan, tile + 1) - first
+            c = sums + (tile * plan.panels + panel) * plan.tile_floats
+            add_pieces(plan, c, piece_floats, rows * pitch)
+            for i in range(rows):
+                span.offset = start + (first + i) % w.C * w.taps_stride[2] + plan.tap_offsets[(first + i) // w.C]
+                isa.scatter(c + i * pitch, 0, 1, target, w.taps_format, 0, &span, 1, NULL)
+            tile += 1 if plan.mixed else plan.tap_tiles
+        return
+    first = tile_start(w, plan, strand)
+    rows = tile_start(w, plan, strand + 1) - first
+    for i in range(plan.taps):
+        add_pieces(plan, c + i * step, piece_floats, rows * pitch)
+    isa.scatter_taps(c, step, pitch, rows, span.count,
+                     target + (start + first * w.taps_stride[2]) * element_size(w.taps_format), w.taps_format,
+                     w.taps_stride[1], w.taps_stride[2], plan.tap_offsets, plan.taps)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -377,6 +400,10 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, int threads, W
         if tasks < 4 * threads:
             plan.row_parts = min(plan.row_tiles, ceiling(4 * threads, tasks))
     plan.panel_parts = min(plan.panel_parts, plan.panels)
+    if plan.cut.length > plan.chunk:  # the sums of a task are met once a chunk: they should be near
+        plan.row_parts = max(plan.row_parts, ceiling(
+            4 * plan.row_tiles * ceiling(plan.panels, plan.panel_parts) * plan.tile_floats, NEAR_SUMS_BYTES))
+    plan.row_parts = min(plan.row_parts, plan.row_tiles)
 
 
 cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
@@ -405,25 +432,13 @@ cdef void run_numbered(const Weights* w, const WeightsPlan* plan, const instruct
              sums + (rest * plan.cut.pieces + piece) * piece_floats, s)
 
 
-cdef void store_numbered(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t first_group, int64_t task,
-                         float* sums, int64_t piece_floats) noexcept nogil:
-    """One lane panel of the row tiles of all taps that share channels, so that neighbours in the result are stored together."""
-    cdef int64_t panel = task % plan.panels, rest = task // plan.panels, strands = plan.tap_tiles, g, tile
-    if plan.mixed:
-        strands = 1
-    g = rest // strands
-    tile = rest % strands
-    while tile < plan.row_tiles:
-        store_tile(w, plan, isa, first_group + g, tile, panel, sums + g * plan.cut.pieces * piece_floats, piece_floats)
-        tile += strands
-
-
 cdef int run_weights(Weights* w, int threads) except -1 nogil:
     cdef const instruction_set* isa = current
     cdef WeightsPlan plan
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
-    cdef int64_t size, piece_floats, groups, first_group, count, tasks, task
+    cdef int64_t size, piece_floats, groups, first_group, count, tasks, task, strands
+    cdef int64_t t[3]
     cdef int worker
     cdef float* sums
     cdef char* space
@@ -433,7 +448,8 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
     piece_floats = plan.row_tiles * plan.panels * plan.tile_floats
     groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * plan.cut.pieces * piece_floats)))
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
-    space = take_workspace(4 * groups * plan.cut.pieces * piece_floats + threads * size + threads * sizeof(WeightsScratch) + 192)
+    space = take_workspace(4 * groups * plan.cut.pieces * piece_floats + threads * size + threads * sizeof(WeightsScratch) + 192
+                           + plan.taps * sizeof(int64_t))
     if space == NULL:
         with gil:
             raise MemoryError
@@ -441,6 +457,10 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
     scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
     for worker in range(threads):
         aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
+    plan.tap_offsets = <int64_t*>take(&aligned, plan.taps * sizeof(int64_t))
+    for task in range(plan.taps):
+        tap_at(w, task, t)
+        plan.tap_offsets[task] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
     sums = <float*>aligned
     first_group = 0
     while first_group < w.G:
@@ -452,13 +472,18 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
         else:
             for task in prange(tasks, schedule="dynamic", num_threads=threads):
                 run_numbered(w, &plan, isa, first_group, task, sums, piece_floats, &scratch[thread_number()])
-        tasks = count * plan.panels * (1 if plan.mixed else plan.tap_tiles)
+        strands = 1 if plan.mixed else plan.tap_tiles
+        tasks = count * strands * plan.panels
         if threads == 1:
             for task in range(tasks):
-                store_numbered(w, &plan, isa, first_group, task, sums, piece_floats)
+                store_strand(w, &plan, isa, first_group + task // plan.panels // strands, task // plan.panels % strands,
+                             task % plan.panels, sums + task // plan.panels // strands * plan.cut.pieces * piece_floats,
+                             piece_floats)
         else:
             for task in prange(tasks, schedule="dynamic", num_threads=threads):
-                store_numbered(w, &plan, isa, first_group, task, sums, piece_floats)
+                store_strand(w, &plan, isa, first_group + task // plan.panels // strands, task // plan.panels % strands,
+                             task % plan.panels, sums + task // plan.panels // strands * plan.cut.pieces * piece_floats,
+                             piece_floats)
         first_group += count
     return_workspace(space)
     return 0

@@ -1,0 +1,34 @@
+/* AVX-512 with BF16 dot products: as avx512, and two bfloat16 steps of the reduction in one instruction. */
+#include "isa.h"
+#include "numbers.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#include <string.h>
+
+#define NAME "avx512bf16"
+#define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c"
+#define SUFFIX(name) name##_avx512bf16
+#define WIDTH 16
+#define ROWS 8
+#define VECTORS 3
+
+static int SUFFIX(usable)(void)
+{
+    unsigned a = 0, b, c, d;
+    int bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+    return bf16 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+#include "begin_target.h"
+#define BROADCAST(x) ((vector)_mm512_set1_ps(x))
+#define MULTIPLY_ADD(a, b, c) ((vector)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define MULTIPLY_ADD_PAIRS(a, b, c) ((vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
+#define LOAD_PART(p, n) ((vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p))
+#define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1), (__m512)(v))
+#include "tile.h"
+#include "pairs.h"
+#include "end_target.h"
+#endif
