@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .export import NodeCall, call_of, node_model
 from .models import check, infer_shapes, load
+from .ort import ort_library
 from .schemas import register_schemas, schema_of
 from .session import Session, run
 
@@ -17,6 +18,7 @@ __all__ = [
     "infer_shapes",
     "load",
     "node_model",
+    "ort_library",
     "register_schemas",
     "run",
     "schema_of",

@@ -18,6 +18,8 @@ from .schemas import nodes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+ENGINES = ("reference", "onnxruntime")
+
 
 class Session:
     """A model made ready to run any number of times.
@@ -25,8 +27,11 @@ class Session:
     Parameters
     ----------
     source : onnx.ModelProto or path
-        Nodes of convreg's domains and standard Conv and ConvTranspose run on convreg's kernels, all other standard
-        nodes on onnx's reference implementations.
+    engine : str
+        What runs the graph. ``"reference"``: nodes of convreg's domains and standard Conv and ConvTranspose run on
+        convreg's kernels, all other standard nodes on onnx's reference implementations. ``"onnxruntime"``: all nodes
+        run in onnxruntime, convreg's by its kernels there; what onnxruntime has no kernel for, as Conv in bfloat16 or
+        float64, runs as under ``"reference"``.
 
     Attributes
     ----------
@@ -36,17 +41,20 @@ class Session:
     Raises
     ------
     GraphError
-        If the model cannot be read or has a node that nothing here computes.
+        If the model cannot be read or has a node that nothing here computes, if there is no such engine, or if
+        onnxruntime is not installed or takes no graph with the model's operator sets.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, engine: str = "reference") -> None:
+        if engine not in ENGINES:
+            raise GraphError(f"engine={engine!r} is refused; allowed: {' or '.join(map(repr, ENGINES))}")
         model = _flat(opened(source))
         given = {tensor.name for tensor in model.graph.initializer}
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
         self.inputs = [name for name in self._known if name not in given]
         self.outputs = [value.name for value in model.graph.output]
         try:
-            self._evaluator = Evaluator(model)
+            self._runner = runner_of(model, engine)
         except GraphError:
             raise
         except Exception as error:  # onnx raises whatever its constructors meet
@@ -74,7 +82,7 @@ class Session:
             If one of our nodes refuses its inputs; the exception's note names the node.
         """
         feeds = self._feeds({} if inputs is None else inputs)
-        return dict(zip(self.outputs, self._evaluator.run(None, feeds), strict=True))
+        return dict(zip(self.outputs, self._runner.run(None, feeds), strict=True))
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if not isinstance(inputs, Mapping):
@@ -92,7 +100,18 @@ class Session:
         return "the model takes " + (", ".join(str(self._known[name]) for name in self.inputs) or "no inputs")
 
 
-def run(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+def runner_of(model: ModelProto, engine: str) -> Any:
+    """Return what runs a model under an engine."""
+    if engine == "reference":
+        return Evaluator(model)
+    from .partition import Partition  # onnxruntime may be absent
+
+    return Partition(model)
+
+
+def run(
+    source: Source, inputs: Mapping[str, Any] | None = None, *, engine: str = "reference"
+) -> dict[str, Array]:
     """Run a model once; see `Session`, which is faster for repeated steps.
 
     Parameters
@@ -100,13 +119,15 @@ def run(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, Ar
     source : onnx.ModelProto or path
     inputs : mapping
         Input name -> array.
+    engine : str
+        As in `Session`.
 
     Returns
     -------
     dict
         Output name -> array.
     """
-    return Session(source).run(inputs)
+    return Session(source, engine=engine).run(inputs)
 
 
 def _flat(model: ModelProto) -> ModelProto:

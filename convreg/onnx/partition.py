@@ -1,0 +1,286 @@
+"""Graphs on onnxruntime with our library in it; nodes it has no kernel for, such as Conv in bfloat16, run on ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
+
+from .. import registry
+from ..errors import GraphError, OpError
+from ..spec import OpSpec
+from ._ort import bytes_at
+from .execution import Evaluator, sentence, used_names
+from .models import array_of
+from .ort import last_error, ort_domain, ort_library, records_of
+from .schemas import nodes_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+NEWEST_IR = 10
+"""Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
+
+SMALL = 1024
+"""Bytes of a constant that an attempt to run one node may depend on, such as a shape or a list of axes."""
+
+
+class Runner(Protocol):
+    """Runs a graph: all of one, or a part."""
+
+    def run(self, output_names: Any, feeds: dict[str, Any]) -> list[Any]:
+        """Return the outputs, all of them for None."""
+
+
+class Partition:
+    """A graph cut into as few parts as possible that alternate between onnxruntime and our own executor.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Without local functions that are executed by us.
+
+    Attributes
+    ----------
+    parts : list
+        In order of execution; a single one where onnxruntime takes the whole graph.
+
+    Raises
+    ------
+    GraphError
+        If onnxruntime is not installed, or takes no graph with these operator sets.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self._runtime = onnxruntime()
+        self._model = ModelProto()
+        self._model.CopyFrom(model)
+        self._model.ir_version = min(model.ir_version, NEWEST_IR)
+        self._outputs = [value.name for value in model.graph.output]
+        self._values = declarations(self._model)
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._taken: dict[bytes, bool] = {}
+        ours = [index for index, node in enumerate(model.graph.node) if not self._expressible(node)]
+        self.parts: list[Part] = []
+        if not ours:
+            try:
+                self.parts = [Part(self._model, OnOrt(self._model, self._runtime))]
+            except Exception:  # whatever it has no kernel for, or refuses; found out node by node
+                self._check_taken()
+        self.parts = self.parts or self._cut({*ours})
+
+    def run(self, output_names: Any, feeds: dict[str, Any]) -> list[Any]:
+        """Run part after part and return the outputs in the order of the graph."""
+        if len(self.parts) == 1:
+            return self.parts[0].runner.run(output_names, feeds)
+        values = dict(feeds)
+        for part in self.parts:
+            given = {name: values[name] for name in part.inputs if name in values}
+            values.update(zip(part.outputs, part.runner.run(None, given), strict=True))
+        return [values[name] if name in values else array_of(self._constants[name])
+                for name in output_names or self._outputs]
+
+    def _expressible(self, node: NodeProto) -> bool:
+        """Whether onnxruntime would give a node's outputs the types that the node computes."""
+        operator = registry.find_node(node.domain, node.op_type)
+        if operator is None:
+            return True
+        fixed = fixed_types(operator.spec, [self._element(name) for name in node.input])
+        return fixed is None or all(
+            not name or self._element(name) in (0, element)
+            for name, element in zip(node.output, fixed, strict=False))
+
+    def _element(self, name: str) -> int:
+        return self._values[name].type.tensor_type.elem_type if name in self._values else 0
+
+    def _check_taken(self) -> None:
+        """Refuse a model whose operator sets onnxruntime does not take, whatever the nodes."""
+        empty = self._submodel([], [], [])
+        empty.graph.node.append(helper.make_node("Identity", ["x"], ["y"]))
+        empty.graph.input.append(helper.make_tensor_value_info("x", 1, [1]))
+        empty.graph.output.append(helper.make_tensor_value_info("y", 1, [1]))
+        if not any(entry.domain == "" for entry in empty.opset_import):
+            return
+        try:
+            OnOrt(empty, self._runtime)
+        except Exception as error:
+            raise GraphError(f"onnxruntime {self._runtime.__version__}: {sentence(error)}") from error
+
+    def _cut(self, ours: set[int]) -> list[Part]:
+        """Give every node a stage, even ones onnxruntime's, odd ones ours, none before what it reads."""
+        nodes = self._model.graph.node
+        stages: dict[int, list[NodeProto]] = {}
+        made: dict[str, int] = {}
+        for index, node in enumerate(nodes):
+            parity = int(index in ours or not self._takes(node))
+            stage = max((made[name] for name in used_names(node) if name in made), default=0)
+            stage += stage % 2 != parity
+            stages.setdefault(stage, []).append(node)
+            made.update({name: stage for name in node.output if name})
+        parts = []
+        for stage, members in sorted(stages.items()):
+            later = [node for other, others in stages.items() if other != stage for node in others]
+            wanted = {name for node in later for name in used_names(node)} | {*self._outputs}
+            outputs = [name for node in members for name in node.output if name and name in wanted]
+            inside = {name for node in members for name in node.output}
+            read = dict.fromkeys(name for node in members for name in used_names(node) if name and name not in inside)
+            model = self._submodel(members, [name for name in read if self._is_value(name)], outputs)
+            parts.append(Part(model, Evaluator(model) if stage % 2 else OnOrt(model, self._runtime)))
+        return parts
+
+    def _is_value(self, name: str) -> bool:
+        """Whether something outside subgraphs has that name."""
+        return name in self._values or name in self._constants
+
+    def _takes(self, node: NodeProto) -> bool:
+        """Whether onnxruntime runs a node: asked by giving it a graph of nothing else."""
+        read = [name for name in dict.fromkeys(used_names(node)) if name and self._is_value(name)]
+        if not all(self._element(name) or name in self._constants for name in read):
+            return False
+        model = self._submodel([node], read, [name for name in node.output if name], small=True)
+        key = model.SerializeToString(deterministic=True)
+        if key not in self._taken:
+            try:
+                OnOrt(model, self._runtime)
+                self._taken[key] = True
+            except Exception:
+                self._taken[key] = False
+        return self._taken[key]
+
+    def _submodel(
+        self, nodes: Sequence[NodeProto], inputs: Iterable[str], outputs: Iterable[str], *, small: bool = False
+    ) -> ModelProto:
+        """Return a model of some nodes; constants come along, large ones as inputs where `small`."""
+        overridable = {value.name for value in self._model.graph.input}
+        graph = GraphProto(name=self._model.graph.name or "part", node=nodes)
+        for name in inputs:
+            constant = self._constants.get(name)
+            if constant is None:
+                graph.input.append(self._values[name])
+            elif small and constant.ByteSize() > SMALL:
+                graph.input.append(helper.make_tensor_value_info(name, constant.data_type, constant.dims))
+            else:
+                graph.initializer.append(constant)
+                if name in overridable:
+                    graph.input.append(self._values[name])
+        graph.output.extend(self._values.get(name, ValueInfoProto(name=name)) for name in outputs)
+        return helper.make_model(graph, ir_version=self._model.ir_version, opset_imports=self._model.opset_import,
+                                 functions=self._model.functions)
+
+
+class Part:
+    """A part of a graph and what runs it."""
+
+    def __init__(self, model: ModelProto, runner: Runner) -> None:
+        self.runner = runner
+        self.inputs = [value.name for value in model.graph.input]
+        self.outputs = [value.name for value in model.graph.output]
+
+
+class OnOrt:
+    """A model in an onnxruntime session that knows our operators."""
+
+    def __init__(self, model: ModelProto, runtime: ModuleType) -> None:
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is in the exception
+        options.register_custom_ops_library(ort_library())
+        self._runtime = runtime
+        self._session = runtime.InferenceSession(in_our_domains(model).SerializeToString(), options,
+                                                 providers=["CPUExecutionProvider"])
+        self._outputs = [value.name for value in self._session.get_outputs()]
+        elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+        self._narrow = {name: element for name, element in elements.items() if element in NARROW}
+        self._direct = not self._narrow and not any(
+            value.type in {f"tensor({name})" for name in NARROW.values()} for value in self._session.get_outputs())
+
+    def run(self, output_names: Any, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run the session; a refusal of ours is raised as what it was."""
+        last_error.error = None
+        try:
+            if self._direct:
+                return self._session.run(output_names, feeds)
+            values = {name: self._ort_value(name, array) for name, array in feeds.items()}
+            return [self._array(value) for value in
+                    self._session.run_with_ort_values(output_names or self._outputs, values)]
+        except Exception as error:  # its exceptions have no base of their own
+            own = last_error.error
+            if isinstance(own, OpError) and str(own) in str(error):
+                last_error.error = None
+                own.add_note("onnxruntime: " + sentence(error).partition(" Status Message")[0])
+                raise own from None
+            raise GraphError(f"onnxruntime: {sentence(error)}") from error
+
+    def _ort_value(self, name: str, array: Any) -> Any:
+        kind = self._runtime.OrtValue
+        array = np.ascontiguousarray(array).reshape(np.shape(array))  # the former makes scalars vectors
+        if name in self._narrow:
+            bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
+            return kind.ortvalue_from_numpy_with_onnx_type(bits, self._narrow[name])
+        return kind.ortvalue_from_numpy(array)
+
+    def _array(self, value: Any) -> Any:
+        if not value.is_tensor() or value.element_type() not in NARROW:
+            return value.numpy()
+        dtype, shape = helper.tensor_dtype_to_np_dtype(value.element_type()), tuple(value.shape())
+        size = int(np.prod(shape)) * dtype.itemsize
+        if not size:
+            return np.empty(shape, dtype)
+        return np.frombuffer(bytes_at(value.data_ptr(), size, True, value), dtype).reshape(shape)
+
+
+NARROW = {16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz"}
+"""Element types that onnxruntime's Python interface does not exchange as arrays, by ONNX's number."""
+
+
+def onnxruntime() -> ModuleType:
+    """Return the package.
+
+    Raises
+    ------
+    GraphError
+        If it is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise GraphError(f"engine='onnxruntime' needs the onnxruntime package, which cannot be imported ({error}); "
+                         "`pip install onnxruntime` provides it") from error
+    return onnxruntime
+
+
+def in_our_domains(model: ModelProto) -> ModelProto:
+    """Return the model with nodes of ours moved from the domains of others to where onnxruntime knows them."""
+    moved = {(operator.spec.onnx_domain, operator.spec.name): ort_domain(operator.spec)
+             for operator in registry.operators() if operator.spec.onnx_domain != ort_domain(operator.spec)}
+    if not any((node.domain, node.op_type) in moved for node in nodes_of(model)):
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    for node in nodes_of(changed):
+        domain = moved.get((node.domain, node.op_type), node.domain)
+        if domain not in versions and node.domain in versions:
+            versions[domain] = versions[node.domain]
+            changed.opset_import.append(helper.make_opsetid(domain, versions[domain]))
+        node.domain = domain
+    return changed
+
+
+def declarations(model: ModelProto) -> dict[str, ValueInfoProto]:
+    """Return what is known of a graph's values before it runs."""
+    with suppress(Exception):  # a node that its rules refuse says so itself when it runs
+        model = shape_inference.infer_shapes(model, data_prop=True)
+    graph = model.graph
+    return {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)
+            if value.type.HasField("tensor_type")}
+
+
+def fixed_types(spec: OpSpec, elements: Sequence[int]) -> Sequence[int] | None:
+    """Return the element types that onnxruntime gives an operator's outputs, None where it takes no such inputs."""
+    for record in records_of(spec):
+        if all(entry[0] in (0, element) for entry, element in zip(record.inputs, elements, strict=False)):
+            return [entry[0] for entry in record.outputs]
+    return None
