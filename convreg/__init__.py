@@ -17,6 +17,7 @@ if not (_here / "ops").is_dir() and (_here.parent / "ops" / "__init__.py").is_fi
     __path__.append(str(_here.parent))  # a checkout keeps ops/ and tools/ beside this package
 
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
+from .formats import formats, hifloat8  # noqa: E402
 from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
 
@@ -33,6 +34,7 @@ microsoft: ModuleType = namespace("microsoft")
 
 try:
     import_module("convreg.ops.kernels")
+    from .conversion import dequantize, quantize
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg._cyutility")):
         raise
@@ -78,12 +80,16 @@ __all__ = [
     "ascend",
     "aten",
     "capabilities",
+    "dequantize",
+    "formats",
     "get",
+    "hifloat8",
     "microsoft",
     "names",
     "onednn",
     "onnx",
     "openvino",
     "operators",
+    "quantize",
     "register",
 ]

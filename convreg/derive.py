@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from .binding import bind
-from .errors import near_misses
+from .errors import Refusing, near_misses
 from .formats import FORMATS
 from .outputs import Array, allocate
 from .spec import Attribute, Call, OpSpec, by_conformance, snake_case
@@ -134,7 +134,7 @@ def kernels() -> ModuleType:
     return kernels
 
 
-def thread_count(call: Call, threads: int | None) -> int:
+def thread_count(call: Refusing, threads: int | None) -> int:
     """Return the number of threads for the kernels; 0 is their default."""
     if threads is None:
         return 0

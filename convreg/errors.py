@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Protocol
 
 
 class OpError(ValueError):
@@ -48,6 +48,15 @@ class OpError(ValueError):
 
 class OpTypeError(OpError, TypeError):
     """A wrong element type, a missing or an unknown argument, or an attribute of the wrong kind."""
+
+
+class Refusing(Protocol):
+    """What knows how its errors begin: a call of an operator, or of a function that is none."""
+
+    def refuse(
+        self, argument: str, value: Any, allowed: str, rule: str = ..., *, wrong_type: bool = ...
+    ) -> OpError:
+        """Return the exception for a value that is not allowed."""
 
 
 class UnknownOp(KeyError):

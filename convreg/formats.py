@@ -1,41 +1,204 @@
-"""Number formats as records: name, width and NumPy dtype. A new format is one more record."""
+"""Number formats as records: layout, limits, specials, and how vendors round to them.
+
+A new format is one more record here and its codec in C: a pair of inline functions in `ops/kernels/numbers.h`, a line
+of `ops/kernels/conversion_blocks.h` for the other roundings. Everything else asks the record.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+hifloat8: np.dtype[Any] = np.dtype([("hifloat8", np.uint8)])
+"""Arrays of HiFloat8 codes: a structured dtype of one byte, so that slices, files and views know what they hold."""
+
+ROUNDINGS = ("nearest_even", "half_away", "toward_zero", "stochastic", "hybrid")
+"""What `quantize` can do; "hybrid" is HiFloat8's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Practice:
+    """How someone converts to a format.
+
+    Attributes
+    ----------
+    who : str
+        The library, standard or unit of hardware.
+    rounding : str
+        One of `ROUNDINGS`.
+    saturate : bool
+        Whether what is too large becomes the largest finite number.
+    source : str
+        Where that is written, or what was run.
+    """
+
+    who: str
+    rounding: str
+    saturate: bool
+    source: str
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A number format that tensors are stored in.
+    """A number format.
 
-    `dtype` is what users hold; `storage` is the dtype of the bit patterns that kernels read and write
-    (memoryviews cannot carry ml_dtypes arrays, so 16-bit formats travel as uint16).
+    Attributes
+    ----------
+    name : str
+    bits : int
+    dtype : numpy.dtype
+        What users hold.
+    storage : numpy.dtype
+        What kernels read and write: memoryviews cannot carry ml_dtypes arrays, so codes travel as unsigned integers.
+    layout : str
+        Sign, exponent and mantissa, from the highest bit down.
+    mantissa : int
+        Mantissa bits of the most precise numbers, without the implied one.
+    largest, smallest_normal, smallest : float
+        Largest finite number; smallest with full exponent range; smallest above zero.
+    infinity, nan : int or None
+        Code of +infinity, and of the NaN that conversions write.
+    negative_zero : bool
+    rounding : str
+        What conversions here do unless told otherwise.
+    practices : tuple of Practice
+        What others do.
     """
 
     name: str
     bits: int
     dtype: np.dtype[Any]
     storage: np.dtype[Any]
+    layout: str
+    mantissa: int
+    largest: float
+    smallest_normal: float
+    smallest: float
+    infinity: int | None
+    nan: int
+    negative_zero: bool = True
+    rounding: str = "nearest_even"
+    practices: tuple[Practice, ...] = ()
 
+    @property
+    def roundings(self) -> tuple[str, ...]:
+        """The roundings that the format has."""
+        return ROUNDINGS if self.name == "hifloat8" else ROUNDINGS[:-1]
+
+    @property
+    def values(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The number that every code means, by code; formats of up to 16 bits."""
+        if self.bits > 16:
+            raise ValueError(f"{self.name} has 2**{self.bits} codes, too many to list")
+        return _values(self.name)
+
+    @property
+    def nan_codes(self) -> tuple[int, ...]:
+        """The codes that are not a number; formats of up to 16 bits."""
+        return tuple(np.flatnonzero(np.isnan(self.values)).tolist())
+
+    def __str__(self) -> str:
+        """A row of the table."""
+        infinity = "none" if self.infinity is None else f"0x{self.infinity:02x}"
+        return (f"{self.name:14}{self.bits:<6}{self.layout:23}{self.largest:<14.7g}{self.smallest_normal:<14.7g}"
+                f"{self.smallest:<14.7g}{infinity:20}{f'0x{self.nan:02x}':20}{'yes' if self.negative_zero else 'no':5}"
+                f"{self.rounding}")
+
+
+_HEADER = (f"{'format':14}bits  {'layout':23}{'largest':14}{'normal from':14}{'smallest':14}{'infinity':20}{'NaN':20}"
+           f"{'-0':5}rounding")
+
+
+@lru_cache
+def _values(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    from .conversion import dequantize  # compiled, so not wanted by whoever needs a record alone
+
+    format = FORMATS[name]
+    values = dequantize(np.arange(2**format.bits).astype(format.storage), name)
+    values.flags.writeable = False
+    return values
+
+
+_IEEE = Practice("IEEE 754", "nearest_even", False, "IEEE 754-2019, 4.3.1 and 7.4")
+_ML_DTYPES = Practice("ml_dtypes", "nearest_even", False, "ml_dtypes 0.6.0, run")
+_ASCEND_CAST = Practice("Ascend, CAST_RINT", "nearest_even", False, "AscendC documentation of Cast")
+_ONNX_CAST = Practice("ONNX Cast", "nearest_even", True, "ONNX operator Cast, saturate=1 unless set to 0")
+_OCP = "OCP 8-bit Floating Point Specification 1.0"
+_HIFLOAT8 = "arXiv 2409.16626"
 
 FORMATS: dict[str, Format] = {
     format.name: format
     for format in (
-        Format("float64", 64, np.dtype(np.float64), np.dtype(np.float64)),
-        Format("float32", 32, np.dtype(np.float32), np.dtype(np.float32)),
-        Format("float16", 16, np.dtype(np.float16), np.dtype(np.uint16)),
-        Format("bfloat16", 16, np.dtype(ml_dtypes.bfloat16), np.dtype(np.uint16)),
+        Format("float64", 64, np.dtype(np.float64), np.dtype(np.float64), "1 11 52, bias 1023", 52,
+               float(np.finfo(np.float64).max), 2.0**-1022, 2.0**-1074, 0x7FF << 52, 0xFFF << 51, practices=(_IEEE,)),
+        Format("float32", 32, np.dtype(np.float32), np.dtype(np.float32), "1 8 23, bias 127", 23,
+               float(np.finfo(np.float32).max), 2.0**-126, 2.0**-149, 0x7F800000, 0x7FC00000, practices=(_IEEE,)),
+        Format("float16", 16, np.dtype(np.float16), np.dtype(np.uint16), "1 5 10, bias 15", 10,
+               65504.0, 2.0**-14, 2.0**-24, 0x7C00, 0x7E00, practices=(_IEEE, _ASCEND_CAST)),
+        Format("bfloat16", 16, np.dtype(ml_dtypes.bfloat16), np.dtype(np.uint16), "1 8 7, bias 127", 7,
+               float(ml_dtypes.finfo(ml_dtypes.bfloat16).max), 2.0**-126, 2.0**-133, 0x7F80, 0x7FC0,
+               practices=(_ML_DTYPES, _ASCEND_CAST)),
+        Format("float8_e4m3fn", 8, np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.uint8), "1 4 3, bias 7", 3,
+               448.0, 2.0**-6, 2.0**-9, None, 0x7F, practices=(
+                   _ML_DTYPES, _ONNX_CAST,
+                   Practice("PyTorch .to()", "nearest_even", True, "torch 2.13, run"),
+                   Practice("Ascend, convolution", "nearest_even", False, "golden data of ops-nn, by ml_dtypes"),
+                   Practice("Ascend, quantisation", "nearest_even", True, "quantisation operators of ops-nn"))),
+        Format("float8_e5m2", 8, np.dtype(ml_dtypes.float8_e5m2), np.dtype(np.uint8), "1 5 2, bias 15", 2,
+               57344.0, 2.0**-14, 2.0**-16, 0x7C, 0x7E, practices=(
+                   _ML_DTYPES, _ONNX_CAST,
+                   Practice("PyTorch .to()", "nearest_even", False, "torch 2.13, run"),
+                   Practice("Ascend, quantisation", "nearest_even", True, "quantisation operators of ops-nn"))),
+        Format("hifloat8", 8, hifloat8, np.dtype(np.uint8), "1, dot, 0-4, 3-1 or 0", 3,
+               32768.0, 2.0**-15, 2.0**-22, 0x6F, 0x80, negative_zero=False, rounding="half_away", practices=(
+                   Practice("paper, forward pass", "half_away", False, _HIFLOAT8),
+                   Practice("paper, backward pass", "hybrid", False, _HIFLOAT8 + ", beside half_away"),
+                   Practice("en_dtypes", "half_away", False, "en_dtypes 0.0.4, run"),
+                   Practice("Ascend, convolution", "half_away", False, "golden data of ops-nn, by en_dtypes"),
+                   Practice("Ascend, CAST_ROUND", "half_away", True, "AscendC documentation of Cast; NaN becomes 0"),
+                   Practice("Ascend, CAST_HYBRID", "hybrid", True, "AscendC documentation of Cast; NaN becomes 0"))),
     )
 }
+"""The formats that tensors are stored in."""
+
+OPERAND_ROUNDINGS: dict[str, Format] = {
+    "hf32": Format(
+        "hf32", 32, np.dtype(np.float32), np.dtype(np.float32), "1 8 11, bias 127", 11,
+        (2 - 2.0**-11) * 2.0**127, 2.0**-126, 2.0**-137, 0x7F800000, 0x7FC00000, rounding="half_away", practices=(
+            Practice("Ascend A2, cubeMathType 1", "half_away", False, "golden model of aclnnConvolutionBackward"),)),
+}
+"""Formats that nothing is stored in: operands are rounded to them and stay what they were."""
 
 _BY_DTYPE = {format.dtype: format for format in FORMATS.values()}
 
 
 def format_of(dtype: np.dtype[Any]) -> Format | None:
-    """Return the format that arrays of `dtype` hold, or None."""
-    return _BY_DTYPE.get(dtype)
+    """Return the format that arrays of `dtype` hold, or None; en_dtypes.hifloat8 counts where it was imported."""
+    known = _BY_DTYPE.get(dtype)
+    if known is None and "en_dtypes" in sys.modules and dtype == sys.modules["en_dtypes"].hifloat8:
+        return FORMATS["hifloat8"]
+    return known
+
+
+class FormatTable(dict[str, Format]):
+    """Formats by name; prints as a table."""
+
+    def __repr__(self) -> str:
+        """The table."""
+        return "\n".join([_HEADER, *map(str, self.values())])
+
+
+def formats() -> FormatTable:
+    """Return the number formats that `quantize` knows.
+
+    Returns
+    -------
+    dict of str to Format
+        It prints as a table. All but ``"hf32"`` are formats that tensors are stored in.
+    """
+    return FormatTable(FORMATS | OPERAND_ROUNDINGS)

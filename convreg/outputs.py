@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import Refusing
 from .formats import FORMATS
 from .spec import Call, Plan, Rules
 
@@ -87,7 +88,7 @@ def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[A
     ])
 
 
-def max_bytes(call: Call) -> int:
+def max_bytes(call: Refusing) -> int:
     """Largest total of fresh outputs: CONVREG_MAX_BYTES, else the physical memory."""
     text = os.environ.get("CONVREG_MAX_BYTES")
     if text is None:

@@ -35,8 +35,8 @@ Formats = tuple[str | None, str | None, str | None]
 
 
 def computable(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """The formats of a list that this build has records of."""
-    return tuple(name for name in formats if name in FORMATS)
+    """The formats of a list that this build computes with."""
+    return tuple(name for name in formats if name in FLOATS)
 
 
 def type_table(of: str) -> dict[str, tuple[str, ...]]:
@@ -157,7 +157,7 @@ def check_eight_bit(call: Call, mask: tuple[bool, ...], outputs: Formats) -> Non
 
 
 def check_limits(call: Call, mask: tuple[bool, ...], outputs: Formats, empty: bool) -> None:
-    """Refuse what the kernels below the interface cannot do (E53 to E58), and formats this build has no record of."""
+    """Refuse what the kernels below the interface cannot do (E53 to E58) and formats that are not computed with."""
     operands = tuple(call.tensor(port).format for port in INPUTS)
     deep = len(call.shape("input")) == 5
     if call.conformance == "atlas-910" and deep:

@@ -1,0 +1,248 @@
+"""Arrays from one number format to another: `quantize` and `dequantize`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from .derive import thread_count
+from .errors import OpError, OpTypeError, UnknownOp
+from .formats import FORMATS, Format, format_of, formats
+from .ops.kernels import convert
+from .ops.kernels.threads import run
+from .outputs import Array, max_bytes, overlaps_itself, share_memory
+
+WIDE = ("float32", "float64", "float16", "bfloat16")
+"""Formats that `dequantize` writes."""
+
+
+def quantize(
+    x: ArrayLike,
+    format: str,
+    *,
+    rounding: str | None = None,
+    saturate: bool = False,
+    seed: int | None = None,
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """Round every number of an array to a format, once.
+
+    Parameters
+    ----------
+    x : array_like
+        float64, float32, float16, bfloat16, any other format of `convreg.formats`, or integers up to 2**53; any shape
+        and strides.
+    format : str
+        A name of `convreg.formats`. ``"hf32"`` rounds and leaves float32.
+    rounding : str, optional
+        By default the format's own: ``"half_away"`` for hifloat8 and hf32, else ``"nearest_even"``.
+
+        * ``"nearest_even"``: ties go to the even code (IEEE 754's roundTiesToEven)
+        * ``"half_away"``: ties go away from zero (roundTiesToAway)
+        * ``"toward_zero"``: finite numbers never become infinite (roundTowardZero)
+        * ``"stochastic"``: away from zero with the probability that makes the mean exact, to 2**-32 of a step
+        * ``"hybrid"``, hifloat8 alone: half_away for binary exponents from -3 to 3; elsewhere up where the top
+          discarded bits reach the last bits of the source: 14 of them from float32, of which exact numbers have zeros
+          and so step up too; from narrower formats the top two reach the last bit and a 1. float64 is cut to float32
+    saturate : bool
+        What is too large becomes infinity, or NaN in float8_e4m3fn, which has no infinity; if true, that and infinity
+        become the largest finite number. NaN stays NaN, except that saturation turns it to 0 in hifloat8, as Ascend's
+        vector cast does.
+    seed : int, optional
+        Of stochastic rounding, below 2**64; fresh from the operating system unless given. A result depends on the seed,
+        the value and its row-major number in `x`, not on threads or memory layout.
+    out : ndarray, optional
+        Where to write: the shape of `x`, the format's dtype, any strides, no memory shared with `x`.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        `out`, or a new array of the format's dtype in the memory order of `x`.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If an argument is refused.
+    UnknownOp
+        If there is no such format.
+
+    Notes
+    -----
+    float8_e4m3fn and float8_e5m2: OCP 8-bit Floating Point Specification 1.0; hifloat8: arXiv 2409.16626.
+
+    Examples
+    --------
+    >>> codes = convreg.quantize([1.0, 1.0625, 40960.0], "hifloat8")
+    >>> codes.view("uint8").tolist()
+    [8, 9, 111]
+    >>> convreg.dequantize(codes).tolist()
+    [1.0, 1.125, inf]
+    """
+    ask = _Asking("convreg::quantize")
+    target = ask.format(format, formats())
+    rule = target.rounding if rounding is None else rounding
+    if rule not in target.roundings:
+        raise ask.refuse("rounding", rounding, " or ".join(map(repr, target.roundings)))
+    if saturate is not True and saturate is not False and not isinstance(saturate, np.bool_):
+        raise ask.refuse("saturate", saturate, "True or False", wrong_type=True)
+    number = _seed(ask, seed) if rule == "stochastic" or seed is not None else 0
+    source = ask.numbers(x)
+    return ask.convert("x", source, ask.known(source), target, rule, bool(saturate), number, out, threads)
+
+
+def dequantize(
+    codes: ArrayLike,
+    format: str | None = None,
+    *,
+    dtype: DTypeLike = np.float32,
+    out: Array | None = None,
+    threads: int | None = None,
+) -> Array:
+    """Return the numbers that an array of codes means, exactly.
+
+    Parameters
+    ----------
+    codes : array_like
+        An array of a format's dtype (``convreg.hifloat8``, ml_dtypes, en_dtypes), or raw codes as unsigned integers of
+        its width. Any shape and strides.
+    format : str, optional
+        Name of the format; required for raw codes.
+    dtype : dtype
+        float32 or float64; for 8-bit formats also float16 or bfloat16, which hold all their numbers.
+    out : ndarray, optional
+        Where to write: the shape of `codes`, of type `dtype`, any strides, no memory shared with `codes`.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        `out`, or a new array in the memory order of `codes`.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If an argument is refused.
+    UnknownOp
+        If there is no such format.
+    """
+    ask = _Asking("convreg::dequantize")
+    array = ask.array("codes", codes)
+    stated = None if format is None else ask.format(format, FORMATS)
+    held = format_of(array.dtype)
+    source = stated or held
+    if source is None:
+        allowed = "an array of " + ", ".join(FORMATS) + ", or raw codes and a format"
+        if array.dtype.kind == "u":
+            raise ask.refuse("format", None, "the name of the format that the codes are in", wrong_type=True)
+        raise ask.refuse("codes", str(array.dtype), allowed, wrong_type=True)
+    if held is not source and array.dtype != source.storage:
+        raise ask.refuse("codes", str(array.dtype), f"{source.dtype} or {source.storage}, the codes of {source.name}",
+                   wrong_type=True)
+    try:
+        target = format_of(np.dtype(dtype))
+    except TypeError:
+        target = None
+    wide = WIDE[:2] if source.bits > 8 else WIDE
+    if target is None or target.name not in (*wide, source.name):
+        raise ask.refuse("dtype", dtype, " or ".join(wide), wrong_type=True)
+    return ask.convert("codes", array, source, target, "nearest_even", False, 0, out, threads)
+
+
+class _Asking:
+    """A call of one of the two, as its errors name it."""
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+
+    def refuse(
+        self, argument: str, value: Any, allowed: str, rule: str = "arguments", *, wrong_type: bool = False
+    ) -> OpError:
+        return (OpTypeError if wrong_type else OpError)(self.op, argument, value, allowed, rule=rule)
+
+    def format(self, name: Any, known: Mapping[str, Format]) -> Format:
+        if not isinstance(name, str):
+            raise self.refuse("format", name, "the name of a format: " + ", ".join(known), wrong_type=True)
+        if name not in known:
+            raise UnknownOp(name, known, what="format")
+        return known[name]
+
+    def array(self, argument: str, value: Any) -> Array:
+        try:
+            array = np.asarray(value)
+        except Exception as error:  # __array__ of foreign objects may raise anything
+            raise self.refuse(argument, type(value).__name__, f"something numpy.asarray takes ({error})",
+                              wrong_type=True) from None
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+    def numbers(self, value: Any) -> Array:
+        """Return an array of a known format; integers become float64, which holds those let through."""
+        array = self.array("x", value)
+        if array.dtype.kind in "iu":
+            if array.size and max(abs(int(array.max())), abs(int(array.min()))) > 2**53:
+                raise self.refuse("x", str(array.dtype), "integers up to 2**53: larger ones would be rounded twice")
+            return array.astype(np.float64)
+        return array
+
+    def known(self, array: Array) -> Format:
+        format = format_of(array.dtype)
+        if format is None:
+            allowed = "an array of " + ", ".join(FORMATS) + " or integers"
+            raise self.refuse("x", str(array.dtype), allowed, wrong_type=True)
+        return format
+
+    def convert(
+        self, argument: str, array: Array, source: Format, target: Format, rounding: str, saturate: bool, seed: int,
+        out: Any, threads: Any,
+    ) -> Array:
+        count = thread_count(self, threads)
+        written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
+        read, write = array.view(source.storage), written.view(target.storage)
+        if source.name == target.name == "float64":
+            np.copyto(write, read)
+            if saturate:
+                write[np.isinf(write)] = np.copysign(target.largest, write[np.isinf(write)])
+            return written
+        if rounding != "stochastic" and not (read.flags.c_contiguous and write.flags.c_contiguous):
+            order = sorted(range(read.ndim), key=lambda axis: -abs(write.strides[axis]))
+            read, write = read.transpose(order), write.transpose(order)
+        run(convert.convert, read, write, source_format=source.name, target_format=target.name, rounding=rounding,
+            saturate=saturate, seed=seed, threads=count)
+        return written
+
+    def output(self, argument: str, array: Array, target: Format) -> Array:
+        if array.size * target.dtype.itemsize > max_bytes(self):
+            raise self.refuse(argument, list(array.shape), f"a result of at most {max_bytes(self)} bytes", "max_bytes")
+        return np.empty_like(array, target.dtype, order="K", subok=False)
+
+    def given(self, argument: str, array: Array, target: Format, out: Any) -> Array:
+        if not isinstance(out, np.ndarray):
+            raise self.refuse("out", type(out).__name__, "a numpy array", wrong_type=True)
+        if out.shape != array.shape:
+            raise self.refuse("out", list(out.shape), f"shape {list(array.shape)}")
+        held = format_of(out.dtype)
+        if held is None or held.dtype != target.dtype:
+            raise self.refuse("out", str(out.dtype), str(target.dtype), wrong_type=True)
+        if not out.flags.writeable:
+            raise self.refuse("out", "read-only array", "a writable array")
+        if np.may_share_memory(out, array) and share_memory(out, array):
+            raise self.refuse("out", f"memory of {argument}", f"memory that {argument} does not use")
+        if overlaps_itself(out):
+            raise self.refuse("out", f"strides {out.strides}", "an array whose elements do not overlap")
+        return out
+
+
+def _seed(ask: _Asking, seed: Any) -> int:
+    if seed is None:
+        return int.from_bytes(os.urandom(8), "little")
+    allowed = "an integer from 0 to 2**64 - 1, or None"
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ask.refuse("seed", seed, allowed, wrong_type=True)
+    if not 0 <= seed < 2**64:
+        raise ask.refuse("seed", seed, allowed)
+    return int(seed)
