@@ -140,7 +140,8 @@ def _products(case: Case) -> Iterator[tuple[int, tuple[int, ...], tuple[slice, .
 def defect(case: Case, result: Array, expected: Array) -> str:
     """Return what is wrong with a result, or nothing.
 
-    An element may be off by one rounding of f32 per term summed, and by eight roundings of the format it is stored in
+    An element may be off by four roundings of f32 at 1 per term summed (one chain of thousands of terms uses up
+    more than one of them), and by eight roundings of the format it is stored in
     (some libraries keep partial sums in it) at the size that it has or that sums of such operands have.
     """
     if result.shape != expected.shape:
@@ -153,7 +154,7 @@ def defect(case: Case, result: Array, expected: Array) -> str:
     for index in range(result.shape[0]):  # in slices: the results of large layers fill memory
         wanted = expected[index]
         errors = np.abs(result[index].astype(np.float64) - wanted)
-        share = errors / (2.0**-24 * case.terms + 8 * unit * (np.abs(wanted) + typical))
+        share = errors / (4 * 2.0**-24 * case.terms + 8 * unit * (np.abs(wanted) + typical))
         share[np.isnan(share)] = np.inf
         place = np.unravel_index(int(share.argmax()), share.shape)
         if share[place] > worst:
