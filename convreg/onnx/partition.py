@@ -195,6 +195,9 @@ class OnOrt:
         self._narrow = {name: element for name, element in elements.items() if element in NARROW}
         self._direct = not self._narrow and not any(
             value.type in {f"tensor({name})" for name in NARROW.values()} for value in self._session.get_outputs())
+        if not self._direct and not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+            raise GraphError(f"onnxruntime {runtime.__version__} exchanges no arrays of {', '.join(NARROW.values())}; "
+                             "1.20 and later do")
 
     def run(self, output_names: Any, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the session; a refusal of ours is raised as what it was."""

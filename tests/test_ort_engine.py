@@ -1,0 +1,166 @@
+"""Sessions whose engine is onnxruntime: parts, types, other people's domains, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from drawn import normal
+from graphs import data_gradient, value
+from onnx import TensorProto, helper
+from ort_sessions import (
+    DY,
+    DY_3X3,
+    FREE,
+    PYTORCH,
+    RNG,
+    W_3X3,
+    W,
+    X,
+    expected_of,
+    feeds_of,
+    model,
+    older,
+    same,
+    session,
+    shaped,
+)
+
+import convreg
+import convreg.onnx
+from convreg import GraphError, OpTypeError
+from convreg.onnx import Session
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def test_what_onnxruntime_cannot_express_runs_on_our_executor():
+    """It shows lists of strings to no kernel, and fixes output types before it knows attributes."""
+    tensors = dict(zip(("dy", "x", "w"), (normal(RNG, shape) for shape in (DY, X, W)), strict=True))
+    node = helper.make_node("ConvolutionBackward", [*tensors], ["dx"], domain="convreg.ascend", **PYTORCH,
+                            conformance="emulation", outputFormats=["float16", "", ""])
+    made = model([node, helper.make_node("Cast", ["dx"], ["y"], to=TensorProto.FLOAT)],
+                 [value(name, array.shape) for name, array in tensors.items()], [value("y", X)])
+    with pytest.raises(Exception, match="outputFormats"):
+        session(made)
+    running = Session(made, engine="onnxruntime")
+    assert [type(part.runner).__name__ for part in running._runner.parts] == ["Evaluator", "OnOrt"]
+    same([*running.run(tensors).values()], Session(made).run(tensors)["y"])
+
+
+def test_digits_training_steps_agree(request):
+    path = request.config.rootpath / "examples" / "digits" / "training_step.onnx"
+    made = older(convreg.onnx.load(path))
+    rng = np.random.default_rng(3)
+    shapes = {entry.name: [dim.dim_value for dim in entry.type.tensor_type.shape.dim] for entry in made.graph.input}
+    state = {name: np.zeros(shape, np.float32) if name.endswith("velocity") else normal(rng, tuple(shape)) / 10
+             for name, shape in shapes.items() if "." in name}
+    engines = {engine: Session(made, engine=engine) for engine in ("reference", "onnxruntime")}
+    assert len(engines["onnxruntime"]._runner.parts) == 1
+    states = dict.fromkeys(engines, state)
+    for _ in range(8):
+        batch = {"images": rng.integers(0, 17, (32, 8, 8), dtype=np.uint8), "labels": rng.integers(0, 10, 32),
+                 "learning_rate": np.float32(0.05), "momentum": np.float32(0.9)}
+        results = {engine: running.run({**batch, **states[engine]}) for engine, running in engines.items()}
+        states = {engine: {name.removesuffix(".next"): array for name, array in result.items()
+                           if name.endswith(".next")} for engine, result in results.items()}
+        for name, array in results["reference"].items():
+            np.testing.assert_allclose(results["onnxruntime"][name], array, rtol=2e-4, atol=2e-6)
+
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(("dtype", "gradient", "parts"), [
+    (BF16, data_gradient(["r", "w"], dst_shape=[1, 3, 6, 6]), "OnOrt Evaluator OnOrt"),
+    (np.dtype(np.float64), helper.make_node("ConvTranspose", ["r", "w"], ["dx"], pads=[1, 1, 1, 1]),
+     "OnOrt Evaluator OnOrt Evaluator OnOrt"),
+], ids=["bfloat16", "float64"])
+def test_parts_without_a_kernel_run_on_ours(dtype, gradient, parts):
+    """Conv in bfloat16 or float64, Relu in bfloat16: our executor; the rest: as few sessions as possible."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["xc"], to=helper.np_dtype_to_tensor_dtype(dtype)),
+        helper.make_node("Conv", ["xc", "w"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["y"], ["r"]),
+        gradient,
+        helper.make_node("Transpose", ["dx"], ["t"], perm=[0, 1, 3, 2]),
+        helper.make_node("Cast", ["t"], ["f"], to=TensorProto.FLOAT),
+    ]
+    made = model(nodes, [value("x", ["N", 3, 6, 6]), value("w", [4, 3, 3, 3], dtype)],
+                 [value("f", [1, 3, 6, 6]), value("t", [1, 3, 6, 6], dtype)])
+    feeds = {"x": normal(RNG, (1, 3, 6, 6)), "w": normal(RNG, (4, 3, 3, 3), dtype)}
+    running = Session(made, engine="onnxruntime")
+    assert [type(part.runner).__name__ for part in running._runner.parts] == parts.split()
+    wanted = Session(made).run(feeds)
+    for _ in range(2):
+        results = running.run(feeds)
+        assert [*results] == ["f", "t"]
+        same([*results.values()], tuple(wanted.values()))
+
+
+def test_parts_with_initializers_subgraphs_and_passed_values():
+    """Overridable constants, a branch that reads around itself, and outputs that no node makes."""
+    branch = helper.make_graph([helper.make_node("Mul", ["a", "two"], ["b"])], "then", [], [value("b")])
+    other = helper.make_graph([helper.make_node("Neg", ["a"], ["c"])], "else", [], [value("c")])
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"]), helper.make_node("Cast", ["y"], ["a"], to=TensorProto.FLOAT),
+             helper.make_node("If", ["flag"], ["z"], then_branch=branch, else_branch=other)]
+    held = {"w": normal(RNG, (2, 1, 1, 1), np.float64), "two": np.float32(2), "kept": np.float32(7)}
+    made = model(nodes, [value("x", [1, 1, 4], np.float64), value("flag", [], np.bool_), value("two", [])],
+                 [value("z", [1, 2, 4]), value("kept", []), value("x", [1, 1, 4], np.float64)],
+                 {**held, "w": held["w"][..., 0]})
+    running, plain = Session(made, engine="onnxruntime"), Session(made)
+    assert len(running._runner.parts) == 2
+    for extra in ({}, {"two": np.float32(3)}):
+        for flag in (True, False):
+            feeds = {"x": normal(RNG, (1, 1, 4), np.float64), "flag": np.array(flag), **extra}
+            same([*running.run(feeds).values()], tuple(plain.run(feeds).values()))
+
+
+def test_conv_grad_of_microsoft():
+    """Our library must not hide what onnxruntime has in that domain: its fusions live there."""
+    tensors = dict(zip(("dy", "x", "w"), (normal(RNG, shape) for shape in (DY, X, W)), strict=True))
+    nodes = [helper.make_node("ConvGrad", [*tensors], ["dx", "", "db"], domain="com.microsoft", strides=[2, 2],
+                              pads=[1, 1, 1, 1], group=2),
+             helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1], group=2),
+             helper.make_node("Relu", ["y"], ["r"])]
+    made = model(nodes, [value(name, array.shape) for name, array in tensors.items()],
+                 [value("dx"), value("db"), value("r")])
+    running = Session(made, engine="onnxruntime")
+    assert len(running._runner.parts) == 1
+    dx, _, db = convreg.microsoft.conv_grad(*tensors.values(), strides=[2, 2], pads=[1, 1, 1, 1], group=2)
+    results = running.run(tensors)
+    same([results["dx"], results["db"]], (dx, db))
+    np.testing.assert_allclose(results["r"], Session(made).run(tensors)["r"], rtol=1e-5, atol=1e-5)
+
+
+def test_wrong_types_are_refused_by_both():
+    made = model([data_gradient(["dy", "w"], dst_shape=[1, 3, 8, 8])],
+                 [FREE["dy"], value("w", [4, 3, 3, 3], np.float16)], [value("dx")])
+    with pytest.raises(Exception, match="ConvolutionBackwardData"):
+        session(made)
+    with pytest.raises(OpTypeError, match="float32, as diff_dst is"):
+        convreg.onnx.run(made, {"dy": DY_3X3, "w": W_3X3.astype(np.float16)}, engine="onnxruntime")
+
+
+@pytest.mark.parametrize("engine", ["ort", "", None, 1])
+def test_unknown_engine(engine):
+    with pytest.raises(GraphError, match=r"allowed: 'reference' or 'onnxruntime'"):
+        Session(shaped(), engine=engine)
+
+
+def test_without_onnxruntime(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(GraphError, match="needs the onnxruntime package"):
+        Session(shaped(), engine="onnxruntime")
+    same([*Session(shaped()).run(feeds_of(1, 8)).values()], expected_of(feeds_of(1, 8)))
+
+
+def test_operator_sets_newer_than_onnxruntime():
+    made = shaped()
+    made.graph.node.append(helper.make_node("Relu", ["dx"], ["z"]))
+    made.graph.output.append(value("z", [None] * 4))
+    made.opset_import[0].version = 1000
+    with pytest.raises(GraphError, match=f"onnxruntime {onnxruntime.__version__}: "):
+        Session(made, engine="onnxruntime")
