@@ -42,6 +42,7 @@ cdef extern from "conversion.h" nogil:
 cdef enum:
     BLOCK = 1024  # elements; a multiple of 4
     MOST_AXES = 64
+    SHARE = 16  # blocks that a thread takes at a time
     SHARED_FROM = 1 << 16  # elements for each further thread: below, starting it costs more than it saves
 
 FORMATS = {**direct.FORMATS, "hf32": ROUND_TO_HF32}
@@ -100,7 +101,7 @@ def convert(source, target, *, str source_format, str target_format, str roundin
                     for block in range(blocks):
                         convert_block(&job, block * BLOCK)
                 else:
-                    for block in prange(blocks, num_threads=threads, schedule="static"):
+                    for block in prange(blocks, num_threads=threads, schedule="dynamic", chunksize=SHARE):
                         convert_block(&job, block * BLOCK)
         finally:
             PyBuffer_Release(&written)
