@@ -21,7 +21,7 @@ from libc.string cimport memset
 
 from isa cimport (
     DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, line_function,
-    tile_function, tile_run,
+    strided_function, tile_function, tile_run,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32
 from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number

@@ -100,8 +100,16 @@ typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t line
                                   const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                   uint16_t *smallest);
 
+/* block[channel*pitch + u] for u < width: positions u and u + distance of one line, zeros but for low <= position < high,
+ * where element channel*channel_stride + (position - low)*step of `source` stands. */
+typedef void (*frame_steps_function)(float *block, ptrdiff_t pitch, int64_t channels, int64_t width, int64_t low, int64_t high,
+                                     int64_t distance, const void *source, int format, int64_t channel_stride, int64_t step,
+                                     uint16_t *smallest);
+
 typedef struct {
     tile_function tile[TILE_ROWS][TILE_VECTORS];
+    strided_function strided[TILE_ROWS][TILE_VECTORS];
+    frame_steps_function frame_steps;
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;

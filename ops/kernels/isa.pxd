@@ -47,8 +47,12 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*frame_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t,
         uint16_t*) noexcept
+    ctypedef void (*frame_steps_function)(
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef struct pair_functions:
         tile_function tile[8][3]
+        strided_function strided[8][3]
+        frame_steps_function frame_steps
         line_function lines
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps

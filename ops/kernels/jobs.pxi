@@ -112,10 +112,16 @@ cdef inline bint fits_pairs(int format) noexcept nogil:
     return format != NUMBER_FLOAT32 and format != NUMBER_FLOAT16
 
 
+cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil:
+    """Whether no operand, product or sum of products can be subnormal, from the smallest magnitudes of both operands, as
+    bfloat16 codes less one: every sum is a multiple of the last places' product, 2**(e1 - 134) * 2**(e2 - 134)."""
+    cdef int e1 = (first + 1) >> 7, e2 = (second + 1) >> 7
+    return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126
+
+
 cdef int try_products(Product* products, int64_t count, const instruction_set* isa, bint pairs, int threads) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
-    that a sum might become subnormal, which the pair instruction flushes. Every sum is a multiple of the smallest
-    product's last place."""
+    that a sum might become subnormal, which the pair instruction flushes."""
     cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size
     cdef double work = 0
     cdef int64_t block_floats = 0
@@ -189,7 +195,7 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
         smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
     return_workspace(space)
     free(planar)
-    return not pairs or not masked and ((smallest + 1) >> 7) + ((smallest_weight + 1) >> 7) > 2 * 127 - 126 + 2 * 7
+    return not pairs or not masked and never_subnormal(smallest, smallest_weight)
 
 
 cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,

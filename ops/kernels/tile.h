@@ -5,6 +5,7 @@
  *     BROADCAST(x)              a vector of x
  *     MULTIPLY_ADD(a, b, c)     a*b + c, rounded once
  *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
+ *     LOAD_HALVES(p, n)         optional: the first n <= WIDTH 16-bit codes at p, zeros after them
  *     STORE_PART(p, n, v)       optional: the first n < WIDTH floats of v to p
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; pairs.h follows
  *
@@ -39,6 +40,19 @@ INLINE vector load_part(const float *p, int64_t n)
     return part;
 }
 #define LOAD_PART(p, n) load_part(p, n)
+#endif
+
+#ifndef LOAD_HALVES
+INLINE vector_half load_halves(const uint16_t *p, int64_t n)
+{
+    if (n == WIDTH)
+        return *(const vector_half *)p;
+    vector_half part = {0};
+    for (int64_t i = 0; i < n; i++)
+        part[i] = p[i];
+    return part;
+}
+#define LOAD_HALVES(p, n) load_halves(p, n)
 #endif
 
 #ifndef MULTIPLY_ADD_PAIRS
@@ -302,11 +316,8 @@ INLINE vector load_vector(const void *p, int format, int64_t n)
     vector values = {0};
     if (format == NUMBER_FLOAT32)
         return n >= WIDTH ? *(const vector *)p : LOAD_PART((const float *)p, n);
-    if (format == NUMBER_BFLOAT16) {
-        vector_half codes = {0};
-        memcpy(&codes, p, 2 * (size_t)(n >= WIDTH ? WIDTH : n));
-        return (vector)(__builtin_convertvector(codes, vector_uint) << 16);
-    }
+    if (format == NUMBER_BFLOAT16)
+        return (vector)(__builtin_convertvector(LOAD_HALVES((const uint16_t *)p, n >= WIDTH ? WIDTH : n), vector_uint) << 16);
     for (int i = 0; i < (n >= WIDTH ? WIDTH : n); i++)
         values[i] = load_number(p, format, i);
     return values;
@@ -363,31 +374,62 @@ static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t 
     BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step)
 }
 
-/* Spans whose elements lie side by side.  Vectors are stored whole: what overruns a span is overwritten by the next. */
+enum { MOVES = 3 * TILE_LANES };
+
+typedef struct { /* a vector of a panel: `count` numbers from `offset` on, zeros after them */
+    int64_t offset;
+    int64_t lane;
+    int64_t count;
+} vector_move;
+
+/* Spans as moves of vectors; 0 where they are too many or not side by side.  Vectors are stored whole: what overruns a
+ * span is overwritten by the next. */
+INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t span_count)
+{
+    int64_t number = 0;
+    for (int64_t s = 0; s < span_count; s++) {
+        if (spans[s].offset != NO_ELEMENT && spans[s].step != 1 && spans[s].count > 1)
+            return 0;
+        for (int64_t i = 0; i < spans[s].count; i += WIDTH) {
+            if (number == MOVES)
+                return 0;
+            int64_t left = spans[s].count - i;
+            moves[number++] = spans[s].offset == NO_ELEMENT
+                                  ? (vector_move){0, spans[s].lane + i, 0}
+                                  : (vector_move){spans[s].offset + i, spans[s].lane + i, left < WIDTH ? left : WIDTH};
+        }
+    }
+    return number;
+}
+
 INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                                 const lane_span *spans, int64_t span_count)
 {
+    vector_move moves[MOVES];
+    int64_t move_count = plan_moves(moves, spans, span_count);
+    if (move_count) {
+        for (int64_t k = 0; k < steps; k++) {
+            const void *row = at(source, format, k * stride);
+            __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride)); /* channels are too far apart to be foreseen */
+            for (int64_t i = 0; i < move_count; i++)
+                *(vector *)(panel + k * pitch + moves[i].lane) =
+                    load_vector(at(row, format, moves[i].offset), format, moves[i].count);
+        }
+        return;
+    }
     for (int64_t k = 0; k < steps; k++)
         for (int64_t s = 0; s < span_count; s++) {
             float *lanes = panel + k * pitch + spans[s].lane;
-            int64_t count = spans[s].count, step = spans[s].step;
-            if (spans[s].offset == NO_ELEMENT) {
+            int64_t count = spans[s].count, step = spans[s].step, offset = spans[s].offset + k * stride;
+            if (spans[s].offset == NO_ELEMENT)
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = (vector){0};
-            } else if (step == 1) {
-                const void *run = at(source, format, spans[s].offset + k * stride);
-                __builtin_prefetch(at(run, format, 8 * stride)); /* channels are too far apart to be foreseen */
+            else if (step == 2)
                 for (int64_t i = 0; i < count; i += WIDTH)
-                    *(vector *)(lanes + i) = load_vector(at(run, format, i), format, count - i);
-            } else if (step == 2) {
-                const void *run = at(source, format, spans[s].offset + k * stride);
-                for (int64_t i = 0; i < count; i += WIDTH)
-                    *(vector *)(lanes + i) = load_every_other(at(run, format, 2 * i), format, count - i);
-            } else {
-                int64_t offset = spans[s].offset + k * stride;
+                    *(vector *)(lanes + i) = load_every_other(at(source, format, offset + 2 * i), format, count - i);
+            else
                 for (int64_t i = 0; i < count; i++)
                     lanes[i] = load_number(source, format, offset + i * step);
-            }
         }
 }
 
@@ -409,6 +451,42 @@ INLINE void transpose_quads(quad *row)
     row[3] = SHUFFLE(AB, CD, 2, 3, 6, 7);
 }
 
+#if WIDTH == 16
+/* Four numbers each at four places. */
+INLINE vector four_quads(const void *a, const void *b, const void *c, const void *d)
+{
+    __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(a));
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(b), 1);
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(c), 2);
+    return (vector)_mm512_insertf32x4(all, _mm_loadu_ps(d), 3);
+}
+
+/* 16 lanes x 4 steps, `size` bytes apart: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
+INLINE void transpose_sixteen(vector *row, const void *source, const int64_t *offset, int64_t step, int size)
+{
+    __m512 r[4];
+    for (int i = 0; i < 4; i++) {
+        const char *start = (const char *)source + step * size;
+        r[i] = (__m512)four_quads(start + offset[i] * size, start + offset[4 + i] * size, start + offset[8 + i] * size,
+                                  start + offset[12 + i] * size);
+    }
+    __m512d ab = (__m512d)_mm512_unpacklo_ps(r[0], r[1]), AB = (__m512d)_mm512_unpackhi_ps(r[0], r[1]);
+    __m512d cd = (__m512d)_mm512_unpacklo_ps(r[2], r[3]), CD = (__m512d)_mm512_unpackhi_ps(r[2], r[3]);
+    row[0] = (vector)_mm512_unpacklo_pd(ab, cd);
+    row[1] = (vector)_mm512_unpackhi_pd(ab, cd);
+    row[2] = (vector)_mm512_unpacklo_pd(AB, CD);
+    row[3] = (vector)_mm512_unpackhi_pd(AB, CD);
+}
+#endif
+
+INLINE int all_elements(const int64_t *offset, int64_t count)
+{
+    int all = 1;
+    for (int64_t i = 0; i < count; i++)
+        all &= offset[i] != NO_ELEMENT;
+    return all;
+}
+
 /* Element of every lane at step 0; returns the number of lanes. */
 INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t span_count)
 {
@@ -423,11 +501,24 @@ INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t spa
 INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
                               const lane_span *spans, int64_t span_count)
 {
-    int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count);
-    for (int64_t l = 0; l < lanes; l += 4) {
+    int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count), l = 0;
+#if WIDTH == 16
+    for (; format == NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16) {
         int64_t k = 0;
-        if (l + 4 <= lanes && offset[l] != NO_ELEMENT && offset[l + 1] != NO_ELEMENT && offset[l + 2] != NO_ELEMENT &&
-            offset[l + 3] != NO_ELEMENT)
+        for (; k + 4 <= steps; k += 4) {
+            vector rows[4];
+            transpose_sixteen(rows, source, offset + l, k, 4);
+            for (int i = 0; i < 4; i++)
+                *(vector *)(panel + (k + i) * pitch + l) = rows[i];
+        }
+        for (; k < steps; k++)
+            for (int i = 0; i < 16; i++)
+                panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);
+    }
+#endif
+    for (; l < lanes; l += 4) {
+        int64_t k = 0;
+        if (l + 4 <= lanes && all_elements(offset + l, 4))
             for (; k + 4 <= steps; k += 4) {
                 quad square[4];
                 for (int i = 0; i < 4; i++)

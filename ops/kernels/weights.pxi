@@ -41,10 +41,13 @@ cdef struct WeightsPlan:
     int64_t positions      # of the reduction
     bint framed            # rows come from a framed block
     bint mixed             # row tiles mix taps
+    bint pairs             # steps of the reduction are pairs of bfloat16 positions of a row
+    int64_t steps          # of a chunk, at most
     bint padded            # some tap meets a position outside
     int64_t taps
     int64_t tap_tiles      # row tiles of one tap, unless mixed
     int64_t row_tiles
+    int64_t strands        # row tiles of all taps of some channels; mixed: row tiles
     int64_t vectors        # of the lanes
     int64_t panels
     int64_t chunk          # positions packed at a time
@@ -62,7 +65,7 @@ cdef struct Row:  # positions of the small side that differ in the innermost axi
     int64_t n
     int64_t y[3]
     int64_t count
-    int64_t first          # place in the chunk
+    int64_t first          # its first step in the chunk
 
 
 cdef struct WeightsScratch:  # of one thread
@@ -70,6 +73,8 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
+    uint16_t smallest      # magnitude of a bfloat16 met, less one
+    bint unfit             # something infinite met pairs
 
 
 cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:
@@ -87,8 +92,8 @@ cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
 # The positions of a chunk
 
 
-cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) noexcept nogil:
-    cdef int64_t number = 0, k = first, rest
+cdef int64_t cut_rows(const Weights* w, bint pairs, int64_t first, int64_t end, Row* rows) noexcept nogil:
+    cdef int64_t number = 0, k = first, rest, steps = 0
     cdef Row* row
     while k < end:
         row = &rows[number]
@@ -99,25 +104,28 @@ cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) n
         row.y[0] = rest % w.Y[0]
         row.n = rest // w.Y[0]
         row.count = min(end - k, w.Y[2] - row.y[2])
-        row.first = k - first
+        row.first = steps
+        steps += (row.count + 1) // 2 if pairs else row.count
         k += row.count
         number += 1
     return number
 
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
-                     int64_t end_panel, const Row* rows, int64_t row_count, float* lanes) noexcept nogil:
+                     int64_t end_panel, const Row* rows, int64_t row_count, float* lanes,
+                     uint16_t* smallest) noexcept nogil:
     """Panels [position][m] of the small side."""
     cdef int64_t r, panel, offset, next_offset = 0, start = 0, count = 0, m, lane_count
     cdef lane_span span
     cdef const Row* row
+    cdef float* place
     for r in range(row_count + 1):
         # Rows that go on where the last one ended are packed as one.
         if r < row_count:
             row = &rows[r]
             offset = (row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1]
                       + row.y[2] * w.small.x[2])
-            if count > 0 and offset == next_offset:
+            if count > 0 and offset == next_offset and not (plan.pairs and count % 2):
                 count += row.count
                 next_offset += row.count * w.small.x[2]
                 continue
@@ -126,14 +134,18 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
                 m = share(plan.vectors, plan.panels, panel) * isa.width
                 lane_count = min(w.M, share(plan.vectors, plan.panels, panel + 1) * isa.width) - m
                 span = lane_span(0, lane_count, next_offset - count * w.small.x[2] + m * w.small.c, w.small.c)
-                isa.gather(lanes + (panel - first_panel) * panel_floats(plan, isa) + start * isa.vectors * isa.width,
-                           isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1)
+                place = lanes + (panel - first_panel) * panel_floats(plan, isa) + start * isa.vectors * isa.width
+                if plan.pairs:
+                    isa.pairs.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1,
+                                     smallest)
+                else:
+                    isa.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1)
         if r < row_count:
             start, count, next_offset = row.first, row.count, offset + row.count * w.small.x[2]
 
 
 cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
-    return plan.chunk * isa.vectors * isa.width + isa.width
+    return plan.steps * isa.vectors * isa.width + isa.width
 
 
 cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, const int64_t* t,
@@ -163,6 +175,9 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         else:
             base = (row.n * w.large.n + g * w.large.g + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
                     + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
+        if plan.pairs:  # whole: the frame holds zeros
+            low = 0
+            high = (row.count + 1) // 2
         base += low * step
         run = &runs[number - 1]
         if number > 0 and run.rows + run.steps * step == base and run.lanes + run.steps * pitch == (row.first + low) * pitch:
@@ -174,7 +189,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
 
 
 cdef inline int64_t row_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]
+    return w.s[2] * (2 if plan.pairs else 1) if plan.framed else w.s[2] * w.large.x[2]
 
 
 cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogil:
@@ -182,7 +197,7 @@ cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogi
 
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
-                     const Row* rows, int64_t row_count, float* block) noexcept nogil:
+                     const Row* rows, int64_t row_count, float* block, uint16_t* smallest) noexcept nogil:
     """[channel][row][t0][t1][x2]: the large side as floats, zeros outside."""
     cdef int64_t r, t0, t1, x0, x1, x2, lane, low, high, width, number
     cdef lane_span spans[3]
@@ -195,6 +210,18 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
                 x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
                 x1 = row.y[1] * w.s[1] - w.b[1] + t1 * w.d[1]
                 place = block + r * plan.row_floats + (t0 * w.K[1] + t1) * plan.extent
+                if plan.pairs:
+                    x2 = row.y[2] * w.s[2] - w.b[2]
+                    low = high = 0
+                    if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
+                        low = max(0, -x2)
+                        high = max(low, w.X[2] - x2)
+                    isa.pairs.frame_steps(
+                        place, plan.channel_floats, channels, plan.extent, low, high, w.s[2],
+                        large_at(w, channel * w.large.c + row.n * w.large.n + g * w.large.g + x0 * w.large.x[0]
+                                 + x1 * w.large.x[1] + (x2 + low) * w.large.x[2]),
+                        w.large.format, w.large.c, w.large.x[2], smallest)
+                    continue
                 lane = 0
                 while lane < plan.extent:
                     width = min(plan.extent - lane, TILE_LANES)
@@ -219,6 +246,13 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
                     lane += width
 
 
+cdef void check_frames(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels,
+                       WeightsScratch* s) noexcept nogil:
+    """Pairs meet zeros where a row or the large side ends, which nothing infinite may."""
+    if plan.pairs and not isa.pairs.finite(s.block, channels * plan.channel_floats):
+        s.unfit = True
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # One task
 
@@ -238,21 +272,28 @@ cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, 
 
 
 cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
-    """The first row (t, c) of a row tile."""
+    """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
     if plan.mixed:
         return share(w.C * plan.taps, plan.row_tiles, tile)
-    return tile // plan.tap_tiles * w.C + share(w.C, plan.tap_tiles, tile % plan.tap_tiles)
+    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
+
+
+cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    if plan.mixed:
+        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
+    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
 
 
 cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
                    int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
                    bint one_by_one, float* sums, bint resume) noexcept nogil:
     """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_start(w, plan, tile + 1) - first, panel, vectors, i
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
     cdef int64_t offsets[TILE_ROWS]
     cdef int64_t t[3]
     cdef const float* source = s.block if plan.framed else <const float*>w.large.data
     cdef float* c
+    cdef strided_function run_it
     row_offsets(w, plan, first, rows, channel, offsets)
     for i in range(rows if one_by_one else 1):
         if one_by_one:
@@ -262,43 +303,53 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
         for panel in range(first_panel, end_panel):
             vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
             c = sums + (tile * plan.panels + panel) * plan.tile_floats + i * vectors * isa.width
-            isa.strided[0 if one_by_one else rows - 1][vectors - 1](
+            run_it = (isa.pairs.strided[0 if one_by_one else rows - 1][vectors - 1] if plan.pairs
+                      else isa.strided[0 if one_by_one else rows - 1][vectors - 1])
+            run_it(
                 runs, run_count, source, offsets + i, row_step(w, plan),
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume)
 
 
-cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t piece, int64_t first_tile,
-                   int64_t end_tile, int64_t first_panel, int64_t end_panel, float* sums, WeightsScratch* s) noexcept nogil:
-    """Row tiles and lane panels of one piece of one group, into sums[tile][panel]."""
+cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t piece,
+                           int64_t first_strand, int64_t end_strand, int64_t first_panel, int64_t end_panel, float* sums,
+                           WeightsScratch* s) noexcept nogil:
+    """Strands, row tiles of all taps of some channels (mixed: single tiles), and lane panels of one piece of one group,
+    into sums[tile][panel]."""
     cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, row_count, run_count, tap, tile, channel = 0, channels
-    cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), tap_end, c0, c1
+    cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), c0, c1
     cdef int64_t t[3]
     cdef bint resume = False, one_by_one
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
+    if plan.pairs:
+        memset(s.block, 0, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows))
     while True:
         end = min(piece_end, first + plan.chunk)
-        row_count = cut_rows(w, first, end, s.rows)
-        pack_lanes(w, plan, isa, g, first_panel, end_panel, s.rows, row_count, s.lanes)
+        row_count = cut_rows(w, plan.pairs, first, end, s.rows)
+        pack_lanes(w, plan, isa, g, first_panel, end_panel, s.rows, row_count, s.lanes, &s.smallest)
+        if plan.pairs and not isa.pairs.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa)):
+            s.unfit = True
         if plan.mixed:
-            frame_rows(w, plan, isa, g, 0, w.C, s.rows, row_count, s.block)
+            frame_rows(w, plan, isa, g, 0, w.C, s.rows, row_count, s.block, &s.smallest)
+            check_frames(w, plan, isa, w.C, s)
             run_count = tap_runs(w, plan, isa, g, NULL, s.rows, row_count, s.runs)
-            one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
-            for tile in range(first_tile, end_tile):
+            one_by_one = plan.padded and not plan.pairs and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
+            for tile in range(first_strand, end_strand):
                 run_tile(w, plan, isa, g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums, resume)
         else:
-            c0 = 0
-            while c0 < plan.tap_tiles:  # channels in blocks where they are framed
-                c1 = min(plan.tap_tiles, c0 + plan.channels)
+            c0 = first_strand
+            while c0 < end_strand:  # channels in blocks where they are framed
+                c1 = min(end_strand, c0 + plan.channels)
                 if plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
                     channels = share(w.C, plan.tap_tiles, c1) - channel
-                    frame_rows(w, plan, isa, g, channel, channels, s.rows, row_count, s.block)
-                for tap in range(first_tile // plan.tap_tiles, ceiling(end_tile, plan.tap_tiles)):
+                    frame_rows(w, plan, isa, g, channel, channels, s.rows, row_count, s.block, &s.smallest)
+                    check_frames(w, plan, isa, channels, s)
+                for tap in range(plan.taps):
                     tap_at(w, tap, t)
                     run_count = tap_runs(w, plan, isa, g, t, s.rows, row_count, s.runs)
                     if run_count > 0 or not resume:
-                        for tile in range(max(first_tile, tap * plan.tap_tiles + c0), min(end_tile, tap * plan.tap_tiles + c1)):
-                            run_tile(w, plan, isa, g, tile, first_panel, end_panel, channel, s, row_count, s.runs, run_count,
+                        for tile in range(c0, c1):
+                            run_tile(w, plan, isa, g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs, run_count,
                                      False, sums, resume)
                 c0 = c1
         first = end
@@ -332,24 +383,23 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
     """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
     cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
     cdef int64_t m = share(plan.vectors, plan.panels, panel) * isa.width, pitch = vectors * isa.width, tile, first, rows, i
-    cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.tap_tiles * plan.panels * plan.tile_floats
+    cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.panels * plan.tile_floats
     cdef char* target = <char*>w.taps
-    cdef float* c = sums + (strand * plan.panels + panel) * plan.tile_floats
+    cdef int64_t first_tile = strand if plan.mixed else strand * plan.taps
+    cdef float* c = sums + (first_tile * plan.panels + panel) * plan.tile_floats
     cdef lane_span span = lane_span(0, min(w.M, m + pitch) - m, 0, w.taps_stride[1])
     if plan.mixed or w.taps_stride[1] == 1:
-        tile = strand
-        while tile < plan.row_tiles:
+        for tile in range(first_tile, first_tile + (1 if plan.mixed else plan.taps)):
             first = tile_start(w, plan, tile)
-            rows = tile_start(w, plan, tile + 1) - first
+            rows = tile_rows(w, plan, tile)
             c = sums + (tile * plan.panels + panel) * plan.tile_floats
             add_pieces(plan, c, piece_floats, rows * pitch)
             for i in range(rows):
                 span.offset = start + (first + i) % w.C * w.taps_stride[2] + plan.tap_offsets[(first + i) // w.C]
                 isa.scatter(c + i * pitch, 0, 1, target, w.taps_format, 0, &span, 1, NULL)
-            tile += 1 if plan.mixed else plan.tap_tiles
         return
-    first = tile_start(w, plan, strand)
-    rows = tile_start(w, plan, strand + 1) - first
+    first = tile_start(w, plan, first_tile)
+    rows = tile_rows(w, plan, first_tile)
     for i in range(plan.taps):
         add_pieces(plan, c + i * step, piece_floats, rows * pitch)
     isa.scatter_taps(c, step, pitch, rows, span.count,
@@ -361,12 +411,13 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
 # The whole
 
 
-cdef void make_plan(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
+cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
     cdef int64_t axis, tasks, lane_width
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
     plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
     plan.mixed = w.C < isa.rows and plan.taps > 1
+    plan.pairs = pairs
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32
     plan.padded = False
     for axis in range(3):
@@ -374,11 +425,12 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, int threads, W
             plan.padded = True
     plan.tap_tiles = ceiling(w.C, isa.rows)
     plan.row_tiles = ceiling(w.C * plan.taps, isa.rows) if plan.mixed else plan.taps * plan.tap_tiles
+    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = isa.rows * isa.vectors * isa.width
     lane_width = ceiling(plan.vectors, plan.panels) * isa.width
-    plan.chunk = max(1, min(plan.cut.length, LANE_FLOATS // lane_width))
+    plan.chunk = max(1, min(plan.cut.length, (2 if pairs else 1) * LANE_FLOATS // lane_width))
     while True:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
         plan.row_floats = w.K[0] * w.K[1] * plan.extent
@@ -386,6 +438,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, int threads, W
         if not plan.framed or plan.chunk == 1 or plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES:
             break
         plan.chunk = (plan.chunk + 1) // 2
+    plan.steps = plan.chunk
+    if pairs:
+        plan.steps = min(plan.chunk, plan.chunk // 2 + plan.chunk // w.Y[2] + 2)
     plan.channels = plan.tap_tiles  # in tiles
     if plan.framed and not plan.mixed:
         plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
@@ -398,12 +453,12 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, int threads, W
             plan.panel_parts = min(plan.panels, max(plan.panel_parts, ceiling(4 * threads, tasks)))
         tasks *= plan.panel_parts
         if tasks < 4 * threads:
-            plan.row_parts = min(plan.row_tiles, ceiling(4 * threads, tasks))
+            plan.row_parts = min(plan.strands, ceiling(4 * threads, tasks))
     plan.panel_parts = min(plan.panel_parts, plan.panels)
     if plan.cut.length > plan.chunk:  # the sums of a task are met once a chunk: they should be near
         plan.row_parts = max(plan.row_parts, ceiling(
             4 * plan.row_tiles * ceiling(plan.panels, plan.panel_parts) * plan.tile_floats, NEAR_SUMS_BYTES))
-    plan.row_parts = min(plan.row_parts, plan.row_tiles)
+    plan.row_parts = min(plan.row_parts, plan.strands)
 
 
 cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
@@ -427,24 +482,48 @@ cdef void run_numbered(const Weights* w, const WeightsPlan* plan, const instruct
     piece = rest % plan.cut.pieces
     rest = rest // plan.cut.pieces
     run_weights_task(w, plan, isa, first_group + rest, piece,
-             share(plan.row_tiles, plan.row_parts, row_part), share(plan.row_tiles, plan.row_parts, row_part + 1),
+             share(plan.strands, plan.row_parts, row_part), share(plan.strands, plan.row_parts, row_part + 1),
              share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1),
              sums + (rest * plan.cut.pieces + piece) * piece_floats, s)
 
 
+cdef void merge_axes(Weights* w, int outer) noexcept nogil:
+    """Make one line of axis `outer` and the innermost, where a single tap meets all of both and both sides allow it."""
+    if (w.K[outer] == 1 and w.K[2] == 1 and w.s[outer] == 1 and w.s[2] == 1 and w.b[outer] == 0 and w.b[2] == 0
+            and w.X[outer] == w.Y[outer] and w.X[2] == w.Y[2]
+            and w.large.x[outer] == w.X[2] * w.large.x[2] and w.small.x[outer] == w.Y[2] * w.small.x[2]):
+        w.X[2] = w.Y[2] = w.Y[2] * w.Y[outer]
+        w.X[outer] = w.Y[outer] = 1
+
+
 cdef int run_weights(Weights* w, int threads) except -1 nogil:
+    """In bfloat16 pairs where that gives the same bits."""
     cdef const instruction_set* isa = current
+    merge_axes(w, 1)
+    if w.Y[1] == 1:
+        merge_axes(w, 0)
+    if isa.pairs != NULL and fits_pairs(w.large.format) and fits_pairs(w.small.format) and w.Y[2] >= 4:
+        if try_weights(w, isa, True, threads):
+            return 0
+    try_weights(w, isa, False, threads)
+    return 0
+
+
+cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int threads) except -1 nogil:
+    """Returns false where pairs do not do, as `try_products`."""
     cdef WeightsPlan plan
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
     cdef int64_t size, piece_floats, groups, first_group, count, tasks, task, strands
     cdef int64_t t[3]
     cdef int worker
+    cdef uint16_t smallest
+    cdef bint unfit = False
     cdef float* sums
     cdef char* space
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
-    make_plan(w, isa, threads, &plan)
+    make_plan(w, isa, pairs, threads, &plan)
     piece_floats = plan.row_tiles * plan.panels * plan.tile_floats
     groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * plan.cut.pieces * piece_floats)))
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
@@ -457,6 +536,8 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
     scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
     for worker in range(threads):
         aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
+        scratch[worker].smallest = 0xffff
+        scratch[worker].unfit = False
     plan.tap_offsets = <int64_t*>take(&aligned, plan.taps * sizeof(int64_t))
     for task in range(plan.taps):
         tap_at(w, task, t)
@@ -472,7 +553,7 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
         else:
             for task in prange(tasks, schedule="dynamic", num_threads=threads):
                 run_numbered(w, &plan, isa, first_group, task, sums, piece_floats, &scratch[thread_number()])
-        strands = 1 if plan.mixed else plan.tap_tiles
+        strands = plan.strands
         tasks = count * strands * plan.panels
         if threads == 1:
             for task in range(tasks):
@@ -485,5 +566,9 @@ cdef int run_weights(Weights* w, int threads) except -1 nogil:
                              task % plan.panels, sums + task // plan.panels // strands * plan.cut.pieces * piece_floats,
                              piece_floats)
         first_group += count
+    smallest = 0x7fff
+    for worker in range(threads):
+        smallest = min(smallest, scratch[worker].smallest)
+        unfit = unfit or scratch[worker].unfit
     return_workspace(space)
-    return 0
+    return not pairs or not unfit and never_subnormal(smallest, smallest)
