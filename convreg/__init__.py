@@ -17,6 +17,7 @@ if not (_here / "ops").is_dir() and (_here.parent / "ops" / "__init__.py").is_fi
     __path__.append(str(_here.parent))  # a checkout keeps ops/ and tools/ beside this package
 
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
+from .explain import explain  # noqa: E402
 from .formats import formats, hifloat8  # noqa: E402
 from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
@@ -81,6 +82,7 @@ __all__ = [
     "aten",
     "capabilities",
     "dequantize",
+    "explain",
     "formats",
     "get",
     "hifloat8",

@@ -14,6 +14,7 @@ from convreg.derive import docs_page, signature_of, table
 
 from .bench import bench
 from .files import reason, write_atomically
+from .rewriting import explain, functions, lower, translate
 
 Action = Callable[[argparse.Namespace], None]
 TABLE_START, TABLE_END = "<!-- operators:begin -->", "<!-- operators:end -->"
@@ -149,7 +150,7 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
-VERBS = (import_, run, check, list_, show, docs, capabilities, bench)
+VERBS = (import_, run, check, list_, show, docs, capabilities, bench, explain, lower, functions, translate)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from .explanation import explain_nodes
 from .export import NodeCall, call_of, node_model
+from .functions import attach_functions
+from .lowering import lower
 from .models import check, infer_shapes, load
 from .ort import ort_library
 from .schemas import register_schemas, schema_of
 from .session import Session, run
+from .translation import translate
 
 register_schemas()
 
 __all__ = [
     "NodeCall",
     "Session",
+    "attach_functions",
     "call_of",
     "check",
+    "explain_nodes",
     "infer_shapes",
     "load",
+    "lower",
     "node_model",
     "ort_library",
     "register_schemas",
     "run",
     "schema_of",
+    "translate",
 ]

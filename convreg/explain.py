@@ -1,0 +1,279 @@
+"""What every rule makes of the same attributes: pads, windows, sizes and verdicts, side by side.
+
+A call is judged under each conformance of its operator; where attributes mean pads by name (``auto_pad``), the
+neighbouring dialects read the same numbers as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import registry
+from .binding import UNSET_SHAPE, asking, make_call, plan_of, shape_value, tensor_type
+from .derive import Arguments, reader_of
+from .errors import OpError
+from .geometry import Axis, Geometry, effective, ints
+from .geometry.standard import conv_transpose_window
+from .roles import geometry_of, roles_of
+from .spec import Call, OpSpec, Shape, TensorType, by_conformance
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One rule's reading of a call.
+
+    Attributes
+    ----------
+    operator, conformance : str
+        Whose rule.
+    outputs : tuple
+        `TensorType` of every result, None where one is not computed; empty if the call is refused.
+    geometry : Geometry or None
+        The integers; None if the call is refused or an empty tensor leaves only zeros.
+    refusal : OpError or None
+        What the rule raises.
+    """
+
+    operator: str
+    conformance: str
+    outputs: tuple[TensorType | None, ...] = ()
+    geometry: Geometry | None = None
+    refusal: OpError | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the rule takes the call."""
+        return self.refusal is None
+
+    @property
+    def rule(self) -> str | None:
+        """Row of the vendor's table that refuses."""
+        return None if self.refusal is None else self.refusal.rule
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """Per axis, elements that the large side's first one lies behind what the kernel reaches: the pad before it."""
+        return tuple(axis.begin for axis in self.axes)
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """Per axis, the pad after the large side; negative where its last elements are not reached."""
+        return tuple(axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation) - axis.begin - axis.large
+                     for axis in self.axes)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The spatial axes; none if the call is refused."""
+        return () if self.geometry is None else self.geometry.axes
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        name = f"{self.operator} {self.conformance}".strip()
+        if self.refusal is not None:
+            return [name, f"refused by {self.rule}"]
+        shapes = [_list(made.extents) for made in self.outputs if made is not None]
+        sides = [_list([getattr(axis, side) for axis in self.axes]) for side in ("large", "small", "taps")]
+        return [name, "accepted", " ".join(shapes) or "nothing", _list(self.begin), _list(self.end), *sides]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Readings of one call; prints as a table, with the reasons of refusals below."""
+
+    operator: str
+    readings: tuple[Reading, ...]
+    neighbours: tuple[Reading, ...] = ()
+
+    def __getitem__(self, conformance: str) -> Reading:
+        """Return the reading under a conformance of the operator."""
+        for reading in self.readings:
+            if reading.conformance == conformance:
+                return reading
+        raise KeyError(conformance)
+
+    def __str__(self) -> str:
+        """The table."""
+        header = ["rule", "verdict", "results", "pad before", "pad after", "large side", "small side", "kernel"]
+        rows = [header, *(reading.cells() for reading in self.readings)]
+        if self.neighbours:
+            rows += [["neighbours:"], *(reading.cells() for reading in self.neighbours)]
+        widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(header))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+                 for row in rows]
+        reasons = dict.fromkeys(f"{reading.conformance or reading.operator}: {reading.refusal}"
+                                for reading in (*self.readings, *self.neighbours) if reading.refusal is not None)
+        return "\n".join([*lines, *([""] if reasons else []), *reasons])
+
+
+def _list(values: Any) -> str:
+    return ",".join(map(str, values)) or "-"
+
+
+def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32", **arguments: Any) -> Explanation:
+    """Say what every conformance, and every neighbouring dialect, makes of a call.
+
+    Parameters
+    ----------
+    name : str
+        An operator's name, as `get` takes it.
+    *shapes, **arguments
+        What the operator's function takes, with a shape in place of each array; arrays will do.
+    dtypes : str or mapping
+        Number format of all tensors, or of each by port.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    OpTypeError
+        If an argument is unknown, or not a shape.
+    UnknownOp
+        If there is no such operator.
+
+    Examples
+    --------
+    >>> import convreg
+    >>> told = convreg.explain("onednn::ConvolutionBackwardData", (1, 2, 6), (2, 3, 4), (1, 3, 6), strides=[1],
+    ...                        pads_begin=[0], pads_end=[0], dilations=[1], auto_pad="SAME_UPPER", data_format="NCX",
+    ...                        weights_format="OIX")
+    >>> told["document"].begin, told["library"].begin
+    ((2,), (1,))
+    """
+    spec = registry.get(name).spec
+    given = reader_of(spec)(shapes, dict(arguments))
+    tensors = tuple(_tensor(spec, index, value, dtypes) for index, value in enumerate(given.tensors))
+    readings = tuple(_reading(spec, conformance, tensors, given) for conformance in spec.conformances)
+    return Explanation(spec.qualified_name, readings, tuple(_neighbours(spec, tensors, given)))
+
+
+def _tensor(spec: OpSpec, index: int, value: Any, dtypes: str | Mapping[str, str]) -> TensorType | None:
+    """Return the type that a shape or array stands for."""
+    port = spec.inputs[index]
+    if value is None or port.shape:
+        return None
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return tensor_type(value)
+    before = asking(spec, spec.conformances[0])
+    extents = shape_value(before, by_conformance(spec.rules, spec.conformances[0]), port, value)
+    return TensorType(extents, dtypes if isinstance(dtypes, str) else dtypes.get(port.name, "float32"))
+
+
+def _reading(
+    spec: OpSpec, conformance: str, tensors: tuple[TensorType | None, ...], given: Arguments
+) -> Reading:
+    try:
+        call = _call(spec, conformance, tensors, given)
+        plan = plan_of(call)
+    except OpError as error:
+        return Reading(spec.qualified_name, conformance, refusal=error)
+    return Reading(spec.qualified_name, conformance, plan.outputs,
+                   geometry_of(plan) if roles_of(spec) else None)
+
+
+def _call(spec: OpSpec, conformance: str, tensors: tuple[TensorType | None, ...], given: Arguments) -> Call:
+    before, rules = asking(spec, conformance), by_conformance(spec.rules, conformance)
+    stated: dict[str, Shape | None] = {}
+    for port, tensor, value in zip(spec.inputs, tensors, given.tensors, strict=True):
+        if port.shape:
+            extents = None if value is None else shape_value(before, rules, port, value)
+            stated[port.name] = None if extents == UNSET_SHAPE else extents
+        elif tensor is None and not port.optional:
+            raise before.refuse(port.name, None, "a tensor", rules.missing_input, wrong_type=True)
+    return make_call(spec, conformance, tensors, stated, given.attributes)
+
+
+class _Window(NamedTuple):
+    """A data gradient's numbers in no dialect: shapes channel-first, weights small side first, `large` if stated."""
+
+    small: tuple[int, ...]
+    weights: tuple[int, ...]
+    large: tuple[int, ...] | None
+    groups: int
+    lists: dict[str, tuple[int, ...]]
+    mode: str
+    extra: tuple[int, ...]
+
+
+SPELLINGS = {  # mode: oneDNN, OpenVINO, ONNX
+    "none": ("None", "explicit", "NOTSET"), "valid": ("VALID", "valid", "VALID"),
+    "same_upper": ("SAME_UPPER", "same_upper", "SAME_UPPER"), "same_lower": ("SAME_LOWER", "same_lower", "SAME_LOWER"),
+}
+
+
+def _neighbours(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arguments) -> Iterator[Reading]:
+    """Read the attributes of a data gradient as the other dialects do that write pads the same way."""
+    window = _window(spec, tensors, given)
+    if window is None:
+        return
+    format = next(tensor.format for tensor in tensors if tensor is not None)
+    for name, shapes, stated, attributes in _spelled(window):
+        other = registry.get(name).spec
+        if name == spec.qualified_name or None in shapes:
+            continue
+        types = [None if shape is None else TensorType(shape, format) for shape in shapes]
+        types += [None] * (len(other.inputs) - len(types))
+        asked = reader_of(other)((), {**stated, **attributes})
+        for conformance in other.conformances:
+            yield _reading(other, conformance, tuple(types), asked)
+    yield _conv_transpose(window, format)
+
+
+def _spelled(window: _Window) -> Iterator[tuple[str, list[Any], dict[str, Any], dict[str, Any]]]:
+    """Operator, tensors, stated shape and attributes of the same gradient in each dialect."""
+    onednn, openvino, standard = SPELLINGS[window.mode]
+    lists, large = window.lists, window.large
+    if large is not None:
+        yield "onednn::ConvolutionBackwardData", [window.small, window.weights], {"dst_shape": large}, {
+            **lists, "auto_pad": onednn, "groups": window.groups, "data_format": "NCX", "weights_format": "OIX"}
+    stated = {} if large is None else {"output_shape": large[2:]}
+    yield "openvino::ConvolutionBackpropData", [window.small, window.weights], stated, {
+        **lists, "auto_pad": openvino, "groups": window.groups, "data_format": "NCX", "filter_format": "OIX",
+        "output_padding": window.extra}
+    pads = [*lists["pads_begin"], *lists["pads_end"]] if window.mode == "none" else None
+    yield "microsoft::ConvGrad", [window.small, large, window.weights], {}, {
+        "auto_pad": standard, "group": window.groups, "strides": lists["strides"], "dilations": lists["dilations"],
+        "pads": pads}
+
+
+def _conv_transpose(window: _Window, format: str) -> Reading:
+    """What ONNX's own ConvTranspose does: with output_shape it derives the pads whatever the mode."""
+    lists, mode = window.lists, SPELLINGS[window.mode][2]
+    kernel = tuple(map(effective, window.weights[2:], lists["dilations"]))
+    placed = conv_transpose_window(mode, window.small[2:], kernel, lists["strides"],
+                                   (*lists["pads_begin"], *lists["pads_end"]), window.extra,
+                                   None if window.large is None else window.large[2:])
+    channels = window.weights[1] * window.groups
+    axes = tuple(Axis(extent, y, k, s, d, begin) for (begin, extent), y, k, s, d in zip(
+        placed, window.small[2:], window.weights[2:], lists["strides"], lists["dilations"], strict=True))
+    shape = (window.small[0], channels, *(axis.large for axis in axes))
+    geometry = Geometry(window.small[0], window.groups, window.weights[1], window.small[1] // window.groups, axes)
+    return Reading("onnx::ConvTranspose", "without output_shape" if window.large is None else "with output_shape",
+                   (TensorType(shape, format),), geometry)
+
+
+def _window(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arguments) -> _Window | None:
+    """Return a data gradient's numbers; None for other operators and for what no conformance accepts."""
+    roles = roles_of(spec)
+    if roles is None or roles.forward or roles.transposed is not False or roles.data:
+        return None
+    for conformance in spec.conformances:
+        try:
+            call = _call(spec, conformance, tensors, given)
+            plan = plan_of(call)
+        except OpError:
+            continue
+        geometry = geometry_of(plan)
+        assert geometry is not None
+        stated = call[spec.shape_ports[0].name] is not None
+        sides = [(geometry.batch, geometry.groups * channels, *extents) for channels, extents in (
+            (geometry.small_channels, [axis.small for axis in geometry.axes]),
+            (geometry.large_channels, [axis.large for axis in geometry.axes]))]
+        weights = (sides[0][1], geometry.large_channels, *(axis.taps for axis in geometry.axes))
+        lists = {name: call[name] for name in ("strides", "dilations", "pads_begin", "pads_end")}
+        extra = ints(call["output_padding"], len(geometry.axes), 0)
+        return _Window(sides[0], weights, sides[1] if stated else None, geometry.groups, lists, call["auto_pad"], extra)
+    return None

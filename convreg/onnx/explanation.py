@@ -1,0 +1,58 @@
+"""What every conformance makes of the nodes of a model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from .. import registry
+from ..errors import GraphError
+from ..explain import Explanation, explain
+from ..roles import roles_of
+from ..spec import snake_case
+from .execution import place
+from .lowering_problem import Reader, scope_of
+from .models import Source, infer_shapes, opened
+
+
+def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanation]:
+    """Explain the nodes of ours in a model's main graph.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+    name : str, optional
+        The name of one node, or of a value that it makes; by default all are explained.
+
+    Returns
+    -------
+    dict
+        Words that find a node -> what `convreg.explain` says of it.
+
+    Raises
+    ------
+    GraphError
+        If there is no such node, or a shape is not known before the graph runs (a batch counts as 1).
+    """
+    model = opened(source)
+    with suppress(GraphError):  # a node that is refused has no results; what the model declares may do
+        model = infer_shapes(model)
+    scope = scope_of(model.graph)
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    found = {}
+    for node in model.graph.node:
+        operator = registry.find_node(node.domain, node.op_type, versions.get(node.domain))
+        if operator is None or (name is not None and name != node.name and name not in node.output):
+            continue
+        spec, roles = operator.spec, roles_of(operator.spec)
+        if roles is None:
+            continue
+        reader = Reader(node, spec, roles, scope)
+        tensors = {port.name: reader.tensor(port) for port in spec.inputs if not port.shape}
+        arguments = {snake_case(key): value for key, value in reader.attributes.items()}
+        arguments |= {port.name: stated for port in spec.shape_ports if (stated := reader.stated(port.name))}
+        arguments |= {snake_case(port): tensor.extents for port, tensor in tensors.items() if tensor is not None}
+        formats = {port: tensor.format for port, tensor in tensors.items() if tensor is not None}
+        found[place(node)] = explain(spec.qualified_name, dtypes=formats, **arguments)
+    if not found:
+        raise GraphError("the main graph has no node of ours" + (f" called {name!r}" if name is not None else ""))
+    return found

@@ -1,0 +1,85 @@
+"""Bodies for our nodes as model-local functions: a runtime without kernels for the nodes runs the bodies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnx import FunctionProto, ModelProto, helper
+
+from ..roles import Role
+from .lowering import rewrite, write_standard
+from .lowering_builder import Builder, Names
+from .lowering_problem import Problem
+from .models import Source
+
+FUNCTIONS_IR, OVERLOADS_IR = 8, 10
+"""The first IR versions with local functions, and with functions of one name that differ by `overload`."""
+
+
+def attach_functions(source: Source) -> ModelProto:
+    """Return the model with a function for every node of ours, its body the node's standard form.
+
+    A runtime that knows the operator uses its kernel, any other the function: plain onnxruntime runs the model as it
+    is, OpenVINO after ``onnx.inliner.inline_local_functions``.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+        Local functions that are there already are inlined, so that their nodes have shapes.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Nodes with the same attributes, types and shapes (the batch aside) share a body; where an operator needs
+        several, functions and nodes tell them apart by ``overload``, which takes IR version 10.
+
+    Raises
+    ------
+    GraphError
+        As `lower`: a body is what `lower` writes for the node.
+    """
+    library = _Library()
+    model = rewrite(source, library.write)
+    ours = {(function.domain, function.name) for function in library.functions}
+    others = [function for function in model.functions if (function.domain, function.name) not in ours]
+    del model.functions[:]
+    model.functions.extend([*others, *library.functions])
+    standard = [entry for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    for function in model.functions[len(others):]:
+        function.opset_import.extend(standard)
+        model.ir_version = max(model.ir_version, OVERLOADS_IR if function.overload else FUNCTIONS_IR)
+    return model
+
+
+class _Library:
+    """The functions made so far."""
+
+    def __init__(self) -> None:
+        self.functions: list[FunctionProto] = []
+        self._overloads: dict[bytes, str] = {}
+
+    def write(self, problem: Problem, builder: Builder) -> bool:
+        """Keep the node, under the overload of a function that computes it."""
+        function = function_of(problem)
+        key = function.SerializeToString(deterministic=True)
+        if key not in self._overloads:
+            before = sum((other.domain, other.name) == (function.domain, function.name) for other in self.functions)
+            function.overload = self._overloads[key] = str(before) if before else ""
+            self.functions.append(function)
+        problem.node.overload = self._overloads[key]
+        return False
+
+
+def function_of(problem: Problem) -> FunctionProto:
+    """Return a function whose body is a node's standard form; values are named as the operator's ports."""
+    node, spec = problem.node, problem.spec
+    inputs = [port.name for port in spec.inputs][: len(node.input)]
+    outputs = [port.name for port in spec.outputs][: len(node.output)]
+    names: dict[Role, str] = {role: problem.roles.port(role) for role in problem.names}
+    made = set(names.values())
+    blank = tuple((index, name) for index, name in enumerate(outputs) if name not in made)
+    body = Builder(Names([*inputs, *outputs]), node.op_type)
+    write_standard(replace(problem, names=names, masked=blank), body)
+    return helper.make_function(
+        node.domain, node.op_type, inputs, outputs, body.nodes, [],
+        attributes=[attribute.name for attribute in node.attribute], doc_string=spec.doc)
