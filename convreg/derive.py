@@ -117,10 +117,11 @@ def refer(
     spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], *, conformance: str | None = None
 ) -> Result:
     """Compute a call given in the vendor's names by the plain loops in float64, without any rounding."""
+    from .conversion import dequantize  # compiled, as the loops are
     from .ops.kernels import direct
 
     bound = bind(spec, inputs, attributes, conformance=conformance)
-    wide = [None if array is None else array.astype(np.float64) for array in bound.inputs]
+    wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
     outputs = tuple(None if made is None else np.zeros(made.extents) for made in bound.plan.outputs)
     spec.run(bound.plan, wide, outputs, direct, 0)
     return outputs[0] if len(outputs) == 1 else outputs

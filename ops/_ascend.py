@@ -1,7 +1,6 @@
 """Number formats under Ascend's rules: what is accepted, how operands are rounded, what the kernels write first.
 
-Rows E03 to E15 and E53 to E58 of the rule table, and the rounding points. 8-bit formats are judged by name, so that a
-product's answer does not depend on which formats this build computes with.
+Rows E03 to E15 and E53 to E58 of the rule table, and the rounding points.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from convreg.conversion import quantize
 from convreg.formats import FORMATS, format_of
 from convreg.geometry.ascend import INPUTS, is_product
 from convreg.spec import Call
@@ -34,17 +34,9 @@ DOCUMENT_WEIGHT = (*FLOATS, HIFLOAT8)
 Formats = tuple[str | None, str | None, str | None]
 
 
-def computable(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """The formats of a list that this build computes with."""
-    return tuple(name for name in formats if name in FLOATS)
-
-
 def type_table(of: str) -> dict[str, tuple[str, ...]]:
     """Formats of an operand or its gradient by conformance, as the declaration states them."""
-    lists = dict(ACCEPTED)
-    if of == "weight":
-        lists["document"] = DOCUMENT_WEIGHT
-    return {conformance: computable(formats) for conformance, formats in lists.items()}
+    return {**ACCEPTED, "document": DOCUMENT_WEIGHT} if of == "weight" else ACCEPTED
 
 
 def accepted(call: Call, port: str) -> tuple[str, ...]:
@@ -89,13 +81,12 @@ def output_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
 def check_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
     """Refuse formats outside the lists (E05, E06) or not fitting together (E07 to E15); return the outputs' formats."""
     for port in INPUTS:
-        allowed = accepted(call, port) if is_product(call) else computable(accepted(call, port))
-        check_format(call, port, call.tensor(port).format, allowed, "E05")
+        check_format(call, port, call.tensor(port).format, accepted(call, port), "E05")
     outputs = output_formats(call, mask)
     if call.conformance == "emulation":
         for name in outputs:
             if name is not None:
-                check_format(call, "outputFormats", name, computable(ACCEPTED["emulation"]), "E06")
+                check_format(call, "outputFormats", name, ACCEPTED["emulation"], "E06")
         return outputs
     if is_product(call):
         for port, name in zip(OUTPUTS, outputs, strict=True):
@@ -157,7 +148,7 @@ def check_eight_bit(call: Call, mask: tuple[bool, ...], outputs: Formats) -> Non
 
 
 def check_limits(call: Call, mask: tuple[bool, ...], outputs: Formats, empty: bool) -> None:
-    """Refuse what the kernels below the interface cannot do (E53 to E58) and formats that are not computed with."""
+    """Refuse what the kernels below the interface cannot do (E53 to E58); E56 holds on the published page too."""
     operands = tuple(call.tensor(port).format for port in INPUTS)
     deep = len(call.shape("input")) == 5
     if call.conformance == "atlas-910" and deep:
@@ -169,15 +160,18 @@ def check_limits(call: Call, mask: tuple[bool, ...], outputs: Formats, empty: bo
         if promoted(operands) != "float32":
             raise call.refuse("gradWeight", "float32", f"{promoted(operands)} where groups > 1 in 3-D", "E55",
                               wrong_type=True)
-    if mask[2] and outputs[2] not in FLOATS:
-        raise call.refuse("gradBias", outputs[2], " or ".join(FLOATS), "E56", wrong_type=True)
+    if mask[2] and outputs[2] not in FLOATS and call.conformance != "emulation":
+        allowed = " or ".join(FLOATS)
+        if not is_product(call):
+            allowed += ": mask it off (output_mask=[True, True, False]), or choose its format with output_formats= " \
+                       "under conformance='emulation'"
+        raise call.refuse("gradBias", outputs[2], allowed, "E56", wrong_type=True)
+    if not is_product(call):
+        return
     if not call["transposed"] and any(name in EIGHT_BIT for name in operands):
         raise call.refuse("transposed", False, "True with 8-bit formats", "E57")
     if mask[1] and HIFLOAT8 in operands:
         raise call.refuse("outputMask", list(call["outputMask"]), "no gradWeight from hifloat8", "E58")
-    for port, name in zip((*INPUTS, *OUTPUTS), (*operands, *outputs), strict=True):
-        if name is not None:
-            check_format(call, port, name, computable(FLOATS + EIGHT_BIT), "arguments")
 
 
 def promoted(formats: tuple[str, ...]) -> str:
@@ -210,14 +204,49 @@ def precision(call: Call) -> Precision:
     elif common in ("float32", "bfloat16") and mode == 2:
         operands = "float16"
     return Precision(operands, 13 if call.conformance == "ascend950" else 12,
-                     "float16" if operands == "float16" else common)
+                     "float16" if operands == "float16" else written_first(common))
 
 
-def round_operand(array: Array, how: Precision) -> Array:
+def written_first(format: str) -> str:
+    """The format in which a result leaves its kernel: an 8-bit result of any format is rounded once, from float32."""
+    return "float32" if format in EIGHT_BIT else format
+
+
+class Finish(NamedTuple):
+    """The last rounding of every output, in the terms of `convreg.quantize`."""
+
+    rounding: str | None
+    saturate: bool
+    seed: int | None
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is the one that kernels do."""
+        return self.rounding is None and not self.saturate
+
+
+USUAL = Finish(None, False, None)
+
+
+def finish(call: Call, mask: tuple[bool, ...], outputs: Formats) -> Finish:
+    """Refuse a rounding that some output's format lacks; float32 outputs of float32 sums need none."""
+    if call.conformance != "emulation":
+        return USUAL
+    rounding = call["rounding"]
+    for port, name, asked in zip(OUTPUTS, outputs, mask, strict=True):
+        if asked and rounding is not None and name is not None and name != "float32" \
+                and rounding not in FORMATS[name].roundings:
+            raise call.refuse("rounding", rounding, f"{' or '.join(FORMATS[name].roundings)} for {port} in {name}")
+    return Finish(rounding, call["saturate"], call["seed"])
+
+
+def round_operand(array: Array, how: Precision, threads: int) -> Array:
     """Return an operand as the multiplier sees it; values already in a narrower format lose nothing to HF32."""
     if how.operands == "hf32" and array.dtype == np.float32:
         return hf32(array, how.dropped)
-    return cast(array, np.dtype(np.float16)) if how.operands == "float16" else array
+    if how.operands != "float16" or array.dtype == np.float16:
+        return array
+    return quantize(array, "float16", threads=threads or None)
 
 
 def hf32(array: Array, dropped: int) -> Array:
@@ -227,22 +256,22 @@ def hf32(array: Array, dropped: int) -> Array:
     return np.where(np.isnan(array), array, rounded)  # a carry must not turn NaN into a number
 
 
-def cast(array: Array, dtype: np.dtype) -> Array:
-    """Convert between formats, rounding to nearest even; overflow gives infinity."""
-    if array.dtype == dtype:
-        return array
-    with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(np.float32).astype(dtype)
-
-
-def staged(output: Array | None, written: str) -> Array | None:
+def staged(output: Array | None, written: str, last: Finish = USUAL) -> Array | None:
     """Return where a kernel that writes `written` puts its result: the output itself when that rounds the same way."""
-    if output is None or written == "float32" or format_of(output.dtype) is FORMATS[written]:
+    if output is None:
+        return None
+    same = format_of(output.dtype) is FORMATS[written]
+    if last.usual and (same or written == "float32"):
         return output
-    return np.empty(output.shape, FORMATS[written].dtype)
+    return np.empty(output.shape, FORMATS["float32" if same else written].dtype)
 
 
-def deliver(stage: Array | None, output: Array | None) -> None:
-    """Convert a staged result to the format of its output."""
-    if stage is not None and output is not None and stage is not output:
-        output[...] = cast(stage, output.dtype)
+def deliver(stage: Array | None, output: Array | None, last: Finish, threads: int) -> None:
+    """Round a staged result to the format of its output."""
+    if stage is None or output is None or stage is output:
+        return
+    target = format_of(output.dtype)
+    assert target is not None, output.dtype
+    rounding = last.rounding if last.rounding in target.roundings else None
+    quantize(stage, target.name, rounding=rounding, saturate=last.saturate, seed=last.seed, out=output,
+             threads=threads or None)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from convreg.formats import ROUNDINGS
 from convreg.geometry import Geometry, ascend, aten
 from convreg.registry import register
-from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, Spellings, TensorType
 
 from . import _ascend, _gradients
 
@@ -20,6 +21,7 @@ class Work(NamedTuple):
     geometry: Geometry | None
     transposed: bool
     precision: _ascend.Precision
+    last: _ascend.Finish
 
 
 def plan(call: Call) -> Plan:
@@ -30,11 +32,12 @@ def plan(call: Call) -> Plan:
     precision = _ascend.precision(call)
     empty = ascend.check_shapes(call, mask)
     _ascend.check_limits(call, mask, formats, empty)
+    last = _ascend.finish(call, mask, formats)
     geometry = None if empty else ascend.backward(call)
     shapes = call.shape("input"), call.shape("weight"), (ascend.bias_length(call),)
     outputs = tuple(TensorType(shape, format) if asked and format is not None else None
                     for shape, format, asked in zip(shapes, formats, mask, strict=True))
-    return Plan(outputs, Work(geometry, call["transposed"], precision))
+    return Plan(outputs, Work(geometry, call["transposed"], precision, last))
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -51,7 +54,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Round operands, fill gradInput through the compute format and gradWeight from float32 sums; bias unrounded."""
-    geometry, transposed, precision = plan.work
+    geometry, transposed, precision, last = plan.work
     grads = _gradients.Gradients(*outputs)
     if geometry is None:
         for output in outputs:
@@ -61,15 +64,16 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
     operands, stages = inputs, grads
     if inputs[0].dtype != np.float64:  # the float64 reference rounds nothing
         used = (grads.input is not None or grads.weight is not None, grads.weight is not None, grads.input is not None)
-        operands = tuple(_ascend.round_operand(array, precision) if needed else array
+        operands = tuple(_ascend.round_operand(array, precision, threads) if needed else array
                          for array, needed in zip(inputs, used, strict=True))
-        own = _ascend.format_of(inputs[0].dtype)
-        stages = _gradients.Gradients(_ascend.staged(grads.input, precision.written), grads.weight,
-                                      _ascend.staged(grads.bias, own.name))
+        own = _ascend.written_first(_ascend.format_of(inputs[0].dtype).name)
+        stages = _gradients.Gradients(*(
+            _ascend.staged(output, written, last)
+            for output, written in zip(grads, (precision.written, "float32", own), strict=True)))
     _gradients.run(geometry, transposed, *operands, stages._replace(bias=None), kernels, threads)
     _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(None, None, stages.bias), kernels, threads)
-    _ascend.deliver(stages.input, grads.input)
-    _ascend.deliver(stages.bias, grads.bias)
+    for stage, output in zip(stages, grads, strict=True):
+        _ascend.deliver(stage, output, last, threads)
 
 
 def _statuses() -> dict[str, dict[str, int]]:
@@ -81,8 +85,8 @@ convolution_backward = register(OpSpec(
     vendor="ascend",
     name="ConvolutionBackward",
     since_version=1,
-    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias: mixed formats are "
-        "promoted, operands rounded by cubeMathType and outputs masked as Ascend does.",
+    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias: mixed formats "
+        "are promoted, operands rounded by cubeMathType and outputs masked as Ascend does.",
     source="CANN ops-nn, aclnnConvolutionBackward.md (August 2026); convolution_backward_checker.cpp and "
            "aclnn_convolution_backward.cpp for the products.",
     inputs=(
@@ -115,6 +119,13 @@ convolution_backward = register(OpSpec(
                   maximum=3, rule="E26"),
         Attribute("outputFormats", "strings", "Formats of the three gradients, empty or None for that of the tensor it "
                   "is the gradient of.", None, only=("emulation",)),
+        Attribute("rounding", "string", "The one rounding of each result, as convreg.quantize does it; None for the "
+                  "format's own.", None, choices={"*": Spellings({name: name for name in ROUNDINGS})},
+                  only=("emulation",)),
+        Attribute("saturate", "bool", "Whether a result that is too large becomes the format's largest number, as in "
+                  "convreg.quantize.", False, only=("emulation",)),
+        Attribute("seed", "int", "Of stochastic rounding, the same for all outputs; None for a fresh one.", None,
+                  minimum=0, only=("emulation",)),
     ),
     types={
         "T1": _ascend.type_table("gradOutput"),
@@ -122,7 +133,7 @@ convolution_backward = register(OpSpec(
         "T3": _ascend.type_table("weight"),
         "T4": _ascend.type_table("input"),
         "T5": _ascend.type_table("weight"),
-        "T6": _ascend.FLOATS,
+        "T6": {"emulation": _ascend.ACCEPTED["emulation"], "*": _ascend.FLOATS},
     },
     conformances=ascend.CONFORMANCES,
     rules=Rules(missing_input="E01", missing_attribute="E02", format="E05", output_format="E06"),

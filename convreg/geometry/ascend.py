@@ -54,7 +54,7 @@ def check_attributes(call: Call) -> None:
         raise call.refuse("outputPadding", list(extra), "no negative entry", "E22")
     elif len(call.shape("input")) == 5 or not is_product(call):  # the interface compares three axes only
         check_output_padding(call, "E23")
-    call.check_bounds("groups", "cubeMathType")
+    call.check_bounds("groups", "cubeMathType", "seed")
     if call["groups"] > MAX_GROUPS and not is_product(call):
         raise call.refuse("groups", call["groups"], f"at most {MAX_GROUPS}")
 
