@@ -135,8 +135,8 @@ def _chains(terms: dict, shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 
 def ordered_backward_weights(case: Case, large: np.ndarray, small: np.ndarray) -> np.ndarray:
-    """Bit for bit: batch outermost, then y row-major, cut into pieces that join in a tree; with few channels on the small
-    side, into whole lines, each piece sixteen chains along the lines."""
+    """Bit for bit: batch outermost, then y row-major, cut into pieces that join in a tree; where the small side has few
+    channels, each piece is whole lines and sixteen chains along them."""
     dtype = large.dtype.type
     result = np.zeros(case.taps, dtype)
     positions, line = case.small[0] * int(np.prod(case.small[3:])), case.small[5]

@@ -170,6 +170,21 @@ def test_sums_that_underflow_are_plus_zero(isa):
         compare(kernel, case, arrays, formats, random.Random(0))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_bfloat16_near_the_subnormals(isa, seed):
+    """Products and sums on both sides of 2**-126, where the dot-product instruction flushes."""
+    gen = np.random.default_rng(seed)
+    case = Case((2, 1, 7, 1, 3, 21), (2, 1, 12, 1, 3, 21), (1, 12, 7, 1, 1, 3), begin=(0, 0, 1))
+    first = int(gen.integers(-140, -30))
+    second = int(gen.integers(-156, -66)) - first
+    formats = {"large": "bfloat16", "small": "bfloat16", "taps": "bfloat16"}
+    arrays = {"large": gen.standard_normal(case.large) * 2.0**first}
+    arrays |= {name: gen.integers(-8, 8, getattr(case, name)) * 2.0**second for name in ("small", "taps")}
+    arrays = {name: bits(a.astype(np.float32).astype(ml_dtypes.bfloat16)) for name, a in arrays.items()}
+    for kernel in OPERANDS:
+        compare(kernel, case, arrays, formats, random.Random(seed))
+
+
 def test_capabilities_tell_what_runs(isa):
     have = kernels.capabilities()
     assert have["isa"] == isa

@@ -6,6 +6,7 @@
     planar.pxi     ... from input laid out once for all taps
     jobs.pxi       ... cut into tasks
     weights.pxi    backward_weights
+    weights_jobs.pxi   ... cut into tasks
     narrow.pxi     ... where the small side has few channels in a group
 
 Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
@@ -34,6 +35,7 @@ include "product.pxi"
 include "planar.pxi"
 include "jobs.pxi"
 include "weights.pxi"
+include "weights_jobs.pxi"
 include "narrow.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ cdef inline int64_t size(const View* view) noexcept nogil:
     return total
 
 
-cdef int run_forward(Call* c, const float* bias, int threads) except -1 nogil:
+cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
     cdef Product p
     cdef AxisTaps axes[3]
     cdef int axis
@@ -164,7 +166,7 @@ cdef int run_forward(Call* c, const float* bias, int threads) except -1 nogil:
     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[1], c.taps.stride[2]
     build_product(&p, axes, &c.taps, taps, offsets)
     try:
-        run_products(&p, 1, threads)
+        run_products(&p, 1, threads, report)
     finally:
         free(taps)
     return 0
@@ -184,7 +186,7 @@ cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64
     return a
 
 
-cdef int run_backward_data(Call* c, const float* bias, int threads) except -1 nogil:
+cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
     """One product for each class of large positions modulo the stride: a dense convolution over the taps that hit it."""
     cdef int64_t classes = 1, number = 0, r0, r1, r2, used = 0
     cdef int64_t residue[3]
@@ -219,7 +221,7 @@ cdef int run_backward_data(Call* c, const float* bias, int threads) except -1 no
                     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
                     build_product(p, axes, &c.taps, taps + used, offsets + used)
                     used += p.tap_count
-        run_products(products, classes, threads)
+        run_products(products, classes, threads, report)
     finally:
         free(products)
         free(taps)
@@ -238,7 +240,7 @@ def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, 
     try:
         with nogil:
             if size(&c.small) > 0:
-                run_forward(&c, b, threads)
+                run_forward(&c, b, threads, NULL)
     finally:
         close_call(&c)
 
@@ -255,31 +257,59 @@ def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=
     try:
         with nogil:
             if size(&c.large) > 0:
-                run_backward_data(&c, b, threads)
+                run_backward_data(&c, b, threads, NULL)
     finally:
         close_call(&c)
+
+
+cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 nogil:
+    cdef Weights w
+    cdef int axis
+    w.N, w.G, w.C, w.M = c.small.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
+    w.large, w.small = operand_of(&c.large), operand_of(&c.small)
+    w.taps, w.taps_format = c.taps.buffer.buf, c.taps.format
+    for axis in range(3):
+        w.X[axis], w.Y[axis], w.K[axis] = c.large.shape[3 + axis], c.small.shape[3 + axis], c.taps.shape[3 + axis]
+        w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
+    for axis in range(6):
+        w.taps_stride[axis] = c.taps.stride[axis]
+    if w.M <= REDUCTION_FEW:
+        run_narrow_weights(&w, threads, report)
+    else:
+        run_weights(&w, threads, report)
+    return 0
 
 
 def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1):
     """Write taps."""
     cdef Call c
-    cdef Weights w
-    cdef int axis
     open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
     try:
-        w.N, w.G, w.C, w.M = c.small.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
-        w.large, w.small = operand_of(&c.large), operand_of(&c.small)
-        w.taps, w.taps_format = c.taps.buffer.buf, c.taps.format
-        for axis in range(3):
-            w.X[axis], w.Y[axis], w.K[axis] = c.large.shape[3 + axis], c.small.shape[3 + axis], c.taps.shape[3 + axis]
-            w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
-        for axis in range(6):
-            w.taps_stride[axis] = c.taps.stride[axis]
         with nogil:
             if size(&c.taps) > 0:
-                if w.M <= REDUCTION_FEW:
-                    run_narrow_weights(&w, threads)
-                else:
-                    run_weights(&w, threads)
+                run_backward_weights(&c, threads, NULL)
     finally:
         close_call(&c)
+
+
+def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1) -> int:
+    """Bytes a call of the named kernel with these arguments allocates; nothing is computed."""
+    cdef Call c
+    cdef int64_t report = 0
+    large, small, taps = {
+        "forward": (0, 2, 1), "backward_data": (2, 0, 1), "backward_weights": (0, 1, 2)
+    }[kernel]
+    arrays = (first, second, result)
+    open_call(&c, arrays[large], arrays[small], arrays[taps], (formats[large], formats[small], formats[taps]), stride,
+              dilation, begin, 3)
+    try:
+        if size(&c.large) > 0 and size(&c.small) > 0 and size(&c.taps) > 0:
+            if kernel == "forward":
+                run_forward(&c, NULL, threads, &report)
+            elif kernel == "backward_data":
+                run_backward_data(&c, NULL, threads, &report)
+            else:
+                run_backward_weights(&c, threads, &report)
+    finally:
+        close_call(&c)
+    return report

@@ -9,6 +9,9 @@ cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of 
     int64_t row_parts
     int64_t block        # column panels of a task
     const Planar* planar  # or NULL: gathered
+    int64_t together     # products that share the block
+    int64_t items        # packed row panels of each product
+    int64_t item         # ... the job's first among them
     int64_t first_task
 
 
@@ -28,23 +31,25 @@ cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction
     end = share(height, job.row_parts, task % job.row_parts + 1)
     task //= job.row_parts
     if job.planar != NULL:
-        run_planar(job.product, job.planar, isa, job.g, task, job.first_row_panel + first, job.first_row_panel + end,
-                   job.packed + first * job.product.panel_size, scratch)
+        run_planar(job.product, job.planar, job.together, isa, job.g, task, job.first_row_panel + first,
+                   job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, scratch)
         return
     run_block(job.product, isa, job.g, task * job.block, min(job.product.panels, (task + 1) * job.block),
               job.first_row_panel + first, job.first_row_panel + end, job.packed + first * job.product.panel_size,
               masked and job.product.padded, scratch)
 
 
-cdef int64_t plan_jobs(Product* products, const Planar* planar, bint masked, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
+cdef int64_t plan_jobs(Product* products, const Planar* planar, bint shared, bint masked, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
                        const float* packed, int threads, Job* jobs, int64_t* job_count) noexcept nogil:
     """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks."""
     cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, blocks, panels
-    cdef int64_t wanted = 4 * threads, segments = 0
+    cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
     cdef Product* p
     cdef Job* job
     panels = row_panels(products, isa)
     segments = (end_item - 1) // panels - first_item // panels + 1
+    if shared:
+        count = 1
     for i in range(count):
         p = &products[i]
         item = first_item
@@ -57,7 +62,6 @@ cdef int64_t plan_jobs(Product* products, const Planar* planar, bint masked, int
             job.end_row_panel = min(panels, job.first_row_panel + end_item - item)
             height = job.end_row_panel - job.first_row_panel
             job.packed = packed + (item - first_item) * p.panel_size
-            item += height
             job.block = 1
             if height * p.panel_size * 4 > NEAR_BYTES:
                 job.block = max(1, min(BLOCK, SUM_BYTES // (height * tile_bytes)))
@@ -65,8 +69,9 @@ cdef int64_t plan_jobs(Product* products, const Planar* planar, bint masked, int
                 job.block = max(1, min(job.block, p.panels * segments * count // wanted))
             blocks = ceiling(p.panels, job.block)
             job.planar = NULL
-            if planar[i].chosen and not (masked and p.padded):
+            if planar[i].chosen and (shared or not (masked and p.padded)):
                 job.planar = &planar[i]
+                job.together, job.items, job.item = all_products if shared else 1, end_item - first_item, item - first_item
                 job.block = 1
                 blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
             job.row_parts = max(1, ceiling(height * tile_bytes * job.block, SUM_BYTES))
@@ -75,6 +80,7 @@ cdef int64_t plan_jobs(Product* products, const Planar* planar, bint masked, int
             job.row_parts = min(job.row_parts, height)
             job.first_task = tasks
             tasks += blocks * job.row_parts
+            item += height
         packed += (end_item - first_item) * p.panel_size
     job_count[0] = number
     return tasks
@@ -90,20 +96,20 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     s.fragments = <Fragment*>take(&space, BLOCK * TILE_LANES * sizeof(Fragment))
     s.fragment_count = <int64_t*>take(&space, BLOCK * sizeof(int64_t))
     s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
-    s.pieces = <Piece*>take(&space, STEPS * sizeof(Piece))
+    s.pieces = <Piece*>take(&space, max(taps, STEPS) * sizeof(Piece))
     s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
-    s.used = <char*>take(&space, taps)
     s.block = <float*>take(&space, block_floats * 4 + 64)
     return space - start
 
 
-cdef int run_products(Product* products, int64_t count, int threads) except -1 nogil:
-    """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits."""
+cdef int run_products(Product* products, int64_t count, int threads, int64_t* report) except -1 nogil:
+    """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits. With
+    `report`, only write there how many bytes of workspace that takes."""
     cdef const instruction_set* isa = current
     if isa.pairs != NULL and products.D > 1 and fits_pairs(products.input.format) and fits_pairs(products.weights.format):
-        if try_products(products, count, isa, True, threads):
+        if try_products(products, count, isa, True, threads, report):
             return 0
-    try_products(products, count, isa, False, threads)
+    try_products(products, count, isa, False, threads, report)
     return 0
 
 
@@ -119,15 +125,17 @@ cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil
     return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126
 
 
-cdef int try_products(Product* products, int64_t count, const instruction_set* isa, bint pairs, int threads) except -1 nogil:
+cdef int try_products(Product* products, int64_t count, const instruction_set* isa, bint pairs, int threads,
+                      int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
     cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size
     cdef double work = 0
+    cdef int64_t bytes_needed
     cdef int64_t block_floats = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
     cdef int worker
-    cdef bint masked = False
+    cdef bint masked = False, shared, padded = False
     cdef uint16_t smallest_weight, smallest
     cdef Product* p
     cdef ProductScratch layout
@@ -147,16 +155,25 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
         p.panel_size = p.tap_count * p.S * isa.rows + isa.width
         item_floats += p.panel_size
         taps = max(taps, p.tap_count)
-        plan_planar(p, isa, &planar[i])
-        if planar[i].chosen:
-            block_floats = max(block_floats, planar[i].plane * p.S + (isa.vectors + 1) * isa.width)
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
+    shared = count > 1 and plan_shared(products, count, isa, planar)
+    for i in range(count):
+        if not shared:
+            plan_planar(&products[i], isa, &planar[i])
+        if planar[i].chosen:
+            block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
+        padded = padded or products[i].padded
     threads = team_for(work, threads)
     items = products.G * row_panels(products, isa)
     chunk = min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
     size = lay_out_product(&layout, isa, taps, block_floats, NULL)
     jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
-    space = take_workspace(4 * chunk * item_floats + threads * size + threads * sizeof(ProductScratch) + jobs_size + 256)
+    bytes_needed = 4 * chunk * item_floats + threads * size + threads * sizeof(ProductScratch) + jobs_size + 256
+    if report != NULL:
+        report[0] = max(report[0], bytes_needed)
+        free(planar)
+        return not pairs
+    space = take_workspace(bytes_needed)
     if space == NULL:
         free(planar)
         with gil:
@@ -181,7 +198,7 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
                           &scratch[thread_number()].smallest_weight)
         if pairs and masked:
             break
-        tasks = plan_jobs(products, planar, masked, count, isa, first_item, end_item, packed, threads, jobs, &job_count)
+        tasks = plan_jobs(products, planar, shared and not (masked and padded), masked, count, isa, first_item, end_item, packed, threads, jobs, &job_count)
         if threads == 1:
             for task in range(tasks):
                 run_product_task(jobs, job_count, isa, task, masked, scratch)

@@ -177,12 +177,12 @@ cdef int64_t lay_out_narrow(NarrowScratch* s, const Weights* w, const Narrow* p,
     return space - start
 
 
-cdef int run_narrow_weights(Weights* w, int threads) except -1 nogil:
+cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
     cdef const instruction_set* isa = current
     cdef Narrow p
     cdef NarrowScratch layout
     cdef NarrowScratch* scratch
-    cdef int64_t size, count, tasks, task
+    cdef int64_t size_needed, size, count, tasks, task
     cdef int worker
     cdef float* partials
     cdef char* space
@@ -192,7 +192,12 @@ cdef int run_narrow_weights(Weights* w, int threads) except -1 nogil:
     tasks = w.G * p.cut.pieces
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
     size = lay_out_narrow(&layout, w, &p, NULL)
-    space = take_workspace(threads * (size + sizeof(NarrowScratch)) + 64 + 4 * tasks * count)
+    size_needed = threads * (size + sizeof(NarrowScratch)) + 64 + 4 * tasks * count
+    if report != NULL:
+        report[0] = size_needed
+        free(p.relation.taps)
+        return 0
+    space = take_workspace(size_needed)
     if space == NULL:
         free(p.relation.taps)
         with gil:

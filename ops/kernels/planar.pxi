@@ -37,6 +37,30 @@ cdef int64_t tap_shift(const Product* p, const Planar* l, const Tap* tap) noexce
     return phase * l.cell + shift
 
 
+cdef int64_t pitch_of(const Product* p, const Planar* l) noexcept nogil:
+    """Between the lanes of two steps: two channels, or where there is only one, two taps."""
+    if p.S == 1 and p.tap_count > 1:
+        return tap_shift(p, l, &p.taps[1]) - tap_shift(p, l, &p.taps[0])
+    return l.plane
+
+
+cdef bint plan_shared(const Product* products, int64_t count, const instruction_set* isa, Planar* layouts) noexcept nogil:
+    """One layout for all stride classes, which read the same input: their taps lie one after the other."""
+    cdef Product all = products[0]
+    cdef int64_t i
+    cdef int axis
+    for i in range(1, count):
+        all.tap_count += products[i].tap_count
+        for axis in range(3):
+            all.Q[axis] = max(all.Q[axis], products[i].Q[axis])
+    plan_planar(&all, isa, layouts)
+    for i in range(1, count):
+        layouts[i] = layouts[0]
+    for i in range(count):
+        layouts[i].lane_pitch = pitch_of(&products[i], &layouts[i])
+    return layouts.chosen
+
+
 cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) noexcept nogil:
     """Choose the blocks, and whether this way costs less than gathering, from the shape alone."""
     cdef int64_t high[3]
@@ -76,9 +100,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
     l.cell = l.u[0] * l.u[1] * l.u[2]
     floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16  # an odd number of cache lines
-    l.lane_pitch = l.plane
-    if p.S == 1 and p.tap_count > 1:
-        l.lane_pitch = tap_shift(p, l, &p.taps[1]) - tap_shift(p, l, &p.taps[0])
+    l.lane_pitch = pitch_of(p, l)
     # Cycles for one output position, all rows: products, and copies of the input.
     lanes = (l.block[1] - 1) * l.u[2] + l.block[2]
     wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
@@ -166,25 +188,42 @@ cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, cons
     return True
 
 
-cdef void run_planar(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t number,
-                     int64_t first_row_panel, int64_t end_row_panel, const float* packed, ProductScratch* s) noexcept nogil:
-    """Block `number` against row panels [first_row_panel, end_row_panel)."""
+cdef void run_planar(const Product* products, const Planar* layouts, int64_t count, const instruction_set* isa, int64_t g,
+                     int64_t number, int64_t first_row_panel, int64_t end_row_panel, const float* packed, int64_t items,
+                     int64_t item, ProductScratch* s) noexcept nogil:
+    """Block `number` against row panels [first_row_panel, end_row_panel), number `item` of `items` packed ones for each
+    product. Products that share a layout share the block."""
     cdef int64_t first[3]
     cdef int64_t end[3]
-    cdef int64_t n = number, t, run_count = 0, q0, lanes, vectors, panels, j, lane, count, r, row, rows, done, steps, next_run, width, vector_count
-    cdef int64_t all_rows = row_panels(p, isa), span_count, q1, low, high, shift, i
+    cdef int64_t n = number, i
+    cdef int axis
+    cdef bint some
+    for axis in range(2, -1, -1):
+        first[axis] = n % layouts.blocks[axis] * layouts.block[axis]
+        n = n // layouts.blocks[axis]
+    fill_block(products, layouts, isa, g, n, first, s.block, &s.smallest)
+    for i in range(count):
+        some = True
+        for axis in range(3):
+            end[axis] = min(products[i].Q[axis], first[axis] + layouts.block[axis])
+            some = some and end[axis] > first[axis]
+        if some:
+            run_filled(&products[i], &layouts[i], isa, g, n, first, end, first_row_panel, end_row_panel,
+                       packed + item * products[i].panel_size, s)
+        packed += items * products[i].panel_size
+
+
+cdef void run_filled(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
+                     const int64_t* end, int64_t first_row_panel, int64_t end_row_panel, const float* packed,
+                     ProductScratch* s) noexcept nogil:
+    """Output positions [first, end) from the block laid out for them."""
+    cdef int64_t t, run_count = 0, q0, lanes, vectors, panels, j, lane, count, r, row, rows, done, steps, next_run, width
+    cdef int64_t all_rows = row_panels(p, isa), span_count, q1, low, high, shift, vector_count
     cdef tile_run* run
     cdef float* tile
     cdef float* block = s.block
     cdef tile_function run_tile
     cdef bint single = end_row_panel - first_row_panel == 1
-    for i in range(2, -1, -1):
-        first[i] = n % l.blocks[i] * l.block[i]
-        end[i] = min(p.Q[i], first[i] + l.block[i])
-        if end[i] <= first[i]:
-            return
-        n //= l.blocks[i]
-    fill_block(p, l, isa, g, n, first, block, &s.smallest)
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
             continue

@@ -78,7 +78,6 @@ cdef struct ProductScratch:  # of one thread
     lane_span* spans
     Piece* pieces
     tile_run* runs
-    char* used        # taps that meet the input
     uint16_t smallest # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
 
@@ -220,93 +219,93 @@ cdef int64_t output_spans(const Product* p, int64_t g, const Fragment* fragments
 # One block of columns
 
 
+cdef void gather_piece(const Product* p, const instruction_set* isa, const Piece* piece, bint masked, float* lanes, float* masks,
+                       int64_t span_count, ProductScratch* s) noexcept nogil:
+    """Channels [first, end) of one tap (pairs of channels) for one column panel."""
+    cdef int64_t pitch = isa.vectors * isa.width, size = element_size(p.input.format)
+    cdef const char* source = <const char*>p.input.data
+    if p.pairs:
+        isa.pairs.gather(lanes, pitch, min(p.D, 2 * piece.end) - 2 * piece.first,
+                         source + 2 * piece.first * p.input.c * size, p.input.format, p.input.c, s.spans, span_count, &s.smallest)
+    else:
+        isa.gather(lanes, pitch, piece.end - piece.first, source + piece.first * p.input.c * size, p.input.format, p.input.c,
+                   s.spans, span_count)
+    if masked:
+        mask_spans(s.spans, span_count)
+        isa.gather(masks, pitch, piece.end - piece.first, &TAKEN, NUMBER_FLOAT32, 0, s.spans, span_count)
+
+
+cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, int64_t piece_count,
+                           bint masked, ProductScratch* s) noexcept nogil:
+    """The next steps of one column panel, but for taps that meet no input there; returns the number of runs."""
+    cdef int64_t pitch = isa.vectors * isa.width, start = panel * (STEPS * pitch + isa.width), steps = 0, run_count = 0, i
+    cdef int64_t span_count, row
+    cdef Piece* piece
+    for i in range(piece_count):
+        piece = &s.pieces[i]
+        span_count = input_spans(p, &p.taps[piece.tap], g, s.fragments + panel * TILE_LANES, s.fragment_count[panel], s.spans)
+        if span_count == 1 and s.spans[0].offset == NO_ELEMENT:
+            continue
+        gather_piece(p, isa, piece, masked, s.lanes + start + steps * pitch, s.masks + start + steps * pitch, span_count, s)
+        row = (piece.tap * p.S + piece.first) * isa.rows
+        if run_count > 0 and s.runs[run_count - 1].rows + s.runs[run_count - 1].steps * isa.rows == row:
+            s.runs[run_count - 1].steps += piece.end - piece.first
+        else:
+            s.runs[run_count] = tile_run(row, start + steps * pitch, piece.end - piece.first)
+            run_count += 1
+        steps += piece.end - piece.first
+    return run_count
+
+
 cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int64_t first_panel, int64_t end_panel,
                     int64_t first_row_panel, int64_t end_row_panel, const float* packed, bint masked, ProductScratch* s) noexcept nogil:
     """Column panels [first_panel, end_panel) against row panels [first_row_panel, end_row_panel), packed from `packed`."""
-    cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa)
-    cdef int64_t panel_floats = STEPS * isa.vectors * isa.width + isa.width, tile_floats = isa.rows * isa.vectors * isa.width
-    cdef int64_t j, t, i, r, k, first, column, steps, tap = 0, channel = 0, piece_count, run_count, span_count, row, rows, nv
+    cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa), blocks = end_panel - first_panel
+    cdef int64_t tile_floats = isa.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
+    cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, run_count, span_count, row, rows
     cdef bint resume = False, last
     cdef Piece* piece
-    cdef tile_run* run
     cdef float* tile
-    cdef float* place
+    cdef const float* panel
     cdef tile_function run_tile
-    cdef int64_t blocks = end_panel - first_panel
     for j in range(blocks):
         column = share(vectors, p.panels, first_panel + j) * isa.width
         s.fragment_count[j] = cut_fragments(p, column, min(p.columns, share(vectors, p.panels, first_panel + j + 1)
                                                            * isa.width) - column, s.fragments + j * TILE_LANES)
-    if p.padded:
-        for t in range(p.tap_count):
-            s.used[t] = False
-            for j in range(blocks):
-                span_count = input_spans(p, &p.taps[t], g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
-                if span_count > 1 or s.spans[0].offset != NO_ELEMENT:
-                    s.used[t] = True
-                    break
     while True:
-        # The next steps: as many as fit, of taps that meet the input.
-        piece_count = run_count = steps = 0
+        piece_count = steps = 0
         while tap < p.tap_count and steps < STEPS:
-            if channel == p.S or (p.padded and not s.used[tap]):
-                tap += 1
-                channel = 0
-                continue
             piece = &s.pieces[piece_count]
             piece.tap, piece.first, piece.end = tap, channel, min(p.S, channel + STEPS - steps)
             piece_count += 1
-            run = &s.runs[run_count - 1]
-            if run_count > 0 and run.rows + run.steps * isa.rows == (tap * p.S + channel) * isa.rows:
-                run.steps += piece.end - channel
-            else:
-                s.runs[run_count] = tile_run((tap * p.S + channel) * isa.rows, steps * isa.vectors * isa.width,
-                                             piece.end - channel)
-                run_count += 1
             steps += piece.end - channel
             channel = piece.end
-        while tap < p.tap_count and (channel == p.S or (p.padded and not s.used[tap])):
-            tap += 1
-            channel = 0
+            if channel == p.S:
+                tap += 1
+                channel = 0
         last = tap == p.tap_count
         for j in range(blocks):
-            nv = share(vectors, p.panels, first_panel + j + 1) - share(vectors, p.panels, first_panel + j)
-            k = 0
-            for i in range(piece_count):
-                piece = &s.pieces[i]
-                span_count = input_spans(p, &p.taps[piece.tap], g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
-                place = s.lanes + j * panel_floats + k * isa.vectors * isa.width
-                if p.pairs:
-                    isa.pairs.gather(place, isa.vectors * isa.width, min(p.D, 2 * piece.end) - 2 * piece.first,
-                                     <const char*>p.input.data + 2 * piece.first * p.input.c * element_size(p.input.format),
-                                     p.input.format, p.input.c, s.spans, span_count, &s.smallest)
-                else:
-                    isa.gather(place, isa.vectors * isa.width, piece.end - piece.first,
-                               <const char*>p.input.data + piece.first * p.input.c * element_size(p.input.format),
-                               p.input.format, p.input.c, s.spans, span_count)
-                if masked:
-                    mask_spans(s.spans, span_count)
-                    isa.gather(s.masks + j * panel_floats + k * isa.vectors * isa.width, isa.vectors * isa.width,
-                               piece.end - piece.first, &TAKEN, NUMBER_FLOAT32, 0, s.spans, span_count)
-                k += piece.end - piece.first
-            if last:
-                span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
+            run_count = gather_pieces(p, isa, g, j, piece_count, masked, s)
+            if run_count == 0 and resume and not last:
+                continue
+            span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans) if last else 0
+            width = (share(vectors, p.panels, first_panel + j + 1) - share(vectors, p.panels, first_panel + j)) * isa.width
             for r in range(first_row_panel, end_row_panel):
                 row = share(p.R, all_rows, r)
                 rows = share(p.R, all_rows, r + 1) - row
                 tile = s.sums + (j * (end_row_panel - first_row_panel) + r - first_row_panel) * tile_floats
+                panel = packed + (r - first_row_panel) * p.panel_size
                 if masked:
                     for i in range(rows):
-                        isa.masked[nv - 1](s.runs, run_count, packed + (r - first_row_panel) * p.panel_size + i,
-                                           s.lanes + j * panel_floats, isa.vectors * isa.width, tile + i * nv * isa.width,
-                                           resume, s.masks + j * panel_floats)
+                        isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * width, resume,
+                                                           s.masks)
                 else:
-                    run_tile = isa.pairs.tile[rows - 1][nv - 1] if p.pairs else isa.tile[rows - 1][nv - 1]
-                    run_tile(s.runs, run_count, packed + (r - first_row_panel) * p.panel_size,
-                             s.lanes + j * panel_floats, isa.vectors * isa.width, tile, resume)
+                    run_tile = isa.tile[rows - 1][width // isa.width - 1]
+                    if p.pairs:
+                        run_tile = isa.pairs.tile[rows - 1][width // isa.width - 1]
+                    run_tile(s.runs, run_count, panel, s.lanes, pitch, tile, resume)
                 if last:
-                    isa.scatter(tile, nv * isa.width, rows,
-                                <char*>p.output.data + row * p.output.c * element_size(p.output.format),
+                    isa.scatter(tile, width, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                 p.output.format, p.output.c, s.spans, span_count,
                                 NULL if p.bias == NULL else p.bias + g * p.R + row)
         if last:

@@ -1,0 +1,367 @@
+/* The memory side of tile.h, which includes this: panels, frames and blocks from stored numbers, and sums back to them. */
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Packing: stored numbers to panels of floats
+ */
+
+/* Calls `function` with the constant `known_format` in place of the number format: one loop, compiled for each. */
+#define IF_FORMAT(f, function, ...)                                                                                      \
+    case f: {                                                                                                            \
+        enum { known_format = f };                                                                                       \
+        function(__VA_ARGS__);                                                                                           \
+        break;                                                                                                           \
+    }
+#define BY_FORMAT(format, ...)                                                                                           \
+    switch (format) {                                                                                                    \
+        IF_FORMAT(NUMBER_FLOAT32, __VA_ARGS__)                                                                           \
+        IF_FORMAT(NUMBER_FLOAT16, __VA_ARGS__)                                                                           \
+        IF_FORMAT(NUMBER_BFLOAT16, __VA_ARGS__)                                                                          \
+        IF_FORMAT(NUMBER_FLOAT8_E4M3FN, __VA_ARGS__)                                                                     \
+        IF_FORMAT(NUMBER_FLOAT8_E5M2, __VA_ARGS__)                                                                       \
+        IF_FORMAT(NUMBER_HIFLOAT8, __VA_ARGS__)                                                                          \
+    }
+
+INLINE int is_wide(int format)
+{
+    return format == NUMBER_FLOAT16 || format == NUMBER_BFLOAT16;
+}
+
+INLINE const void *at(const void *source, int format, int64_t offset)
+{
+    return (const char *)source + offset * (format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1);
+}
+
+INLINE float load_number(const void *source, int format, int64_t offset)
+{
+    const void *place = at(source, format, offset);
+    return format == NUMBER_FLOAT32 ? *(const float *)place
+           : is_wide(format)        ? decode16(*(const uint16_t *)place, format)
+                                    : decode8(*(const uint8_t *)place, format);
+}
+
+/* The first n numbers at p (n >= WIDTH: a whole vector), zeros after them. */
+INLINE vector load_vector(const void *p, int format, int64_t n)
+{
+    vector values = {0};
+    if (format == NUMBER_FLOAT32)
+        return n >= WIDTH ? *(const vector *)p : LOAD_PART((const float *)p, n);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)(__builtin_convertvector(LOAD_HALVES((const uint16_t *)p, n >= WIDTH ? WIDTH : n), vector_uint) << 16);
+    for (int i = 0; i < (n >= WIDTH ? WIDTH : n); i++)
+        values[i] = load_number(p, format, i);
+    return values;
+}
+
+#if WIDTH == 16
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#elif WIDTH == 8
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#else
+#define EVEN 0, 2, 4, 6
+#endif
+#ifdef __clang__
+#define EVEN_OF(a, b) __builtin_shufflevector(a, b, EVEN)
+#else
+#define EVEN_OF(a, b) __builtin_shuffle(a, b, (vector_int){EVEN})
+#endif
+
+/* Every other number from p on, n >= 1 of them, zeros after them. */
+INLINE vector load_every_other(const void *p, int format, int64_t n)
+{
+    int64_t numbers = 2 * n - 1;
+    vector second = {0};
+    if (numbers > WIDTH)
+        second = load_vector(at(p, format, WIDTH), format, numbers - WIDTH);
+    return EVEN_OF(load_vector(p, format, numbers), second);
+}
+
+INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                         const void *source, int format, int64_t line_stride, int64_t step)
+{
+    for (int64_t line = 0; line < lines; line++) {
+        float *place = block + line * pitch;
+        const void *start = at(source, format, line * line_stride);
+        for (int64_t i = 0; i < low; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+        if (step == 1)
+            for (int64_t i = low; i < high; i += WIDTH)
+                *(vector *)(place + i) = load_vector(at(start, format, i - low), format, high - i);
+        else if (step == 2)
+            for (int64_t i = low; i < high; i += WIDTH)
+                *(vector *)(place + i) = load_every_other(at(start, format, 2 * (i - low)), format, high - i);
+        else
+            for (int64_t i = low; i < high; i++)
+                place[i] = load_number(start, format, (i - low) * step);
+        for (int64_t i = high; i < width; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+    }
+}
+
+static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                          const void *source, int format, int64_t line_stride, int64_t step)
+{
+    BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step)
+}
+
+enum { MOVES = 3 * TILE_LANES };
+
+typedef struct { /* a vector of a panel: `count` numbers from `offset` on, zeros after them */
+    int64_t offset;
+    int64_t lane;
+    int64_t count;
+} vector_move;
+
+/* Spans as moves of vectors; 0 where they are too many or not side by side.  Vectors are stored whole: what overruns a
+ * span is overwritten by the next. */
+INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t span_count)
+{
+    int64_t number = 0;
+    for (int64_t s = 0; s < span_count; s++) {
+        if (spans[s].offset != NO_ELEMENT && spans[s].step != 1 && spans[s].count > 1)
+            return 0;
+        for (int64_t i = 0; i < spans[s].count; i += WIDTH) {
+            if (number == MOVES)
+                return 0;
+            int64_t left = spans[s].count - i;
+            moves[number++] = spans[s].offset == NO_ELEMENT
+                                  ? (vector_move){0, spans[s].lane + i, 0}
+                                  : (vector_move){spans[s].offset + i, spans[s].lane + i, left < WIDTH ? left : WIDTH};
+        }
+    }
+    return number;
+}
+
+INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                                const lane_span *spans, int64_t span_count)
+{
+    vector_move moves[MOVES];
+    int64_t move_count = plan_moves(moves, spans, span_count);
+    if (move_count) {
+        for (int64_t k = 0; k < steps; k++) {
+            const void *row = at(source, format, k * stride);
+            __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride)); /* channels are too far apart to be foreseen */
+            for (int64_t i = 0; i < move_count; i++)
+                *(vector *)(panel + k * pitch + moves[i].lane) =
+                    load_vector(at(row, format, moves[i].offset), format, moves[i].count);
+        }
+        return;
+    }
+    for (int64_t k = 0; k < steps; k++)
+        for (int64_t s = 0; s < span_count; s++) {
+            float *lanes = panel + k * pitch + spans[s].lane;
+            int64_t count = spans[s].count, step = spans[s].step, offset = spans[s].offset + k * stride;
+            if (spans[s].offset == NO_ELEMENT)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = (vector){0};
+            else if (step == 2)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = load_every_other(at(source, format, offset + 2 * i), format, count - i);
+            else
+                for (int64_t i = 0; i < count; i++)
+                    lanes[i] = load_number(source, format, offset + i * step);
+        }
+}
+
+INLINE quad load_quad(const void *source, int format, int64_t offset)
+{
+    if (format == NUMBER_FLOAT32)
+        return *(const quad *)((const float *)source + offset);
+    return (quad){load_number(source, format, offset), load_number(source, format, offset + 1),
+                  load_number(source, format, offset + 2), load_number(source, format, offset + 3)};
+}
+
+INLINE void transpose_quads(quad *row)
+{
+    quad ab = SHUFFLE(row[0], row[1], 0, 4, 1, 5), AB = SHUFFLE(row[0], row[1], 2, 6, 3, 7);
+    quad cd = SHUFFLE(row[2], row[3], 0, 4, 1, 5), CD = SHUFFLE(row[2], row[3], 2, 6, 3, 7);
+    row[0] = SHUFFLE(ab, cd, 0, 1, 4, 5);
+    row[1] = SHUFFLE(ab, cd, 2, 3, 6, 7);
+    row[2] = SHUFFLE(AB, CD, 0, 1, 4, 5);
+    row[3] = SHUFFLE(AB, CD, 2, 3, 6, 7);
+}
+
+#if WIDTH == 16
+/* Four numbers each at four places. */
+INLINE vector four_quads(const void *a, const void *b, const void *c, const void *d)
+{
+    __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(a));
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(b), 1);
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(c), 2);
+    return (vector)_mm512_insertf32x4(all, _mm_loadu_ps(d), 3);
+}
+
+/* 16 lanes x 4 steps, `size` bytes apart: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
+INLINE void transpose_sixteen(vector *row, const void *source, const int64_t *offset, int64_t step, int size)
+{
+    __m512 r[4];
+    for (int i = 0; i < 4; i++) {
+        const char *start = (const char *)source + step * size;
+        r[i] = (__m512)four_quads(start + offset[i] * size, start + offset[4 + i] * size, start + offset[8 + i] * size,
+                                  start + offset[12 + i] * size);
+    }
+    __m512d ab = (__m512d)_mm512_unpacklo_ps(r[0], r[1]), AB = (__m512d)_mm512_unpackhi_ps(r[0], r[1]);
+    __m512d cd = (__m512d)_mm512_unpacklo_ps(r[2], r[3]), CD = (__m512d)_mm512_unpackhi_ps(r[2], r[3]);
+    row[0] = (vector)_mm512_unpacklo_pd(ab, cd);
+    row[1] = (vector)_mm512_unpackhi_pd(ab, cd);
+    row[2] = (vector)_mm512_unpacklo_pd(AB, CD);
+    row[3] = (vector)_mm512_unpackhi_pd(AB, CD);
+}
+#endif
+
+INLINE int all_elements(const int64_t *offset, int64_t count)
+{
+    int all = 1;
+    for (int64_t i = 0; i < count; i++)
+        all &= offset[i] != NO_ELEMENT;
+    return all;
+}
+
+/* Element of every lane at step 0; returns the number of lanes. */
+INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t span_count)
+{
+    int64_t lanes = 0;
+    for (int64_t s = 0; s < span_count; s++)
+        for (int64_t i = 0; i < spans[s].count; i++)
+            offset[lanes++] = spans[s].offset == NO_ELEMENT ? NO_ELEMENT : spans[s].offset + i * spans[s].step;
+    return lanes;
+}
+
+/* Steps of the reduction lie side by side: squares of 4 lanes x 4 steps are transposed in registers. */
+INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
+                              const lane_span *spans, int64_t span_count)
+{
+    int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count), l = 0;
+#if WIDTH == 16
+    for (; format == NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16) {
+        int64_t k = 0;
+        for (; k + 4 <= steps; k += 4) {
+            vector rows[4];
+            transpose_sixteen(rows, source, offset + l, k, 4);
+            for (int i = 0; i < 4; i++)
+                *(vector *)(panel + (k + i) * pitch + l) = rows[i];
+        }
+        for (; k < steps; k++)
+            for (int i = 0; i < 16; i++)
+                panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);
+    }
+#endif
+    for (; l < lanes; l += 4) {
+        int64_t k = 0;
+        if (l + 4 <= lanes && all_elements(offset + l, 4))
+            for (; k + 4 <= steps; k += 4) {
+                quad square[4];
+                for (int i = 0; i < 4; i++)
+                    square[i] = load_quad(source, format, offset[l + i] + k);
+                transpose_quads(square);
+                for (int i = 0; i < 4; i++)
+                    *(quad *)(panel + (k + i) * pitch + l) = square[i];
+            }
+        for (int64_t i = l; i < lanes && i < l + 4; i++)
+            for (int64_t j = k; j < steps; j++)
+                panel[j * pitch + i] = offset[i] == NO_ELEMENT ? 0.0f : load_number(source, format, offset[i] + j);
+    }
+}
+
+INLINE void gather_format(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                          const lane_span *spans, int64_t span_count)
+{
+    const lane_span *last = spans + span_count - 1;
+    int short_runs = last->step != 1 || span_count * 8 > last->lane + last->count;
+    if (stride == 1 && steps >= 4 && short_runs)
+        gather_transposed(panel, pitch, steps, source, format, spans, span_count);
+    else
+        gather_side_by_side(panel, pitch, steps, source, format, stride, spans, span_count);
+}
+
+static void SUFFIX(gather)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                           const lane_span *spans, int64_t span_count)
+{
+    BY_FORMAT(format, gather_format, panel, pitch, steps, source, known_format, stride, spans, span_count)
+}
+
+/* Rows and channels that are both far apart in memory have their taps near: walk the taps of one place before the next. */
+INLINE void gather_taps_format(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                               int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t t = 0; t < tap_count; t++)
+            for (int i = 0; i < rows; i++)
+                panel[(t * channels + c) * ROWS + i] =
+                    load_number(source, format, taps[t] + c * channel_stride + i * row_stride);
+}
+
+static void SUFFIX(gather_taps)(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                                int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    if (format == NUMBER_FLOAT32 && rows == ROWS)
+        gather_taps_format(panel, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
+    else
+        gather_taps_format(panel, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+}
+
+static int SUFFIX(finite)(const float *values, int64_t count)
+{
+    int special = 0;
+    for (int64_t i = 0; i < count; i++)
+        special |= (float_bits(values[i]) & 0x7f800000u) == 0x7f800000u;
+    return !special;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Storing: finished sums to stored numbers
+ */
+
+/* Adding +0 makes a zero sum +0 whatever its terms underflowed to, and however much padding they crossed. */
+INLINE float finished(float sum, const float *bias, int64_t row)
+{
+    return bias ? (sum + 0.0f) + bias[row] : sum + 0.0f;
+}
+
+INLINE void store_number(void *target, int format, int64_t offset, float value)
+{
+    void *place = (void *)at(target, format, offset);
+    if (format == NUMBER_FLOAT32)
+        *(float *)place = value;
+    else if (is_wide(format))
+        *(uint16_t *)place = encode16(value, format);
+    else
+        *(uint8_t *)place = encode8(value, format);
+}
+
+INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                           const lane_span *spans, int64_t span_count, const float *bias)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t s = 0; s < span_count; s++) {
+            const float *sums = tile + r * pitch + spans[s].lane;
+            int64_t step = spans[s].step;
+            int64_t offset = spans[s].offset + r * stride;
+            for (int64_t i = 0; i < spans[s].count; i++)
+                store_number(target, format, offset + i * step, finished(sums[i], bias, r));
+        }
+}
+
+static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                            const lane_span *spans, int64_t span_count, const float *bias)
+{
+    BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
+}
+
+INLINE void scatter_taps_format(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                int64_t tap_count)
+{
+    for (int64_t lane = 0; lane < lanes; lane++)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t t = 0; t < tap_count; t++)
+                store_number(target, format, lane * lane_stride + r * row_stride + taps[t],
+                             finished(tiles[t * tile_step + r * pitch + lane], NULL, 0));
+}
+
+static void SUFFIX(scatter_taps)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                 void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                 int64_t tap_count)
+{
+    BY_FORMAT(format, scatter_taps_format, tiles, tile_step, pitch, rows, lanes, target, known_format, lane_stride, row_stride,
+              taps, tap_count)
+}

@@ -1,0 +1,193 @@
+"""backward_weights cut into tasks for threads, with a workspace of bounded size."""
+
+cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
+    cdef int64_t axis, tasks, lane_width
+    plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
+    plan.taps = w.K[0] * w.K[1] * w.K[2]
+    plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
+    plan.mixed = w.C < isa.rows and plan.taps > 1
+    plan.pairs = pairs
+    plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32
+    plan.padded = False
+    for axis in range(3):
+        if reaches_outside(w, axis):
+            plan.padded = True
+    plan.tap_tiles = ceiling(w.C, isa.rows)
+    plan.row_tiles = ceiling(w.C * plan.taps, isa.rows) if plan.mixed else plan.taps * plan.tap_tiles
+    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
+    plan.vectors = ceiling(w.M, isa.width)
+    plan.panels = ceiling(plan.vectors, isa.vectors)
+    plan.tile_floats = isa.rows * isa.vectors * isa.width
+    lane_width = ceiling(plan.vectors, plan.panels) * isa.width
+    plan.chunk = max(1, min(plan.cut.length, (2 if pairs else 1) * LANE_FLOATS // lane_width))
+    while True:
+        plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
+        plan.row_floats = w.K[0] * w.K[1] * plan.extent
+        plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
+        if not plan.framed or plan.chunk == 1 or plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES:
+            break
+        plan.chunk = (plan.chunk + 1) // 2
+    plan.steps = plan.chunk
+    if pairs:
+        plan.steps = min(plan.chunk, plan.chunk // 2 + plan.chunk // w.Y[2] + 2)
+    plan.channels = plan.tap_tiles  # in tiles
+    if plan.framed and not plan.mixed:
+        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+    # Enough tasks for the threads: lanes apart first, which shares no packing.
+    plan.panel_parts = max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES))
+    plan.row_parts = 1
+    if threads > 1:
+        tasks = w.G * plan.cut.pieces
+        if tasks < 4 * threads:
+            plan.panel_parts = min(plan.panels, max(plan.panel_parts, ceiling(4 * threads, tasks)))
+        tasks *= plan.panel_parts
+        if tasks < 4 * threads:
+            plan.row_parts = min(plan.strands, ceiling(4 * threads, tasks))
+    plan.panel_parts = min(plan.panel_parts, plan.panels)
+    if plan.cut.length > plan.chunk:  # the sums of a task are met once a chunk: they should be near
+        plan.row_parts = max(plan.row_parts, ceiling(
+            4 * plan.row_tiles * ceiling(plan.panels, plan.panel_parts) * plan.tile_floats, NEAR_SUMS_BYTES))
+    plan.row_parts = min(plan.row_parts, plan.strands)
+
+
+cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
+    cdef char* start = space
+    s.lanes = <float*>take(&space, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
+    s.block = NULL
+    if plan.framed:
+        s.block = <float*>take(&space, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
+    s.rows = <Row*>take(&space, (plan.chunk + 1) * sizeof(Row))
+    s.runs = <tile_run*>take(&space, (plan.chunk + 1) * sizeof(tile_run))
+    return space - start
+
+
+cdef struct WeightsPass:  # some groups, and of each some strands, whose sums fit the workspace
+    int64_t first_group
+    int64_t groups
+    int64_t first_strand
+    int64_t strands
+    int64_t piece_floats
+    float* sums          # [group][piece][strand...]
+
+
+cdef inline float* pass_sums(const WeightsPlan* plan, const WeightsPass* some, int64_t group, int64_t piece) noexcept nogil:
+    """Where the sums of strand 0 would be."""
+    cdef int64_t tiles = 1 if plan.mixed else plan.taps
+    return some.sums + ((group * plan.cut.pieces + piece) * some.piece_floats
+                        - some.first_strand * tiles * plan.panels * plan.tile_floats)
+
+
+cdef void run_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
+                        int64_t task, WeightsScratch* s) noexcept nogil:
+    cdef int64_t rest = task, panel_part, row_part, row_parts = min(plan.row_parts, some.strands)
+    panel_part = rest % plan.panel_parts
+    rest = rest // plan.panel_parts
+    row_part = rest % row_parts
+    rest = rest // row_parts
+    run_weights_task(w, plan, isa, some.first_group + rest // plan.cut.pieces, rest % plan.cut.pieces,
+                     some.first_strand + share(some.strands, row_parts, row_part),
+                     some.first_strand + share(some.strands, row_parts, row_part + 1),
+                     share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1),
+                     pass_sums(plan, some, rest // plan.cut.pieces, rest % plan.cut.pieces), s)
+
+
+cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
+                          int64_t task) noexcept nogil:
+    cdef int64_t strand = task // plan.panels % some.strands, group = task // plan.panels // some.strands
+    store_strand(w, plan, isa, some.first_group + group, some.first_strand + strand, task % plan.panels,
+                 pass_sums(plan, some, group, 0), some.piece_floats)
+
+
+cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
+                   WeightsScratch* scratch) noexcept nogil:
+    cdef int64_t tasks = some.groups * plan.cut.pieces * min(plan.row_parts, some.strands) * plan.panel_parts, task
+    cdef int64_t stores = some.groups * some.strands * plan.panels
+    if threads == 1:
+        for task in range(tasks):
+            run_pass_task(w, plan, some, isa, task, scratch)
+        for task in range(stores):
+            store_pass_task(w, plan, some, isa, task)
+    else:
+        for task in prange(tasks, schedule="dynamic", num_threads=threads):
+            run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
+        for task in prange(stores, schedule="dynamic", num_threads=threads):
+            store_pass_task(w, plan, some, isa, task)
+
+
+cdef void merge_axes(Weights* w, int outer) noexcept nogil:
+    """Make one line of axis `outer` and the innermost, where a single tap meets all of both and both sides allow it."""
+    if (w.K[outer] == 1 and w.K[2] == 1 and w.s[outer] == 1 and w.s[2] == 1 and w.b[outer] == 0 and w.b[2] == 0
+            and w.X[outer] == w.Y[outer] and w.X[2] == w.Y[2]
+            and w.large.x[outer] == w.X[2] * w.large.x[2] and w.small.x[outer] == w.Y[2] * w.small.x[2]):
+        w.X[2] = w.Y[2] = w.Y[2] * w.Y[outer]
+        w.X[outer] = w.Y[outer] = 1
+
+
+cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
+    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`."""
+    cdef const instruction_set* isa = current
+    merge_axes(w, 1)
+    if w.Y[1] == 1:
+        merge_axes(w, 0)
+    if isa.pairs != NULL and fits_pairs(w.large.format) and fits_pairs(w.small.format) and w.Y[2] >= 4:
+        if try_weights(w, isa, True, threads, report):
+            return 0
+    try_weights(w, isa, False, threads, report)
+    return 0
+
+
+cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int threads, int64_t* report) except -1 nogil:
+    """Returns false where pairs do not do, as `try_products`."""
+    cdef WeightsPlan plan
+    cdef WeightsScratch layout
+    cdef WeightsScratch* scratch
+    cdef WeightsPass some
+    cdef int64_t size_needed, size, groups, strands, strand_floats, tap
+    cdef int64_t t[3]
+    cdef int worker
+    cdef uint16_t smallest
+    cdef bint unfit = False
+    cdef char* space
+    cdef char* aligned
+    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
+    make_plan(w, isa, pairs, threads, &plan)
+    strand_floats = plan.cut.pieces * (1 if plan.mixed else plan.taps) * plan.panels * plan.tile_floats
+    strands = min(plan.strands, max(1, <int64_t>PARTIAL_BYTES // (4 * strand_floats)))
+    groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * strand_floats * plan.strands)))
+    size = lay_out_weights(&layout, w, &plan, isa, NULL)
+    size_needed = (4 * groups * strands * strand_floats + threads * size
+                   + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
+    if report != NULL:
+        report[0] = max(report[0], size_needed)
+        return not pairs
+    space = take_workspace(size_needed)
+    if space == NULL:
+        with gil:
+            raise MemoryError
+    aligned = space
+    scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
+    for worker in range(threads):
+        aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
+        scratch[worker].smallest = 0xffff
+        scratch[worker].unfit = False
+    plan.tap_offsets = <int64_t*>take(&aligned, plan.taps * sizeof(int64_t))
+    for tap in range(plan.taps):
+        tap_at(w, tap, t)
+        plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
+    some.sums = <float*>aligned
+    some.piece_floats = strands * strand_floats // plan.cut.pieces
+    some.first_group = 0
+    while some.first_group < w.G:
+        some.groups = min(groups, w.G - some.first_group)
+        some.first_strand = 0
+        while some.first_strand < plan.strands:
+            some.strands = min(strands, plan.strands - some.first_strand)
+            run_pass(w, &plan, &some, isa, threads, scratch)
+            some.first_strand += some.strands
+        some.first_group += some.groups
+    smallest = 0x7fff
+    for worker in range(threads):
+        smallest = min(smallest, scratch[worker].smallest)
+        unfit = unfit or scratch[worker].unfit
+    return_workspace(space)
+    return not pairs or not unfit and never_subnormal(smallest, smallest)
