@@ -49,6 +49,8 @@ def test_ports(spec):
 def test_names_of_element_types():
     assert tensor_types(["float64", "float32", "float16", "bfloat16"]) == [
         "tensor(double)", "tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
+    assert tensor_types(["float8_e4m3fn", "float8_e5m2", "hifloat8"]) == [
+        "tensor(float8e4m3fn)", "tensor(float8e5m2)", "tensor(uint8)"]
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -56,6 +58,8 @@ def test_attributes_and_defaults(spec):
     schema = defs.get_schema(spec.name, spec.since_version, spec.onnx_domain)
     names = {attribute.name for attribute in spec.attributes}
     names |= {port.name for port in spec.shape_ports if port.attribute}
+    if any("hifloat8" in formats_of(spec, port.type) for port in spec.inputs):
+        names.add("operand_types")
     if len(spec.conformances) > 1:
         names.add("conformance")
         assert attribute_value(schema.attributes["conformance"].default_value) == spec.conformances[0]

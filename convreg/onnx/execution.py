@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun, RefAttrName
 
 from .. import registry
+from ..binding import asking
 from ..derive import execute
 from ..errors import GraphError, OpError
 from ..formats import FORMATS, format_of
 from ..spec import OpSpec, Port
+from . import payload
 from .schemas import graphs_of
 from .standard import CONV, CONV_TRANSPOSE
 
@@ -62,11 +64,14 @@ class SpecNode(OpRun):
             for name, value in self.attributes.items() if not isinstance(value, RefAttrName) or value.name in linked
         }
         conformance = attributes.pop("conformance", None) if len(self.spec.conformances) > 1 else None
-        inputs = (*args, *(None,) * (len(ports) - len(args)))
+        inputs: Sequence[Any] = (*args, *(None,) * (len(ports) - len(args)))
+        if payload.may_carry(self.spec):
+            before = asking(self.spec, self.spec.conformances[0])
+            inputs = payload.read(before, attributes.pop(payload.ATTRIBUTE, None), inputs)
         result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted)
         results: Any = (result,) if self.arity == 1 else result
         return tuple(
-            empty(self.spec, port, inputs) if named and value is None else value
+            payload.written(empty(self.spec, port, inputs) if named and value is None else value)
             for port, named, value in zip(self.spec.outputs, self.wanted, results, strict=True)
         )
 

@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from .. import __version__, registry
-from ..binding import Bound, bind
+from ..binding import Bound, asking, bind
 from ..derive import Arguments, Operator, reader_of
 from ..errors import GraphError
 from ..formats import FORMATS
 from ..spec import Kind, OpSpec, snake_case
+from . import payload
 from .inference import attribute_value
 from .models import Source, array_of, opened
 from .schemas import attribute_proto
@@ -75,11 +76,15 @@ def node_model(
         spec.name, _names(spec.inputs, tensors), _names(spec.outputs, made), name=spec.function_name,
         domain=spec.onnx_domain, doc_string=spec.doc)
     node.attribute.extend(attribute_proto(name, value, _kind(spec, name)) for name, value in attributes.items())
+    types = [payload.carried_format(tensors.get(port.name)) or "" for port in spec.inputs]
+    if any(types):
+        node.attribute.append(attribute_proto(payload.ATTRIBUTE, types, "strings"))
     graph = helper.make_graph(
         [node], spec.function_name,
-        [_value_info(name, array.dtype, array.shape) for name, array in tensors.items() if name in free],
-        [_value_info(name, FORMATS[output.format].dtype, output.extents) for name, output in made.items()],
-        [numpy_helper.from_array(array, name) for name, array in tensors.items() if name not in free])
+        [_value_info(name, array) for name, array in tensors.items() if name in free],
+        [_value_info(name, np.broadcast_to(np.empty((), FORMATS[output.format].dtype), output.extents))
+         for name, output in made.items()],
+        [_initializer(name, array) for name, array in tensors.items() if name not in free])
     imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(spec.onnx_domain, spec.since_version)]
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports, producer_name="convreg",
                              producer_version=__version__)
@@ -115,8 +120,17 @@ def _kind(spec: OpSpec, name: str) -> Kind:
     return next((attribute.kind for attribute in spec.attributes if attribute.name == name), "ints")
 
 
-def _value_info(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+def _value_info(name: str, array: Array) -> ValueInfoProto:
+    element = helper.np_dtype_to_tensor_dtype(payload.written(array).dtype)
+    value = helper.make_tensor_value_info(name, element, array.shape)
+    payload.set_mirror(value, payload.carried_format(array))
+    return value
+
+
+def _initializer(name: str, array: Array) -> TensorProto:
+    tensor = numpy_helper.from_array(payload.written(array), name)
+    payload.set_mirror(tensor, payload.carried_format(array))
+    return tensor
 
 
 def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall:
@@ -157,6 +171,8 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
             raise GraphError(f"the model does not hold {name!r}; pass its value in inputs=")
         if name:
             tensors[index] = values[name]
+    if payload.may_carry(spec):
+        tensors = payload.read(asking(spec, spec.conformances[0]), stated.pop(payload.ATTRIBUTE, None), tensors)
     attributes = {snake_case(name): _python(_kind(spec, name), value) for name, value in stated.items()}
     return NodeCall(operator, tuple(tensors), attributes)
 

@@ -15,8 +15,9 @@ from onnx.shape_inference import InferenceContext
 
 from ..binding import asking, check_declared, judged, make_call, plan_of, shape_value
 from ..errors import OpError
-from ..formats import FORMATS, format_of
+from ..formats import format_of
 from ..spec import OpSpec, Port, Shape, TensorType, by_conformance
+from . import payload
 
 
 class _Unknown(Exception):
@@ -48,15 +49,19 @@ def _infer(spec: OpSpec, context: InferenceContext, conformance: str) -> tuple[T
     tensors: list[TensorType | None] = []
     stated: dict[str, Shape | None] = {}
     complete = True
+    before = asking(spec, conformance)
+    types = context.get_attribute(payload.ATTRIBUTE) if payload.may_carry(spec) else None
+    formats = payload.stated_types(before, None if types is None else _value(types))
     for index, port in enumerate(spec.inputs):
         present = index < context.get_num_inputs() and context.has_input(index)
-        tensors.append(_tensor_type(context.get_input_type(index)) if present and not port.shape else None)
+        tensors.append(payload.typed(before, port.name, _tensor_type(context.get_input_type(index)), formats[index])
+                       if present and not port.shape else None)
         if port.shape:
             stated[port.name] = _stated(spec, conformance, port, context, index) if present else None
             complete = complete and (not present or stated[port.name] is not None)
         elif not present and not port.optional:
             rule = by_conformance(spec.rules, conformance).missing_input
-            raise asking(spec, conformance).refuse(port.name, None, "a tensor", rule, wrong_type=True)
+            raise before.refuse(port.name, None, "a tensor", rule, wrong_type=True)
     attributes = {name: _value(proto) for name in _names(spec) if (proto := context.get_attribute(name)) is not None}
     named = range(context.get_num_outputs())
     wanted = tuple(index in named and context.has_output(index) for index in range(len(spec.outputs)))
@@ -131,7 +136,7 @@ def dims_of(shape: TensorShapeProto) -> Shape:
 
 
 def _type_proto(tensor: TensorType) -> TypeProto:
-    element = helper.np_dtype_to_tensor_dtype(FORMATS[tensor.format].dtype)
+    element = payload.element_of(tensor.format)
     if tensor.shape is None:
         return helper.make_tensor_type_proto(element, None)
     # an impossible extent beside unknown ones is refused once all are known

@@ -194,7 +194,8 @@ def compute_format(problem: Problem) -> str:
 def rounding_stage(problem: Problem, role: Role) -> str:
     """The format that a result passes through on its way to its own."""
     if role == "grad_bias":
-        return problem.type_of("grad_output").format
+        own = problem.type_of("grad_output").format
+        return compute_format(problem) if FORMATS[own].bits == 8 else own
     return problem.precision.written if role == "grad_data" and problem.precision.written else compute_format(problem)
 
 
@@ -206,6 +207,8 @@ def check_formats(problem: Problem, role: Role) -> None:
         if name not in CASTS:
             raise problem.error(f"{name} has no element type in ONNX, so that no standard operator converts it; "
                                 f"allowed: {', '.join(CASTS)}")
+    if not problem.rounds_as_usual:
+        raise problem.error("rounding and saturate are more than a standard operator does; allowed: neither")
     if problem.precision.operands == "hf32" and role != "grad_bias":
         raise problem.error("cubeMathType rounds float32 operands to HF32 here, which no standard operator does; "
                             "allowed: 0, or 2 for float16")

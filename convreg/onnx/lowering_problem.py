@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from onnx import GraphProto, NodeProto
 
 from .. import registry
-from ..binding import judged, make_call, plan_of
+from ..binding import asking, judged, make_call, plan_of
 from ..errors import GraphError, OpError
 from ..formats import format_of
 from ..geometry import Geometry
 from ..geometry.onednn import split_data
 from ..roles import OPERANDS, RESULTS, Role, Roles, data_layout, geometry_of, is_transposed, roles_of, weight_layout
 from ..spec import Call, OpSpec, Plan, Port, Shape, TensorType
+from . import payload
 from .execution import place
 from .inference import attribute_value, dtype_of
 from .session import Declared
@@ -82,6 +83,11 @@ class Problem:
         return Precision(stated.operands, stated.written)
 
     @property
+    def rounds_as_usual(self) -> bool:
+        """Whether results are rounded as everyone does, not as Ascend's `rounding` and `saturate` choose."""
+        return self.spec.vendor != "ascend" or self.plan.work.last.usual
+
+    @property
     def results(self) -> list[Role]:
         """The results that are computed."""
         return [role for role in RESULTS if role in self.names]
@@ -139,8 +145,8 @@ def problem_of(node: NodeProto, scope: Scope, version: int | None) -> Problem | 
     if roles is None:
         raise GraphError(f"{place(node)}: the ports of {spec.qualified_name} have no known roles, so that nothing can "
                          "stand in for it")
-    reader = Reader(node, spec, roles, scope)
     try:
+        reader = Reader(node, spec, roles, scope)
         call = judged(spec, reader.conformance, reader.call)
     except OpError as error:
         raise GraphError(f"{place(node)}: {error}") from error
@@ -167,6 +173,10 @@ class Reader:
         self.node, self.spec, self.scope = node, spec, scope
         self.attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
         self.conformance = self.attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
+        self._before = asking(spec, spec.conformances[0])
+        types = self.attributes.pop(payload.ATTRIBUTE, None) if payload.may_carry(spec) else None
+        formats = payload.stated_types(self._before, types)
+        self.types = {port.name: format for port, format in zip(spec.inputs, formats, strict=True)}
         self.data_ports = (roles.grad_output, roles.data)
         self.inputs = dict(zip((port.name for port in spec.inputs), node.input, strict=False))
         shapes = [self._declared(self.inputs.get(port, "")).shape for port in self.data_ports]
@@ -199,7 +209,8 @@ class Reader:
             raise GraphError(f"{place(self.node)}: the element type of {port.name} ({name!r}) is not known")
         format = format_of(declared.dtype)
         shape = self._extents(port.name, declared.shape, port.name in self.data_ports)
-        return TensorType(shape, format.name if format else str(declared.dtype))
+        held = TensorType(shape, format.name if format else str(declared.dtype))
+        return payload.typed(self._before, port.name, held, self.types[port.name])
 
     def stated(self, port: str) -> Shape | None:
         """The shape that an input states is, after inference, the shape of the output."""

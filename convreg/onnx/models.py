@@ -12,8 +12,10 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
 
+from .. import registry
 from ..errors import GraphError, OpError
-from .execution import sentence
+from . import payload
+from .execution import place, sentence
 from .inference import dtype_of
 from .schemas import know_nodes, nodes_of
 
@@ -71,7 +73,24 @@ def opened(source: Source) -> ModelProto:
         if any(extent < 0 for extent in tensor.dims):
             raise GraphError(f"tensor {tensor.name!r} has dims {list(tensor.dims)}; allowed: no negative extent")
     know_nodes(source)
+    _check_mirrors(source.graph)
     return source
+
+
+def _check_mirrors(graph: GraphProto) -> None:
+    """Refuse metadata that contradicts the nodes about codes which travel as bytes."""
+    said = payload.mirrors([*graph.input, *graph.output, *graph.value_info, *graph.initializer])
+    for node in graph.node:
+        operator = registry.find_node(node.domain, node.op_type)
+        if operator is None or not payload.may_carry(operator.spec):
+            continue
+        stated = next((list(proto.strings) for proto in node.attribute if proto.name == payload.ATTRIBUTE), [])
+        for index, name in enumerate(node.input):
+            own = stated[index].decode("utf-8", "replace") if index < len(stated) else ""
+            other = said.get(name, own)
+            if other != own and (payload.is_carried(own) or payload.is_carried(other)):
+                raise GraphError(f"{place(node)}: {payload.ATTRIBUTE} has {own!r} for the input {name!r}, whose "
+                                 f"metadata {payload.MIRROR} says {other!r}")
 
 
 def array_of(tensor: TensorProto) -> np.ndarray[Any, np.dtype[Any]]:

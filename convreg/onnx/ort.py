@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import helper
 
 from .. import registry
 from ..binding import Bound, asking, attribute_values, bind, judged
@@ -23,6 +23,7 @@ from ..errors import OpError
 from ..formats import FORMATS, format_of
 from ..outputs import allocate
 from ..spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
+from .payload import element_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensor = tuple[int, int, Shape]
@@ -157,16 +158,6 @@ def default_formats(spec: OpSpec, conformance: str, formats: dict[str, str]) -> 
     made = spec.infer(call)
     return [formats[port.type] if port.type in formats else output.format if output else next(iter(formats.values()))
             for port, output in zip(spec.outputs, made, strict=True)]
-
-
-@lru_cache
-def element_of(format: str) -> int:
-    """Return ONNX's number for a format; codes of a format that ONNX lacks travel as plain bytes."""
-    try:
-        return helper.np_dtype_to_tensor_dtype(FORMATS[format].dtype)
-    except ValueError:
-        assert FORMATS[format].bits == 8, format
-        return TensorProto.UINT8
 
 
 @lru_cache

@@ -13,8 +13,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from .. import registry
 from ..derive import formats_of
 from ..errors import UnknownOp
-from ..formats import FORMATS
 from ..spec import Attribute, Kind, OpSpec, Port
+from . import payload
 from .inference import inference_of
 
 KINDS = {
@@ -88,6 +88,10 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
     attributes = [_attribute(attribute) for attribute in spec.attributes]
     attributes += [defs.OpSchema.Attribute(port.name, defs.OpSchema.AttrType.INTS, port.doc, required=False)
                    for port in spec.shape_ports if port.attribute]
+    if payload.may_carry(spec):
+        attributes.append(defs.OpSchema.Attribute(
+            payload.ATTRIBUTE, defs.OpSchema.AttrType.STRINGS, "Formats of the inputs in their order, empty for that "
+            "of the element type; a format that ONNX lacks travels as uint8.", required=False))
     if len(spec.conformances) > 1:
         attributes.append(defs.OpSchema.Attribute(
             "conformance", helper.make_attribute("conformance", spec.conformances[0]),
@@ -104,15 +108,8 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
 
 
 def tensor_types(formats: Iterable[str]) -> list[str]:
-    """Return number formats as ONNX schemas name them, such as ``tensor(float)``; those onnx lacks are left out."""
-    names = []
-    for format in formats:
-        try:
-            element = helper.np_dtype_to_tensor_dtype(FORMATS[format].dtype)
-        except ValueError:
-            continue
-        names.append(f"tensor({TensorProto.DataType.Name(element).lower()})")
-    return names
+    """Return number formats as ONNX schemas name them, such as ``tensor(float)``; those onnx lacks are bytes."""
+    return [f"tensor({TensorProto.DataType.Name(payload.element_of(format)).lower()})" for format in formats]
 
 
 def _parameter(port: Port) -> defs.OpSchema.FormalParameter:

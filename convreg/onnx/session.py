@@ -11,6 +11,7 @@ from onnx import ModelProto, ValueInfoProto, inliner
 from .. import registry
 from ..errors import GraphError
 from ..spec import Shape
+from . import payload
 from .execution import STANDARD, Evaluator, sentence
 from .inference import dims_of, dtype_of
 from .models import Source, opened
@@ -53,6 +54,7 @@ class Session:
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
         self.inputs = [name for name in self._known if name not in given]
         self.outputs = [value.name for value in model.graph.output]
+        self._mirrors = payload.mirrors(model.graph.output)
         try:
             self._runner = runner_of(model, engine)
         except GraphError:
@@ -82,7 +84,8 @@ class Session:
             If one of our nodes refuses its inputs; the exception's note names the node.
         """
         feeds = self._feeds({} if inputs is None else inputs)
-        return dict(zip(self.outputs, self._runner.run(None, feeds), strict=True))
+        results = dict(zip(self.outputs, self._runner.run(None, feeds), strict=True))
+        return results | {name: payload.revealed(results[name], said) for name, said in self._mirrors.items()}
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if not isinstance(inputs, Mapping):
@@ -185,6 +188,8 @@ class Declared(NamedTuple):
             array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, self.dtype)
         except Exception as error:  # __array__ of foreign objects may raise anything
             raise GraphError(f"input {self}, not {type(value).__name__} ({error})") from error
+        if self.dtype == payload.CARRIER:
+            array = payload.written(array)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         if array.dtype != self.dtype and not (self.dtype == object and array.dtype.kind in "SU"):
