@@ -19,6 +19,7 @@ if not (_here / "ops").is_dir() and (_here.parent / "ops" / "__init__.py").is_fi
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
 from .explain import explain  # noqa: E402
 from .formats import formats, hifloat8  # noqa: E402
+from .recording import workspace_bytes  # noqa: E402
 from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
 
@@ -94,4 +95,5 @@ __all__ = [
     "operators",
     "quantize",
     "register",
+    "workspace_bytes",
 ]

@@ -205,3 +205,20 @@ def test_environment_sets_the_default_thread_count():
         shown = subprocess.run([sys.executable, "-c", code], env={**environment, name: "3"}, capture_output=True,
                                text=True, check=True)
         assert shown.stdout.strip() == "3"
+
+
+def test_workspace_is_told_without_computing_and_bounded():
+    x = np.broadcast_to(np.float32(0), (8, 64, 56, 56))
+    w, wide = np.zeros((64, 64, 3, 3), np.float32), {**ONE_D, **{name: [1, 1] for name in
+                                                                   ("strides", "pads_begin", "pads_end", "dilations")}}
+    limit = 8 * 2**20
+    data = convreg.workspace_bytes("ConvolutionBackwardData", x, w, x.shape, threads=1, **wide)
+    assert 0 < data <= limit
+    both = convreg.workspace_bytes(backward_data, x, w, x.shape, threads=2, **wide)
+    assert data < both <= 2 * limit
+    weights = convreg.workspace_bytes("ConvolutionBackwardWeights", x, x, w.shape, threads=2, **wide)
+    assert 0 < weights <= 2 * limit + 64 * 2**20
+    wide64 = [np.zeros((1, 2, 4)), np.zeros((1, 2, 4)), np.zeros((2, 2, 1))]
+    assert convreg.workspace_bytes("aten::convolution_backward", *wide64, None, [1], [0], [1], False, [0], 1,
+                                   [True, True, True]) == 0
+    refused(convreg.workspace_bytes, "ConvolutionBackwardData", x, w, **wide)

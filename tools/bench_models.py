@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
@@ -15,6 +15,7 @@ from convreg.formats import FORMATS
 from convreg.geometry import Axis, Geometry
 from convreg.onnx.execution import STANDARD, place
 from convreg.onnx.inference import attribute_value, dims_of
+from convreg.recording import Recorder
 from convreg.spec import OpSpec
 
 from .bench_problems import Problem
@@ -24,28 +25,23 @@ Array = np.ndarray[Any, np.dtype[Any]]
 NEUTRAL = Axis(large=1, small=1, taps=1, stride=1, dilation=1, begin=0)
 
 
-class Recorder:
-    """Stands in for the kernels: an operator that runs on it tells which kernels it calls, and computes nothing."""
+class Convolutions(Recorder):
+    """Notes which convolutions an operator computes."""
+
+    ORDER: ClassVar = {"forward": ("forward", 0, 1, 2), "backward_data": ("data", 2, 1, 0),
+                       "backward_weights": ("weights", 0, 2, 1)}
+    """Kernel -> direction, and where among its operands the large side, taps and small side stand."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Geometry]] = []
 
-    def forward(self, large: Array, taps: Array, small: Array, **settings: Any) -> None:
-        """Record a convolution."""
-        self._record("forward", large, taps, small, settings)
-
-    def backward_data(self, small: Array, taps: Array, large: Array, **settings: Any) -> None:
-        """Record a data gradient."""
-        self._record("data", large, taps, small, settings)
-
-    def backward_weights(self, large: Array, small: Array, taps: Array, **settings: Any) -> None:
-        """Record a weights gradient."""
-        self._record("weights", large, taps, small, settings)
-
     def bias_sum(self, small: Array, bias: Array, **settings: Any) -> None:
         """Pass over a bias gradient: it is no convolution."""
 
-    def _record(self, direction: str, large: Array, taps: Array, small: Array, settings: dict[str, Any]) -> None:
+    def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
+        """Keep direction and geometry."""
+        direction, *places = self.ORDER[kernel]
+        large, taps, small = (operands[place] for place in places)
         axes = list(map(Axis, large.shape[3:], small.shape[3:], taps.shape[3:], settings["stride"],
                         settings["dilation"], settings["begin"]))
         while len(axes) > 1 and axes[0] == NEUTRAL:
@@ -120,7 +116,7 @@ def _calls(
     bound = bind(spec, inputs, attributes, conformance=conformance, wanted=wanted)
     outputs = tuple(None if made is None else _hollow(made.extents, FORMATS[made.format].dtype)
                     for made in bound.plan.outputs)
-    recorder = Recorder()
+    recorder = Convolutions()
     spec.run(bound.plan, bound.inputs, outputs, recorder, 0)
     return recorder.calls
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..derive import kernels
 from ..errors import OpError
 from ..formats import FORMATS, format_of
 from ..outputs import allocate
+from ..recording import Recorder
 from ..spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
 from .payload import element_of
 
@@ -290,8 +290,8 @@ class _Elsewhere(Exception):
     """An operand is no view of the node's tensors: the operator prepares its operands, so there is more to repeat."""
 
 
-class _Recorder(SimpleNamespace):
-    """Stands in for the module `kernels`, with the same four functions."""
+class _Program(Recorder):
+    """Notes the calls of a node's run and where their operands lie."""
 
     def __init__(self, tensors: Iterable[Array | None]) -> None:
         self.tensors = list(tensors)
@@ -299,24 +299,14 @@ class _Recorder(SimpleNamespace):
         self.constants: list[Array] = []
         self.written: list[int] = []
 
-    def forward(self, large: Array, taps: Array, small: Array, **settings: Any) -> None:
-        self._note("forward", (large, taps, small), **settings)
-
-    def backward_data(self, small: Array, taps: Array, large: Array, **settings: Any) -> None:
-        self._note("backward_data", (small, taps, large), **settings)
-
-    def backward_weights(self, large: Array, small: Array, taps: Array, **settings: Any) -> None:
-        self._note("backward_weights", (large, small, taps), **settings)
-
-    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int) -> None:
-        ones, small, taps = kernels().bias_operands(small, bias, formats[0])
+    def note_ones(self, ones: Array) -> None:
+        """Keep the operand of a bias gradient that is no tensor of the node."""
         self.constants.append(ones)
-        self._note("backward_weights", (ones, small, taps), **kernels().BIAS_GEOMETRY,
-                   formats=(formats[0], *formats), threads=threads)
 
-    def _note(
-        self, kernel: str, operands: tuple[Array, ...], *, bias: Array | None = None, threads: int = 0, **settings: Any
-    ) -> None:
+    def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
+        """Write down the compiled function, its settings and the places of its operands."""
+        settings = dict(settings)
+        bias = settings.pop("bias", None)
         places = [self._place(array) for array in (*operands, *([] if bias is None else [bias]))]
         self.written.append(places[2][0])
         settings["threads"] = kernels().default_threads()
@@ -340,7 +330,7 @@ def written_down(spec: OpSpec, bound: Bound, outputs: Sequence[Array | None]) ->
 
     `outputs` are read-only, so that an operator which writes them other than through kernels is found out.
     """
-    recorder = _Recorder([*bound.inputs, *outputs])
+    recorder = _Program([*bound.inputs, *outputs])
     try:
         spec.run(bound.plan, bound.inputs, tuple(outputs), recorder, 0)
     except (_Elsewhere, ValueError):  # NumPy refuses to write read-only arrays by a ValueError
