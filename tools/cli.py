@@ -38,6 +38,28 @@ def import_(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
+def export(parser: argparse.ArgumentParser) -> Action:
+    """Write a model as OpenVINO IR (.xml and .bin), as a oneDNN graph (.json), or its golden vectors (.npz)."""
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the file; its suffix names the format")
+    parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
+                        help="for golden vectors: as for run; inputs that are not given get random values")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random values (default 0)")
+
+    def act(args: argparse.Namespace) -> None:
+        from . import onnx_io, tensors
+
+        model, feeds = convreg.onnx.load(args.model), None
+        if args.input or args.output.endswith(".npz"):
+            session = convreg.onnx.Session(model)
+            wanted = {value.name: value.type for value in model.graph.input if value.name in session.inputs}
+            feeds = tensors.feeds(wanted, args.input, fill=True, seed=args.seed)
+        onnx_io.export_model(model, args.output, feeds)
+        print(f"{args.output}: written")
+
+    return act
+
+
 def check(parser: argparse.ArgumentParser) -> Action:
     """Check a model with onnx's full checker and the operators' own rules."""
     parser.add_argument("model", metavar="MODEL")
@@ -150,7 +172,7 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
-VERBS = (import_, run, check, list_, show, docs, capabilities, bench, explain, lower, functions, translate)
+VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, explain, lower, functions, translate)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:

@@ -1,16 +1,25 @@
-"""Models in and out: the readers of other frameworks' files, and the writer of ONNX files."""
+"""Models in and out: the readers and writers of other frameworks' files, and the writer of ONNX files."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from onnx import ModelProto
 
 from convreg import GraphError
+from convreg.onnx.models import Source
 
 from .files import PathLike, read_bytes, reason, write_atomically
+from .golden import export_golden, golden
 from .graph_json_import import import_graph_json
+from .graph_json_writer import export_graph_json
 from .openvino_import import import_ir
+from .openvino_writer import export_ir
 
-__all__ = ["import_graph_json", "import_ir", "import_model", "save"]
+__all__ = ["export_golden", "export_graph_json", "export_ir", "export_model", "golden", "import_graph_json",
+           "import_ir", "import_model", "save"]
 
 
 def import_model(path: PathLike, *, bin_path: PathLike | None = None, lenient: bool = False) -> ModelProto:
@@ -40,6 +49,35 @@ def import_model(path: PathLike, *, bin_path: PathLike | None = None, lenient: b
     if start == b"<":
         return import_ir(path, bin_path)
     raise GraphError(f"{path}: neither a oneDNN graph (JSON) nor an OpenVINO model (its XML file)")
+
+
+def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
+    """Write a model in the format that the file's suffix names.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+    path : path-like
+        ``.xml`` (OpenVINO, constants beside it as ``.bin``), ``.json`` (a oneDNN graph) or ``.npz`` (golden vectors).
+    inputs : mapping
+        Values of the model's inputs, for golden vectors.
+
+    Raises
+    ------
+    GraphError
+        If the suffix is another one, or as the format's own writer; nothing is written then.
+    """
+    suffix = Path(path).suffix
+    if suffix == ".npz":
+        export_golden(source, path, inputs)
+    elif inputs is not None:
+        raise GraphError(f"{path}: only golden vectors (.npz) take inputs")
+    elif suffix == ".xml":
+        export_ir(source, path)
+    elif suffix == ".json":
+        export_graph_json(source, path)
+    else:
+        raise GraphError(f"{path}: the suffix names the format: .xml, .json or .npz")
 
 
 def save(model: ModelProto, path: PathLike) -> None:

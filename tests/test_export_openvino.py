@@ -1,0 +1,360 @@
+"""Models written as OpenVINO IR, read back by the openvino package and by our own importer: equal values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from convreg.tools.onnx_io import export_ir, export_model, import_ir
+from drawn import convolutions, dyadic
+from gradient_calls import forward, single, together
+from graphs import data_gradient, model, value
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import convreg
+import convreg.onnx
+from convreg import GraphError
+
+CASES = Path(__file__).parent / "data" / "openvino_ir"
+INDEX = json.loads((CASES / "index.json").read_text())["models"]
+DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits" / "training_step.onnx"
+SEEDS = st.integers(0, 2**32 - 1)
+WRITTEN = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RNG = np.random.default_rng(11)
+
+
+def openvino_values(path: Path, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs of an IR model in OpenVINO, in f32; skips where the package is missing."""
+    openvino = pytest.importorskip("openvino")
+    core = openvino.Core()
+    read = core.read_model(path)
+    if read.is_dynamic():
+        read.reshape({name: list(array.shape) for name, array in feeds.items()})
+    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    results = compiled(feeds)
+    return {output.get_any_name(): results[index] for index, output in enumerate(compiled.outputs)}
+
+
+def layers(path: Path, kind: str) -> list[ElementTree.Element]:
+    return ElementTree.parse(path).findall(f"layers/layer[@type='{kind}']")
+
+
+def attributes(path: Path, kind: str) -> dict[str, str]:
+    (layer,) = layers(path, kind)
+    return layer.find("data").attrib
+
+
+def check_both(path: Path, source: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
+    """Values after our importer and in OpenVINO are those of the source."""
+    expected = convreg.onnx.run(source, feeds)
+    export_ir(source, path)
+    again = import_ir(path)
+    assert [entry.name for entry in again.graph.input] == list(feeds)
+    for results in (convreg.onnx.run(again, feeds), openvino_values(path, feeds)):
+        assert list(results) == list(expected)
+        for name, array in expected.items():
+            assert results[name].dtype == array.dtype
+            np.testing.assert_array_equal(results[name], array)
+
+
+@pytest.mark.parametrize("case", INDEX, ids=lambda case: case["name"])
+def test_imported_models_come_out_the_same(tmp_path, case):
+    arrays = np.load((CASES / case["name"]).with_suffix(".npz"))
+    feeds = {name: arrays[f"in_{name}"] for name in case["inputs"]}
+    source = import_ir(CASES / f"{case['name']}.xml")
+    path = tmp_path / "again.xml"
+    export_ir(source, path)
+    again = import_ir(path)
+    assert [entry.name for entry in again.graph.output] == list(case["outputs"])
+    for results in (convreg.onnx.run(again, feeds), openvino_values(path, feeds)):
+        for name in case["outputs"]:
+            np.testing.assert_array_equal(results[name], arrays[f"out_{name}"])
+
+
+def compiles(taps: tuple[int, ...]) -> bool:
+    """Whether the runtime is right about it: it is not about shifted windows of kernels of one tap."""
+    return any(tap > 1 for tap in taps)
+
+
+@WRITTEN
+@given(convolutions(max_batch=2), SEEDS, st.integers(0, 4), st.sampled_from([("NCX", "OIX"), ("NXC", "XIO")]))
+def test_single_gradients(tmp_path, case, seed, which, layouts):
+    rng = np.random.default_rng(seed)
+    call = single(case, lambda shape: dyadic(rng, shape), layouts)[which]
+    assume(compiles(case.weights[2:]))
+    check_both(tmp_path / "m.xml", call.model, call.feeds)
+
+
+@WRITTEN
+@given(convolutions(symmetric=True), SEEDS, st.integers(0, 3), st.booleans())
+def test_gradients_together(tmp_path, case, seed, which, transposed):
+    rng = np.random.default_rng(seed)
+    mask = (True, True, True)
+    call = together(case, lambda shape: dyadic(rng, shape), mask, transposed)[which]
+    assume(compiles(case.weights[2:]))
+    check_both(tmp_path / "m.xml", call.model, call.feeds)
+
+
+@settings(WRITTEN, max_examples=10)
+@given(convolutions(), SEEDS, st.integers(0, 1))
+def test_forward_operators(tmp_path, case, seed, which):
+    rng = np.random.default_rng(seed)
+    call = forward(case, lambda shape: dyadic(rng, shape))[which]
+    assume(compiles(case.weights[2:]))
+    check_both(tmp_path / "m.xml", call.model, call.feeds)
+
+
+def test_same_becomes_explicit(tmp_path):
+    """An odd total lies where the runtime puts it, and no shape is stated where output_padding does."""
+    x, w = dyadic(RNG, (1, 2, 3, 4)), dyadic(RNG, (2, 3, 3, 3))
+    for mode in ("same_upper", "same_lower", "SAME_UPPER"):
+        source = convreg.onnx.node_model(
+            "openvino::ConvolutionBackpropData", x, w, np.array([6, 7]), strides=[2, 2], pads_begin=[0, 0],
+            pads_end=[0, 0], dilations=[1, 1], auto_pad=mode.lower(), data_format="NCX", filter_format="OIX",
+            conformance="openvino", as_inputs=["output_delta"])
+        path = tmp_path / "same.xml"
+        check_both(path, source, {"output_delta": x})
+        written = attributes(path, "ConvolutionBackpropData")
+        assert written["auto_pad"] == "explicit"
+        assert len(layers(path, "ConvolutionBackpropData")[0].find("input")) == 2
+
+
+def test_one_group_takes_the_plain_operation(tmp_path):
+    x, w = dyadic(RNG, (1, 2, 4)), dyadic(RNG, (1, 2, 3, 3))
+    source = convreg.onnx.node_model(
+        "openvino::GroupConvolutionBackpropData", x, w, strides=[2], pads_begin=[1], pads_end=[0], dilations=[1],
+        output_padding=[1], as_inputs=["data"])
+    path = tmp_path / "one.xml"
+    check_both(path, source, {"data": x})
+    assert not layers(path, "GroupConvolutionBackpropData")
+    assert attributes(path, "ConvolutionBackpropData")["output_padding"] == "1"
+
+
+def test_shape_known_at_run_time_only(tmp_path):
+    """A stated shape goes along where the data's extents are open; it is i64 and spatial."""
+    source = import_ir(CASES / "dynamic_data_const_output_shape.xml")
+    path = tmp_path / "open.xml"
+    export_ir(source, path)
+    assert attributes(path, "Parameter")["shape"] == "?,3,?,?"
+    data = [layer.find("data").attrib for layer in layers(path, "Const")]
+    assert ("i64", "2") in [(entry["element_type"], entry["shape"]) for entry in data]
+
+
+def test_training_step(tmp_path):
+    """A whole step of SGD, gradients included, with an open batch."""
+    openvino = pytest.importorskip("openvino")
+    source = onnx.load(DIGITS)
+    path = tmp_path / "digits.xml"
+    export_ir(source, path)
+    rng = np.random.default_rng(3)
+    feeds = {}
+    for entry in source.graph.input:
+        shape = [dim.dim_value or 5 for dim in entry.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+        values = rng.integers(0, 10, shape) if dtype.kind in "iu" else rng.standard_normal(shape) / 8
+        feeds[entry.name] = np.asarray(values, dtype)
+    expected = convreg.onnx.run(source, feeds)
+    results = openvino_values(path, feeds)
+    assert list(results) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_allclose(results[name], array, rtol=1e-5, atol=1e-6)
+    assert len(openvino.Core().read_model(path).get_ops()) > 100
+
+
+def standard(op_type: str, *inputs, outputs: int = 1, element: int | None = None, **stated):
+    """A model of one standard node: the first input is fed, the others are constants; None is left out."""
+    names = ["x", *(f"c{index}" if array is not None else "" for index, array in enumerate(inputs[1:]))]
+    constants = {name: array for name, array in zip(names[1:], inputs[1:], strict=True) if name}
+    made = [f"y{index}" for index in range(outputs)]
+    node = helper.make_node(op_type, names, made, name=op_type, **stated)
+    dtype = inputs[0].dtype if element is None else helper.tensor_dtype_to_np_dtype(element)
+    bare = model([node], [value("x", inputs[0].shape, inputs[0].dtype)], [value(name, None, dtype) for name in made],
+                 constants)
+    inferred = convreg.onnx.infer_shapes(bare)
+    assert len(inferred.graph.output) == outputs
+    return inferred, {"x": inputs[0]}
+
+
+IMAGE = dyadic(RNG, (2, 4, 5, 6))
+POSITIVE = np.abs(IMAGE) + np.float32(0.5)
+I64 = np.int64
+EXACT = {
+    "relu": ("Relu", IMAGE), "abs": ("Abs", IMAGE), "neg": ("Neg", IMAGE), "sign": ("Sign", IMAGE),
+    "floor": ("Floor", IMAGE), "ceil": ("Ceil", IMAGE),
+    "add": ("Add", IMAGE, dyadic(RNG, (4, 1, 1))), "sub": ("Sub", IMAGE, dyadic(RNG, (6,))),
+    "mul": ("Mul", IMAGE, dyadic(RNG, (5, 1))), "div": ("Div", IMAGE, np.float32(4)),
+    "integer div": ("Div", np.arange(-6, 6, dtype=np.int32), np.array(4, np.int32)),
+    "max": ("Max", IMAGE, np.float32(0.25), dyadic(RNG, (6,))), "min": ("Min", IMAGE, np.float32(0.25)),
+    "clip": ("Clip", IMAGE, np.float32(-1), np.float32(1.5)), "clip low": ("Clip", IMAGE, np.float32(-1)),
+    "clip high": ("Clip", IMAGE, None, np.float32(0.5)),
+    "transpose": ("Transpose", IMAGE, {"perm": [2, 0, 3, 1]}), "reverse": ("Transpose", IMAGE),
+    "reshape": ("Reshape", IMAGE, np.array([0, -1, 3], I64)), "flatten": ("Flatten", IMAGE),
+    "flatten axis": ("Flatten", IMAGE, {"axis": -1}),
+    "slice": ("Slice", IMAGE, np.array([1, -1], I64), np.array([3, -9], I64), np.array([1, 3], I64),
+              np.array([1, -2], I64)),
+    "slice plain": ("Slice", IMAGE, np.array([1, 1], I64), np.array([2, 3], I64)),
+    "pad": ("Pad", IMAGE, np.array([0, 0, 1, 2, 0, 0, 0, 3], I64), np.float32(1.5)),
+    "pad axes": ("Pad", IMAGE, np.array([1, 2], I64), None, np.array([-1], I64)),
+    "pad reflect": ("Pad", IMAGE, np.array([0, 0, 1, 2, 0, 0, 0, 3], I64), {"mode": "reflect"}),
+    "sum": ("ReduceSum", IMAGE, np.array([0, 2], I64), {"keepdims": 0}), "sum all": ("ReduceSum", IMAGE),
+    "sum none": ("ReduceSum", IMAGE, np.array([], I64), {"noop_with_empty_axes": 1}),
+    "maximum": ("ReduceMax", IMAGE, np.array([-1], I64)),
+    "squeeze": ("Squeeze", IMAGE[:, :1], np.array([1], I64)), "squeeze all": ("Squeeze", IMAGE[:1, :, :1]),
+    "unsqueeze": ("Unsqueeze", IMAGE, np.array([0, -1], I64)),
+    "concat": ("Concat", IMAGE, dyadic(RNG, (2, 1, 5, 6)), {"axis": 1}),
+    "matmul": ("MatMul", IMAGE, dyadic(RNG, (6, 3))),
+    "gemm": ("Gemm", dyadic(RNG, (4, 3)), dyadic(RNG, (5, 4)), dyadic(RNG, (5,)),
+             {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}),
+    "gather": ("Gather", IMAGE, np.array([[1, -1], [0, 2]], I64), {"axis": 2}),
+    "expand": ("Expand", IMAGE[:, :1], np.array([4, 1, 1], I64)),
+    "shape": ("Shape", IMAGE, {"element": TensorProto.INT64}),
+    "shape part": ("Shape", IMAGE, {"element": TensorProto.INT64, "start": 1, "end": -1}),
+    "cast": ("Cast", IMAGE, {"to": TensorProto.INT32, "element": TensorProto.INT32}),
+    "identity": ("Identity", IMAGE),
+    "greater": ("Greater", IMAGE, np.float32(0), {"element": TensorProto.BOOL}),
+    "arg max": ("ArgMax", IMAGE, {"axis": 1, "keepdims": 0, "element": TensorProto.INT64}),
+    "one hot": ("OneHot", np.array([0, 2, 1], I64), np.array(3, I64), np.array([0, 2], np.float32),
+                {"element": TensorProto.FLOAT}),
+    "max pool": ("MaxPool", IMAGE, {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [0, 1, 0, 1]}),
+    "leaky": ("LeakyRelu", IMAGE, {"alpha": 0.25}),
+    "conv": ("Conv", IMAGE, dyadic(RNG, (3, 4, 2, 3)), dyadic(RNG, (3,)), {"pads": [1, 0, 0, 2], "strides": [2, 1]}),
+    "conv same": ("Conv", IMAGE, dyadic(RNG, (3, 4, 2, 2)), {"auto_pad": "SAME_LOWER", "strides": [2, 1]}),
+    "conv groups": ("Conv", IMAGE, dyadic(RNG, (6, 2, 3, 3)), {"group": 2, "dilations": [2, 1]}),
+    "conv transpose": ("ConvTranspose", IMAGE, dyadic(RNG, (4, 2, 3, 2)), dyadic(RNG, (4,)), {
+        "group": 2, "strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]}),
+    "conv transpose shape": ("ConvTranspose", IMAGE, dyadic(RNG, (4, 2, 3, 2)), {
+        "strides": [2, 3], "output_shape": [10, 18]}),
+}
+CLOSE = {
+    "sigmoid": ("Sigmoid", IMAGE), "tanh": ("Tanh", IMAGE), "exp": ("Exp", IMAGE), "log": ("Log", POSITIVE),
+    "sqrt": ("Sqrt", POSITIVE), "erf": ("Erf", IMAGE), "pow": ("Pow", POSITIVE, np.float32(1.5)),
+    "softmax": ("Softmax", IMAGE, {"axis": 1}), "log softmax": ("LogSoftmax", IMAGE),
+    "mean": ("ReduceMean", IMAGE, np.array([1, 3], I64)), "elu": ("Elu", IMAGE, {"alpha": 0.5}),
+    "gelu": ("Gelu", IMAGE, {"approximate": "tanh"}), "mish": ("Mish", IMAGE), "softplus": ("Softplus", IMAGE),
+    "hard swish": ("HardSwish", IMAGE), "global": ("GlobalAveragePool", IMAGE),
+    "average": ("AveragePool", IMAGE, {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
+    "cross entropy": ("SoftmaxCrossEntropyLoss", dyadic(RNG, (4, 3)), np.array([0, 2, 1, 1], I64), {"outputs": 2}),
+}
+OURS_CANNOT_READ = {"greater", "arg max", "one hot", "log softmax", "cross entropy"}
+
+
+@pytest.mark.parametrize("name", [*EXACT, *CLOSE])
+def test_standard_nodes(tmp_path, name):
+    op_type, *inputs = {**EXACT, **CLOSE}[name]
+    stated = inputs.pop() if isinstance(inputs[-1], dict) else {}
+    source, feeds = standard(op_type, *inputs, **stated)
+    expected = convreg.onnx.run(source, feeds)
+    path = tmp_path / "node.xml"
+    export_ir(source, path)
+    found = [openvino_values(path, feeds)]
+    if name not in OURS_CANNOT_READ:
+        found.append(convreg.onnx.run(import_ir(path), feeds))
+    for results in found:
+        for output, array in expected.items():
+            assert results[output].shape == array.shape
+            assert results[output].dtype == array.dtype
+            tolerance = 0 if name in EXACT else 2e-6
+            np.testing.assert_allclose(results[output], array, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "element"), [
+    (np.float64, "f64"), (np.float16, "f16"), (ml_dtypes.bfloat16, "bf16"), (np.int64, "i64"), (np.int32, "i32"),
+    (np.uint8, "u8"), (np.bool_, "boolean"), (ml_dtypes.float8_e4m3fn, "f8e4m3"), (ml_dtypes.float8_e5m2, "f8e5m2")])
+def test_constants_keep_their_bits(tmp_path, dtype, element):
+    array = np.array([[0, 1, 2], [3, 0.5, 1.5]]).astype(dtype)
+    node = helper.make_node("Reshape", ["c", "shape"], ["y"])
+    source = model([node], [value("x", (1,))], [value("y", (6,), dtype), value("x", (1,))],
+                   {"c": array, "shape": np.array([6], I64)})
+    path = tmp_path / "c.xml"
+    export_ir(source, path)
+    assert attributes(path, "Parameter")["element_type"] == "f32"
+    assert element in [layer.find("data").attrib["element_type"] for layer in layers(path, "Const")]
+    (again,) = [numpy_helper.to_array(tensor) for tensor in import_ir(path).graph.initializer if len(tensor.dims) == 2]
+    assert again.dtype == dtype
+    np.testing.assert_array_equal(again, array)
+    openvino = pytest.importorskip("openvino")
+    read = openvino.Core().read_model(path)
+    (constant,) = [op for op in read.get_ops() if op.get_friendly_name() == "c"]
+    assert constant.data.tobytes() == array.tobytes()
+
+
+def test_half_precision_gradients(tmp_path):
+    """f16 and bf16 models keep their types; OpenVINO computes them in f32 and rounds once, as convreg does."""
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        x, w = dyadic(RNG, (1, 2, 4, 4), dtype), dyadic(RNG, (2, 3, 3, 3), dtype)
+        source = convreg.onnx.node_model(
+            "onednn::ConvolutionBackwardData", x, w, [1, 3, 6, 6], strides=[1, 1], pads_begin=[0, 0], pads_end=[0, 0],
+            dilations=[1, 1], data_format="NCX", weights_format="OIX", as_inputs=["diff_dst"])
+        path = tmp_path / "half.xml"
+        export_ir(source, path)
+        expected = convreg.onnx.run(source, {"diff_dst": x})
+        again = convreg.onnx.run(import_ir(path), {"diff_dst": x})
+        assert again["diff_src"].dtype == dtype
+        np.testing.assert_array_equal(again["diff_src"], expected["diff_src"])
+        openvino = pytest.importorskip("openvino")
+        read = openvino.Core().read_model(path)
+        assert read.outputs[0].get_element_type().get_type_name() == ("f16" if dtype is np.float16 else "bf16")
+
+
+def test_equal_constants_are_written_once(tmp_path):
+    array = dyadic(RNG, (7,))
+    nodes = [helper.make_node("Add", ["x", "a"], ["t"]), helper.make_node("Mul", ["t", "b"], ["y"])]
+    source = model(nodes, [value("x", (7,))], [value("y", (7,))], {"a": array, "b": array})
+    check_both(tmp_path / "m.xml", source, {"x": dyadic(RNG, (7,))})
+    assert (tmp_path / "m.bin").stat().st_size == array.nbytes
+
+
+def test_names_with_commas_and_several_outputs(tmp_path):
+    nodes = [helper.make_node("Relu", ["x,1"], ["a,b"], name="same"),
+             helper.make_node("Neg", ["x,1"], ["c"], name="same"), helper.make_node("Identity", ["a,b"], ["d"])]
+    source = model(nodes, [value("x,1", (3,))], [value(name, (3,)) for name in ("d", "a,b", "c")])
+    path = tmp_path / "names.xml"
+    export_ir(source, path)
+    x = np.array([-1, 0, 2], np.float32)
+    again = convreg.onnx.run(import_ir(path), {"x,1": x})
+    assert list(again) == ["d", "a,b", "c"]
+    np.testing.assert_array_equal(again["d"], [0, 0, 2])
+    openvino = pytest.importorskip("openvino")
+    read = openvino.Core().read_model(path)
+    assert [sorted(output.get_names()) for output in read.outputs] == [["d"], ["a,b"], ["c"]]
+
+
+def refused(tmp_path, source, match) -> None:
+    with pytest.raises(GraphError, match=match):
+        export_ir(source, tmp_path / "m.xml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_has_no_counterpart_is_refused_by_name(tmp_path):
+    x = value("x", (3,))
+    refused(tmp_path, model([helper.make_node("Det", ["m"], ["y"], name="odd")], [value("m", (2, 2))],
+                            [value("y", ())]), "odd.*Det")
+    refused(tmp_path, model([helper.make_node("Clip", ["x"], ["y\x01"])], [x], [value("y\x01", (3,))]), "XML")
+    refused(tmp_path, model([helper.make_node("Identity", ["x"], ["y"])], [value("x", (3,), np.complex64)],
+                            [value("y", (3,), np.complex64)]), "COMPLEX64")
+    refused(tmp_path, model([helper.make_node("Pad", ["x", "p"], ["y"], mode="wrap")], [x], [value("y", (5,))],
+                            {"p": np.array([1, 1], I64)}), "wrap")
+    open_shape = model([data_gradient(["dy", "w"], dst_shape=[1, 2, 4, 4])], [
+        value("dy", (1, 2, "h", "w_")), value("w", (2, 2, 3, 3))], [value("dx", (1, 2, 4, 4))])
+    refused(tmp_path, open_shape, "must be known")
+
+
+def test_suffix_and_folder_decide(tmp_path):
+    source = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", (3,))], [value("y", (3,))])
+    with pytest.raises(GraphError, match="suffix"):
+        export_model(source, tmp_path / "m.pb")
+    with pytest.raises(GraphError, match=r"\.xml"):
+        export_ir(source, tmp_path / "m.ir")
+    with pytest.raises(GraphError, match="cannot be written"):
+        export_ir(source, tmp_path / "missing" / "m.xml")
+    (tmp_path / "m.bin").mkdir()
+    with pytest.raises(GraphError, match="cannot be written"):
+        export_ir(source, tmp_path / "m.xml")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.bin"]

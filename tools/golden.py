@@ -1,0 +1,151 @@
+"""Golden vectors: what a model or a call gets, makes, and would make without rounding, in one file that NumPy reads.
+
+An archive holds ``in_NAME``, ``const_NAME``, ``out_NAME`` and ``f64_NAME`` arrays and ``description``, a JSON text.
+Number formats that NumPy lacks are stored as their bits, uint16 or uint8; the description names every array's format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+import convreg
+import convreg.onnx
+from convreg import GraphError
+from convreg.formats import format_of
+from convreg.onnx import NodeCall
+from convreg.onnx.models import Source, array_of, opened, tensors_of
+from convreg.onnx.schemas import nodes_of
+
+from .files import PathLike
+from .model_view import attributes_of
+from .tensors import save_together
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN,
+          TensorProto.FLOAT8E5M2}
+"""What the reference computes in float64 instead."""
+
+
+def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """Return the golden vectors of a model, or of one call.
+
+    Parameters
+    ----------
+    subject : onnx.ModelProto, path or NodeCall
+        A call holds its own inputs; they are named as the operator's ports.
+    inputs : mapping
+        Input name -> array, for a model.
+
+    Returns
+    -------
+    dict
+        Name -> array, as the module says. ``out_`` are convreg's results, ``f64_`` those of the same graph in standard
+        operators with every floating-point tensor in float64, so that nothing is rounded to a narrower format.
+
+    Raises
+    ------
+    GraphError
+        If the model does not run on the inputs, or holds what no standard operator computes: HiFloat8, HF32.
+    """
+    if isinstance(subject, NodeCall):
+        subject, inputs = _as_model(subject, inputs)
+    model = opened(subject)
+    given = {name: np.asarray(array) for name, array in (inputs or {}).items()}
+    results = convreg.onnx.run(model, given)
+    exact = convreg.onnx.run(_wide(model), {name: _widened(array) for name, array in given.items()})
+    constants = {tensor.name: array_of(tensor) for tensor in model.graph.initializer if tensor.name not in given}
+    parts = {"in": given, "const": constants, "out": results, "f64": exact}
+    arrays = {f"{part}_{name}": array for part, group in parts.items() for name, array in group.items()}
+    description = {
+        "producer": f"convreg {convreg.__version__}",
+        "formats": {name: _format(array) for name, array in arrays.items()},
+        "nodes": [_described(node) for node in model.graph.node],
+    }
+    stored = {name: _stored(array) for name, array in arrays.items()}
+    return {**stored, "description": np.array(json.dumps(description))}
+
+
+def export_golden(subject: Source | NodeCall, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
+    """Write the golden vectors of a model or a call to an .npz file.
+
+    Raises
+    ------
+    GraphError
+        As `golden`, or if the file cannot be written; nothing is written then.
+    """
+    save_together(golden(subject, inputs), path)
+
+
+def _as_model(call: NodeCall, inputs: Mapping[str, Any] | None) -> tuple[ModelProto, dict[str, Any]]:
+    """The model of a call whose tensors are inputs; extents stated as lists stay attributes."""
+    if inputs is not None:
+        raise GraphError("a call holds its own inputs")
+    model = convreg.onnx.node_model(call.operator, *call.inputs, **call.attributes, as_inputs=True)
+    ports = (port.name for port in call.operator.spec.inputs)
+    taken = {value.name for value in model.graph.input}
+    return model, {name: value for name, value in zip(ports, call.inputs, strict=False) if name in taken}
+
+
+def _wide(model: ModelProto) -> ModelProto:
+    """The model in standard operators and float64."""
+    lowered = ModelProto()
+    lowered.CopyFrom(convreg.onnx.lower(model))
+    graph = lowered.graph
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in FLOATS:
+            value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for tensor in tensors_of(lowered):
+        if tensor.data_type in FLOATS:
+            tensor.CopyFrom(numpy_helper.from_array(array_of(tensor).astype(np.float64), tensor.name))
+    for node in nodes_of(lowered):
+        _widen(node)
+    return lowered
+
+
+def _widen(node: NodeProto) -> None:
+    """Let a node that says in an attribute what it makes make float64."""
+    made = helper.make_attribute
+    for attribute in list(node.attribute):
+        if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in FLOATS:
+            attribute.i = TensorProto.DOUBLE
+        elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+            values = np.array(attributes_of(node)[attribute.name], np.float64)
+            attribute.CopyFrom(made("value", numpy_helper.from_array(values)))
+    if node.op_type == "ConstantOfShape" and not node.attribute:
+        node.attribute.append(made("value", numpy_helper.from_array(np.zeros(1))))
+
+
+def _widened(array: Array) -> Array:
+    known = format_of(array.dtype)
+    return array if known is None else array.astype(np.float64)
+
+
+def _format(array: Array) -> str:
+    known = format_of(array.dtype)
+    return known.name if known else str(array.dtype)
+
+
+def _stored(array: Array) -> Array:
+    """An array as any NumPy reads it."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+
+
+def _described(node: NodeProto) -> dict[str, Any]:
+    attributes = {name: _plain(value) for name, value in attributes_of(node).items()}
+    return {"domain": node.domain, "op_type": node.op_type, "name": node.name, "inputs": list(node.input),
+            "outputs": list(node.output), "attributes": attributes}
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON has it; tensors as nested lists, graphs by their names."""
+    if isinstance(value, TensorProto):
+        return array_of(value).astype(np.float64).tolist()
+    if isinstance(value, str | int | float):
+        return value
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else getattr(value, "name", str(value))

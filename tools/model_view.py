@@ -1,0 +1,111 @@
+"""A model as the writers of other formats see it: checked, with what inference knows and the values of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+import convreg.onnx
+from convreg import GraphError
+from convreg.onnx.execution import place
+from convreg.onnx.inference import attribute_value
+from convreg.onnx.lowering import OLDEST_OPSET
+from convreg.onnx.lowering_problem import Scope, scope_of
+from convreg.spec import Shape
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class View:
+    """Nodes in order, without those that make constants; `inputs` leaves out initializers."""
+
+    name: str
+    nodes: tuple[NodeProto, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, TensorProto]
+    scope: Scope
+    versions: Mapping[str, int]
+
+    def dtype(self, value: str) -> np.dtype[Any]:
+        """Element type of a value."""
+        known = self.scope.get(value)
+        if known is None or known.dtype is None:
+            raise GraphError(f"the element type of {value!r} is not known")
+        return known.dtype
+
+    def element(self, value: str) -> int:
+        """ONNX's number of a value's element type."""
+        return helper.np_dtype_to_tensor_dtype(self.dtype(value))
+
+    def shape(self, value: str) -> Shape | None:
+        """Extents of a value: numbers, symbols, None where unknown; None for an unknown rank."""
+        known = self.scope.get(value)
+        return None if known is None else known.shape
+
+    def rank(self, value: str) -> int:
+        """Number of axes of a value; refused where unknown."""
+        shape = self.shape(value)
+        if shape is None:
+            raise GraphError(f"the rank of {value!r} is not known")
+        return len(shape)
+
+    def static(self, value: str) -> tuple[int, ...]:
+        """Shape of a value; refused where an extent is unknown."""
+        shape = self.shape(value)
+        if shape is None or not all(isinstance(extent, int) for extent in shape):
+            raise GraphError(f"the shape of {value!r} is not known before the graph runs")
+        return shape
+
+    def array(self, value: str) -> Array | None:
+        """Value of a constant, None for a computed one."""
+        return numpy_helper.to_array(self.constants[value]) if value in self.constants else None
+
+
+def view(model: ModelProto) -> View:
+    """Check a model and return what it holds.
+
+    Raises
+    ------
+    GraphError
+        If the model fails a check, is sparse, or imports a version of standard ONNX before 13.
+    """
+    convreg.onnx.check(model)
+    versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+    if versions.get("", OLDEST_OPSET) < OLDEST_OPSET:
+        raise GraphError(f"the model imports version {versions['']} of standard ONNX; writing it needs {OLDEST_OPSET} "
+                         "or later, which onnx.version_converter makes of it")
+    graph = model.graph
+    if graph.sparse_initializer:
+        raise GraphError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse; allowed: dense ones")
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            constants[node.output[0]] = _constant(node)
+        else:
+            nodes.append(node)
+    return View(graph.name, tuple(nodes), tuple(value.name for value in graph.input if value.name not in constants),
+                tuple(value.name for value in graph.output), constants,
+                scope_of(convreg.onnx.infer_shapes(model).graph), versions)
+
+
+def _constant(node: NodeProto) -> TensorProto:
+    """The tensor of a Constant node, whichever attribute holds it."""
+    proto = node.attribute[0]
+    if proto.name == "value":
+        return proto.t
+    if proto.name in ("value_int", "value_ints", "value_float", "value_floats"):
+        dtype = np.int64 if "int" in proto.name else np.float32
+        return numpy_helper.from_array(np.array(attribute_value(proto), dtype))
+    raise GraphError(f"{place(node)}: attribute {proto.name!r} is no dense tensor of numbers")
+
+
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """A node's attributes by name."""
+    return {proto.name: attribute_value(proto) for proto in node.attribute}
