@@ -33,6 +33,7 @@ openvino: ModuleType = namespace("openvino")
 ascend: ModuleType = namespace("ascend")
 aten: ModuleType = namespace("aten")
 microsoft: ModuleType = namespace("microsoft")
+nodes: ModuleType = namespace("nodes")
 
 try:
     import_module("convreg.ops.kernels")
@@ -89,6 +90,7 @@ __all__ = [
     "hifloat8",
     "microsoft",
     "names",
+    "nodes",
     "onednn",
     "onnx",
     "openvino",

@@ -10,7 +10,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, ValueInfoProto, helper, n
 
 OPSETS = [helper.make_opsetid("", 22), *(
     helper.make_opsetid(domain, 1) for domain in
-    ("convreg.onednn", "convreg.openvino", "convreg.aten", "convreg.ascend", "com.microsoft", "local"))]
+    ("convreg.onednn", "convreg.openvino", "convreg.aten", "convreg.ascend", "com.microsoft", "local", "convreg"))]
 SAME_3X3 = {"strides": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1], "dilations": [1, 1], "data_format": "NCX",
             "weights_format": "OIX"}
 

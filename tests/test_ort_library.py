@@ -51,7 +51,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def test_every_operator_has_a_call_and_records():
-    assert set(CALLS) == {spec.qualified_name for spec in registry.specs()}
+    assert set(CALLS) == {spec.qualified_name for spec in registry.specs() if spec.vendor != "nodes"}
     assert {record.operator.spec for record in records()} == {operator.spec for operator in registry.operators()}
 
 

@@ -40,7 +40,7 @@ def test_names_are_qualified_sorted_and_complete():
         "onednn::ConvolutionBackwardData", "onednn::ConvolutionBackwardWeights", "onednn::ConvTransposeBackwardData",
         "onednn::ConvTransposeBackwardWeights", "onednn::Convolution", "onednn::ConvTranspose",
         "openvino::ConvolutionBackpropData", "openvino::GroupConvolutionBackpropData", "ascend::ConvolutionBackward",
-        "aten::convolution_backward", "microsoft::ConvGrad",
+        "aten::convolution_backward", "microsoft::ConvGrad", "nodes::Quantize", "nodes::Dequantize",
     } == set(convreg.names())
 
 

@@ -1,0 +1,50 @@
+"""nodes::Dequantize: numbers of any format as float32 inside a graph, exactly."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from convreg.conversion import dequantize as decoded
+from convreg.formats import FORMATS
+from convreg.registry import register
+from convreg.spec import Call, OpSpec, Plan, Port, TensorType
+
+from . import _scaling
+
+
+def plan(call: Call) -> Plan:
+    """Check the scale."""
+    _scaling.check_scale(call)
+    return Plan((TensorType(call.shape("x"), "float32"),))
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """The shape of x, in float32."""
+    return (TensorType(call.tensor("x").shape, "float32"),)
+
+
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+    """Decode, then multiply."""
+    x, scale = inputs
+    decoded(x, dtype=outputs[0].dtype, out=outputs[0], threads=threads or None)
+    if scale is not None:
+        _scaling.multiplied(outputs[0], scale, outputs[0])
+
+
+dequantize = register(OpSpec(
+    vendor="nodes",
+    name="Dequantize",
+    since_version=1,
+    domain="convreg",
+    doc="The numbers of a narrow format in float32: y = x * scale, x exactly.",
+    source=_scaling.SOURCE,
+    inputs=(Port("x", "Any shape; in ONNX, hifloat8 is uint8 and named by operand_types.", "T1"),
+            _scaling.scale_port("What x is multiplied by in float32")),
+    outputs=(Port("y", "The shape of x.", "T3"),),
+    attributes=(),
+    types={"T1": tuple(name for name in FORMATS if name != "float64"), "T2": ("float32",), "T3": ("float32",)},
+    conformances=("document",),
+    plan=plan,
+    run=run,
+    infer=infer,
+))
