@@ -200,6 +200,9 @@ EXACT = {
     "slice": ("Slice", IMAGE, np.array([1, -1], I64), np.array([3, -9], I64), np.array([1, 3], I64),
               np.array([1, -2], I64)),
     "slice plain": ("Slice", IMAGE, np.array([1, 1], I64), np.array([2, 3], I64)),
+    "slice int32": ("Slice", IMAGE, np.array([1], np.int32), np.array([3], np.int32), np.array([1], np.int32)),
+    "split": ("Split", IMAGE, np.array([1, 3], I64), {"axis": -3, "outputs": 2}),
+    "split equal": ("Split", IMAGE, {"axis": 3, "num_outputs": 3, "outputs": 3}),
     "pad": ("Pad", IMAGE, np.array([0, 0, 1, 2, 0, 0, 0, 3], I64), np.float32(1.5)),
     "pad axes": ("Pad", IMAGE, np.array([1, 2], I64), None, np.array([-1], I64)),
     "pad reflect": ("Pad", IMAGE, np.array([0, 0, 1, 2, 0, 0, 0, 3], I64), {"mode": "reflect"}),
@@ -240,6 +243,7 @@ CLOSE = {
     "gelu": ("Gelu", IMAGE, {"approximate": "tanh"}), "mish": ("Mish", IMAGE), "softplus": ("Softplus", IMAGE),
     "hard swish": ("HardSwish", IMAGE), "global": ("GlobalAveragePool", IMAGE),
     "average": ("AveragePool", IMAGE, {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1]}),
+    "normal": ("BatchNormalization", IMAGE, *[POSITIVE[0, :, 0, index].copy() for index in range(4)], {"epsilon": 0.5}),
     "cross entropy": ("SoftmaxCrossEntropyLoss", dyadic(RNG, (4, 3)), np.array([0, 2, 1, 1], I64), {"outputs": 2}),
 }
 OURS_CANNOT_READ = {"greater", "arg max", "one hot", "log softmax", "cross entropy"}
@@ -324,6 +328,26 @@ def test_names_with_commas_and_several_outputs(tmp_path):
     openvino = pytest.importorskip("openvino")
     read = openvino.Core().read_model(path)
     assert [sorted(output.get_names()) for output in read.outputs] == [["d"], ["a,b"], ["c"]]
+
+
+def test_local_functions_are_inlined(tmp_path):
+    body = helper.make_function("local", "f", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["n"]),
+                                helper.make_node("Relu", ["n"], ["b"])], [helper.make_opsetid("", 22)])
+    source = model([helper.make_node("f", ["x"], ["y"], domain="local")], [value("x", (3,))], [value("y", (3,))],
+                   functions=[body])
+    check_both(tmp_path / "f.xml", source, {"x": np.array([-1, 0, 2], np.float32)})
+
+
+def test_empty_batch(tmp_path):
+    """Nothing to compute, but a shape that the file must lead to."""
+    x, w = np.zeros((0, 2, 3), np.float32), dyadic(RNG, (2, 3, 4))
+    source = convreg.onnx.node_model(
+        "openvino::ConvolutionBackpropData", x, w, np.array([7]), strides=[2], pads_begin=[1], pads_end=[0],
+        dilations=[1], auto_pad="same_upper", data_format="NCX", filter_format="OIX", conformance="openvino",
+        as_inputs=["output_delta"])
+    export_ir(source, tmp_path / "empty.xml")
+    made = convreg.onnx.run(import_ir(tmp_path / "empty.xml"), {"output_delta": x})
+    assert made["input_delta"].shape == (0, 3, 7)
 
 
 def refused(tmp_path, source, match) -> None:

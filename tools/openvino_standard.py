@@ -90,7 +90,7 @@ def _slice(step: Writing) -> Port:
     count = starts[0] if starts and isinstance(starts[0], int) else None
     if count is None and not step.has(4):
         raise GraphError("the number of axes is not known")
-    steps = step.port(4) if step.has(4) else step.ints([1] * (count or 0))
+    steps = step.port(4) if step.has(4) else step.constant([1] * (count or 0), step.view.element(step.name(1)))
     axes = [step.port(3)] if step.has(3) else []
     return step.layer("Slice", step.port(0), step.port(1), step.port(2), steps, *axes, opset="opset8")
 
@@ -155,6 +155,21 @@ def _shape(step: Writing) -> Port:
     bounds = (step.ints([entry]) for entry in (
         step.attributes.get("start", 0), step.attributes.get("end", np.iinfo(np.int64).max), 1))
     return step.layer("Slice", value, *bounds, element=TensorProto.INT64, opset="opset8")
+
+
+def _batch_norm(step: Writing) -> Port:
+    step.allow("training_mode", 0)
+    return step.layer("BatchNormInference", *step.ports, opset="opset5", epsilon=step.attributes.get("epsilon", 1e-5))
+
+
+def _split(step: Writing) -> list[Port]:
+    """By the lengths of the results, whichever way they were stated."""
+    axis = step.attributes.get("axis", 0)
+    lengths = [(step.view.shape(name) or ())[axis] for name in step.node.output]
+    if not all(isinstance(length, int) for length in lengths):
+        raise GraphError("the lengths of the parts are not known")
+    return step.layers("VariadicSplit", step.port(0), step.ints(axis), step.ints(lengths),
+                       elements=[step.element] * len(lengths))
 
 
 def _gather(step: Writing) -> Port:
@@ -308,6 +323,7 @@ STANDARD: dict[str, Build] = {
     **{f"Reduce{name}": _reduction(f"Reduce{name}") for name in ("Max", "Mean", "Min", "Prod", "Sum")},
     "ArgMax": _arg_max,
     "AveragePool": _pool("AvgPool"),
+    "BatchNormalization": _batch_norm,
     "Cast": _cast,
     "Clip": _clip,
     "Concat": _concat,
@@ -341,6 +357,7 @@ STANDARD: dict[str, Build] = {
     "Slice": _slice,
     "Softmax": lambda step: step.layer("SoftMax", step.port(0), opset="opset8", axis=step.attributes.get("axis", -1)),
     "SoftmaxCrossEntropyLoss": _cross_entropy,
+    "Split": _split,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

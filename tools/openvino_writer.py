@@ -18,6 +18,7 @@ from convreg.geometry import Geometry
 from convreg.onnx.execution import place
 from convreg.onnx.lowering_problem import problem_of
 from convreg.onnx.models import Source, opened
+from convreg.onnx.session import _flat
 from convreg.onnx.translation_targets import tails
 
 from .files import PathLike, write_atomically
@@ -51,7 +52,7 @@ def export_ir(source: Source, path: PathLike) -> None:
     target = Path(path)
     if target.suffix != ".xml":
         raise GraphError(f"{target}: an OpenVINO model is an .xml file with a .bin file beside it")
-    model = opened(source)
+    model = _flat(opened(source))
     if not all(_is_at_home(node) for node in model.graph.node if _is_ours(node)):
         model = convreg.onnx.translate(model, "openvino", rest="lower")
     document = _document(view(model))
@@ -148,18 +149,19 @@ def _transposed(step: Writing) -> Port:
 
 def _window(step: Writing) -> tuple[dict[str, Any], list[Port]]:
     """Explicit attributes of a node, and its stated shape where only a run will tell what to make of it."""
-    geometry: Geometry | None = None
+    problem = None
     try:
         problem = problem_of(step.node, step.view.scope, step.view.versions.get(VENDOR))
-        geometry = None if problem is None else problem.geometry
     except GraphError:
         if step.attributes.get("auto_pad", "explicit").lower() != "explicit":
             raise
-    if geometry is not None:
-        return _explicit(geometry), []
+    if problem is not None and problem.geometry is not None:
+        return _explicit(problem.geometry), []
     rank = step.view.rank(step.node.input[0]) - 2
     neutral = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1, "output_padding": 0}
     window = {name: list(step.attributes.get(name) or [value] * rank) for name, value in neutral.items()}
+    if problem is not None:  # an empty tensor, whose result is zeros of a known shape
+        return window, [step.ints(list(problem.plan.outputs[0].extents[2:]))]  # type: ignore[union-attr]
     if not step.has(2):
         return window, []
     constant = step.view.array(step.node.input[2])
