@@ -20,10 +20,13 @@ RNG = np.random.default_rng(7)
 IMAGE = RNG.integers(-8, 9, (2, 4, 5, 6)).astype(np.float32)
 
 
+@pytest.mark.parametrize("reader", ["standard", "openvino"])
 @pytest.mark.parametrize("case", INDEX, ids=lambda case: case["name"])
-def test_runtime_values(case):
+def test_runtime_values(case, reader):
+    if reader == "openvino":
+        pytest.importorskip("openvino")
     path = CASES / f"{case['name']}.xml"
-    model = import_model(path)
+    model = import_model(path) if reader == "standard" else import_ir(path, reader=reader)
     convreg.onnx.check(model)
     arrays = np.load(path.with_suffix(".npz"))
     assert model.ir_version == 10
@@ -33,6 +36,42 @@ def test_runtime_values(case):
     for name, shape in case["outputs"].items():
         assert list(results[name].shape) == shape
         np.testing.assert_array_equal(results[name], arrays[f"out_{name}"])
+
+
+def test_the_package_folds_what_is_constant(tmp_path):
+    pytest.importorskip("openvino")
+    ir = IR()
+    image = ir.parameter("x", "1,2,3,3", "f32")
+    half = ir.constant(np.array([3, 4], np.int64))
+    extents = ir.layer("Multiply", [half, ir.constant(np.array([2, 2], np.int64))], auto_broadcast="numpy")
+    weights = ir.constant(np.ones((2, 1, 2, 2), np.float32))
+    ir.result(ir.layer("ConvolutionBackpropData", [image, weights, extents], strides="2,2", dilations="1,1",
+                       pads_begin="0,0", pads_end="0,0", auto_pad="explicit", output_padding="0,0"))
+    path = ir.write(tmp_path)
+    plain, folded = import_ir(path), import_ir(path, reader="openvino")
+    assert [node.op_type for node in plain.graph.node] == ["Mul", "ConvolutionBackpropData"]
+    assert [node.op_type for node in folded.graph.node] == ["ConvolutionBackpropData"]
+    x = np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
+    first, second = (next(iter(convreg.onnx.run(model, {"x": x}).values())) for model in (plain, folded))
+    assert first.shape == (1, 1, 6, 8)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_readers_refuse_by_name(tmp_path, monkeypatch):
+    path = CASES / "one_d.xml"
+    with pytest.raises(GraphError, match="'standard' or 'openvino'"):
+        import_ir(path, reader="mine")
+    monkeypatch.setattr("convreg.tools.openvino_package.find_spec", lambda name: None)
+    with pytest.raises(GraphError, match="pip install openvino"):
+        import_ir(path, reader="openvino")
+
+
+def test_a_file_that_the_package_refuses(tmp_path):
+    pytest.importorskip("openvino")
+    damaged = tmp_path / "model.xml"
+    damaged.write_text((CASES / "one_d.xml").read_text()[:900])
+    with pytest.raises(GraphError, match="OpenVINO's reader"):
+        import_ir(damaged, reader="openvino")
 
 
 def test_unknown_extents_stay_symbols():

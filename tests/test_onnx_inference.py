@@ -272,3 +272,15 @@ def test_inference_answers_or_refuses_whatever_is_known(name):
         assert len(outputs) == len(spec.outputs)
 
     answers()
+
+
+@pytest.mark.parametrize("length", [2, None])
+def test_a_stated_shape_that_only_the_run_tells_is_not_an_absent_one(length):
+    """Without the third input OpenVINO's result has its natural size, which must not be inferred here."""
+    node = helper.make_node("GroupConvolutionBackpropData", ["dy", "w", "s"], ["dx"], domain="convreg.openvino",
+                            strides=[2, 2], pads_begin=[0, 0], pads_end=[0, 0], dilations=[1, 1])
+    filters, shape = value("w", [1, 4, 3, 3, 3]), value("s", [length], np.int64)
+    made = model([node], [DY, filters, shape], [OPEN])
+    assert [dim if isinstance(dim, int) else None for dim in inferred(made)] == [1, 3, None, None]
+    x, w = np.ones((1, 4, 8, 8), np.float32), np.ones((1, 4, 3, 3, 3), np.float32)
+    assert convreg.onnx.run(made, {"dy": x, "w": w, "s": np.array([9, 20])})["dx"].shape == (1, 3, 9, 20)

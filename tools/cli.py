@@ -27,11 +27,13 @@ def import_(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--bin", metavar="FILE", help="constants of an OpenVINO model, if not beside it")
     parser.add_argument("--lenient", action="store_true",
                         help="read negative pads_end of oneDNN data gradients as 0; they never affect the values")
+    parser.add_argument("--reader", choices=("standard", "openvino"), default="standard",
+                        help="openvino: let OpenVINO's package read its model first and fold what is constant")
 
     def act(args: argparse.Namespace) -> None:
         from . import onnx_io
 
-        model = onnx_io.import_model(args.source, bin_path=args.bin, lenient=args.lenient)
+        model = onnx_io.import_model(args.source, bin_path=args.bin, lenient=args.lenient, reader=args.reader)
         onnx_io.save(model, args.output)
         print(f"{args.output}: {_summary(model)}")
 

@@ -22,7 +22,9 @@ __all__ = ["export_golden", "export_graph_json", "export_ir", "export_model", "g
            "import_ir", "import_model", "save"]
 
 
-def import_model(path: PathLike, *, bin_path: PathLike | None = None, lenient: bool = False) -> ModelProto:
+def import_model(
+    path: PathLike, *, bin_path: PathLike | None = None, lenient: bool = False, reader: str = "standard"
+) -> ModelProto:
     """Return the ONNX model of a file whose content tells its format.
 
     Parameters
@@ -33,6 +35,8 @@ def import_model(path: PathLike, *, bin_path: PathLike | None = None, lenient: b
         As in `import_ir`.
     lenient : bool
         As in `import_graph_json`.
+    reader : {"standard", "openvino"}
+        As in `import_ir`.
 
     Returns
     -------
@@ -47,7 +51,7 @@ def import_model(path: PathLike, *, bin_path: PathLike | None = None, lenient: b
     if start == b"{":
         return import_graph_json(path, lenient=lenient)
     if start == b"<":
-        return import_ir(path, bin_path)
+        return import_ir(path, bin_path, reader=reader)
     raise GraphError(f"{path}: neither a oneDNN graph (JSON) nor an OpenVINO model (its XML file)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from .files import PathLike, read_bytes
 from .model_builder import ModelBuilder
 from .openvino_ir import Layer, Network, Port, integer, integers, read_network
 from .openvino_layers import LAYERS
+from .openvino_package import rewritten
 from .openvino_step import Step, element
 
 MAX_RANK = 16
 TRANSPOSED = {"ConvolutionBackpropData", "GroupConvolutionBackpropData"}
 
 
-def import_ir(xml_path: PathLike, bin_path: PathLike | None = None) -> ModelProto:
+def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: str = "standard") -> ModelProto:
     """Return the ONNX model of an OpenVINO IR model, version 10 or 11.
 
     Parameters
@@ -30,6 +32,8 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None) -> ModelProt
         The graph.
     bin_path : path-like, optional
         The constants, by default the file beside `xml_path` with the suffix ``.bin``; read only if there are any.
+    reader : {"standard", "openvino"}
+        Whether OpenVINO's package reads the file first and folds what is constant, a computed output_shape for one.
 
     Returns
     -------
@@ -41,6 +45,14 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None) -> ModelProt
     GraphError
         If a file is damaged, or holds something this reader does not know; the message names it.
     """
+    if reader not in ("standard", "openvino"):
+        raise GraphError(f"reader {reader!r} is not 'standard' or 'openvino'")
+    if reader == "openvino":
+        with TemporaryDirectory() as folder:
+            try:
+                return import_ir(rewritten(xml_path, bin_path, Path(folder)))
+            except GraphError as error:
+                raise GraphError(f"{xml_path}: {error}") from error
     network = read_network(xml_path)
     try:
         constants = _Constants(Path(bin_path) if bin_path is not None else Path(xml_path).with_suffix(".bin"))

@@ -58,7 +58,10 @@ def _infer(spec: OpSpec, context: InferenceContext, conformance: str) -> tuple[T
                        if present and not port.shape else None)
         if port.shape:
             stated[port.name] = _stated(spec, conformance, port, context, index) if present else None
-            complete = complete and (not present or stated[port.name] is not None)
+            if present and stated[port.name] is None:
+                complete = False
+                if context.get_attribute(port.name) is None:
+                    stated[port.name] = _unread(context, index)
         elif not present and not port.optional:
             rule = by_conformance(spec.rules, conformance).missing_input
             raise before.refuse(port.name, None, "a tensor", rule, wrong_type=True)
@@ -111,6 +114,16 @@ def _stated(
         shape_value(before, rules, port, np.zeros(0, dtype_of(element) or np.void))
     symbolic = context.get_symbolic_input(index)
     return None if symbolic is None else dims_of(symbolic)
+
+
+def _unread(context: InferenceContext, index: int) -> Shape:
+    """Unknown extents for a stated shape that only the run will tell: it is no absent one, which has a meaning."""
+    for proto, counts in ((context.get_input_type(index), False), (context.get_input_type(0), True)):
+        if proto is not None and proto.tensor_type.HasField("shape"):
+            dims = dims_of(proto.tensor_type.shape)
+            if counts or (len(dims) == 1 and isinstance(dims[0], int)):
+                return (None,) * (len(dims) if counts else dims[0])
+    raise _Unknown
 
 
 def _tensor_type(proto: TypeProto | None) -> TensorType:
