@@ -194,3 +194,9 @@ def test_lowered_8_bit_gradients():
     for result, wanted in zip(convreg.onnx.run(model).values(), function(*arrays, **call), strict=True):
         np.testing.assert_allclose(result.astype(np.float32), wanted.astype(np.float32), rtol=0.13, atol=1e-2)
         assert result.dtype == wanted.dtype
+
+
+def test_tools_read_the_numbers_not_the_bytes():
+    tools = pytest.importorskip("convreg.tools.tensors")
+    ones = convreg.quantize(np.ones((2, 3)), "hifloat8")
+    assert tools.describe("x", ones) == "x [2, 3] hifloat8 min 1 max 1 mean 1"

@@ -123,7 +123,7 @@ def _widen(node: NodeProto) -> None:
 
 def _widened(array: Array) -> Array:
     known = format_of(array.dtype)
-    return array if known is None else array.astype(np.float64)
+    return array if known is None else convreg.dequantize(array, dtype=np.float64)
 
 
 def _format(array: Array) -> str:

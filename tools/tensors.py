@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import TypeProto, helper
 
-from convreg import GraphError
+from convreg import GraphError, dequantize
+from convreg.formats import format_of
 
 from .files import PathLike, read_bytes, reason, write_atomically
 
@@ -120,8 +121,9 @@ def save_apart(results: Mapping[str, Array], folder: PathLike) -> None:
 
 def describe(name: str, array: Array) -> str:
     """Return one line: name, shape, element type, and the range and mean of the values."""
-    text = f"{name} {list(array.shape)} {array.dtype}"
-    if not array.size or (array.dtype.kind not in "biuf" and array.dtype.isbuiltin == 1):
+    known = format_of(array.dtype)
+    text = f"{name} {list(array.shape)} {known.name if known else array.dtype}"
+    if not array.size or (array.dtype.kind not in "biuf" and known is None):
         return text
-    wide = array.astype(np.float64)
+    wide = dequantize(array, dtype=np.float64) if known else array.astype(np.float64)
     return f"{text} min {wide.min():.6g} max {wide.max():.6g} mean {wide.mean():.6g}"
