@@ -39,7 +39,7 @@ def openvino_values(path: Path, feeds: dict[str, np.ndarray]) -> dict[str, np.nd
         read.reshape({name: list(array.shape) for name, array in feeds.items()})
     compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     results = compiled(feeds)
-    return {output.get_any_name(): results[index] for index, output in enumerate(compiled.outputs)}
+    return {output.get_any_name(): results[index] for index, output in enumerate(read.outputs)}
 
 
 def layers(path: Path, kind: str) -> list[ElementTree.Element]:
@@ -219,6 +219,7 @@ EXACT = {
     "expand": ("Expand", IMAGE[:, :1], np.array([4, 1, 1], I64)),
     "shape": ("Shape", IMAGE, {"element": TensorProto.INT64}),
     "shape part": ("Shape", IMAGE, {"element": TensorProto.INT64, "start": 1, "end": -1}),
+    "size": ("Size", IMAGE, {"element": TensorProto.INT64}),
     "cast": ("Cast", IMAGE, {"to": TensorProto.INT32, "element": TensorProto.INT32}),
     "identity": ("Identity", IMAGE),
     "greater": ("Greater", IMAGE, np.float32(0), {"element": TensorProto.BOOL}),

@@ -157,6 +157,11 @@ def _shape(step: Writing) -> Port:
     return step.layer("Slice", value, *bounds, element=TensorProto.INT64, opset="opset8")
 
 
+def _size(step: Writing) -> Port:
+    shape = step.layer("ShapeOf", step.port(0), element=TensorProto.INT64, opset="opset3", output_type="i64")
+    return step.layer("ReduceProd", shape, step.ints([0]), element=TensorProto.INT64, keep_dims=False)
+
+
 def _batch_norm(step: Writing) -> Port:
     step.allow("training_mode", 0)
     return step.layer("BatchNormInference", *step.ports, opset="opset5", epsilon=step.attributes.get("epsilon", 1e-5))
@@ -267,8 +272,7 @@ def _convolution(kind: str, spec: OpSpec) -> Build:
     def build(step: Writing) -> Port:
         groups, window = step.attributes.get("group", 1), _window(step, spec)
         if groups > 1:
-            first, *rest = step.view.static(step.name(1))
-            weights = step.reshaped(1, [groups, first // groups, *rest])
+            weights = step.reshaped(1, _grouped(step, groups))
         else:
             weights = step.port(1)
         value = step.layer(f"Group{kind}" if groups > 1 else kind, step.port(0), weights, auto_pad="explicit",
@@ -279,6 +283,15 @@ def _convolution(kind: str, spec: OpSpec) -> Build:
         return step.layer("Add", value, bias, auto_broadcast="numpy")
 
     return build
+
+
+def _grouped(step: Writing, groups: int) -> list[int]:
+    """Shape of the weights with the groups as an axis of their own; one extent may be left for the run to tell."""
+    first, *rest = step.view.shape(step.name(1)) or (None,)
+    open_extents = [extent for extent in rest if not isinstance(extent, int)]
+    if not isinstance(first, int) or len(open_extents) > 1:
+        raise GraphError(f"the shape of the weights {step.name(1)!r} is not known before the graph runs")
+    return [groups, first // groups, *(extent if isinstance(extent, int) else -1 for extent in rest)]
 
 
 def _pool(kind: str) -> Build:
@@ -354,6 +367,7 @@ STANDARD: dict[str, Build] = {
     "Pow": _pow,
     "Reshape": _reshape,
     "Shape": _shape,
+    "Size": _size,
     "Slice": _slice,
     "Softmax": lambda step: step.layer("SoftMax", step.port(0), opset="opset8", axis=step.attributes.get("axis", -1)),
     "SoftmaxCrossEntropyLoss": _cross_entropy,
