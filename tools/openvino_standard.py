@@ -271,10 +271,7 @@ def _window(step: Writing, spec: OpSpec) -> dict[str, Any]:
 def _convolution(kind: str, spec: OpSpec) -> Build:
     def build(step: Writing) -> Port:
         groups, window = step.attributes.get("group", 1), _window(step, spec)
-        if groups > 1:
-            weights = step.reshaped(1, _grouped(step, groups))
-        else:
-            weights = step.port(1)
+        weights = step.reshaped(1, _grouped(step, groups)) if groups > 1 else step.port(1)
         value = step.layer(f"Group{kind}" if groups > 1 else kind, step.port(0), weights, auto_pad="explicit",
                            **window)
         if not step.has(2):
