@@ -88,3 +88,9 @@ def write_graph(folder: Path, document: dict) -> Path:
     path = folder / "graph.json"
     path.write_text(json.dumps(document))
     return path
+
+
+def arrays_of(path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file, which is closed again: an open one is a warning wherever it is collected."""
+    with np.load(path, allow_pickle=False) as file:
+        return dict(file)

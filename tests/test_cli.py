@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from convreg.tools.cli import TABLE_END, TABLE_START, main
-from model_files import graph, operation, tensor, write_graph
+from model_files import arrays_of, graph, operation, tensor, write_graph
 
 import convreg
 
@@ -38,7 +38,7 @@ def failed(capsys, *arguments) -> str:
 def test_import_check_and_run_end_to_end(tmp_path):
     for suffix in (".xml", ".bin", ".npz"):
         (tmp_path / f"net{suffix}").write_bytes((CASES / f"auto_pad{suffix}").read_bytes())
-    arrays = np.load(tmp_path / "net.npz")
+    arrays = arrays_of(tmp_path / "net.npz")
     np.save(tmp_path / "x.npy", arrays["in_x"])
     done = command("import", "net.xml", "-o", "net.onnx", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -51,7 +51,7 @@ def test_import_check_and_run_end_to_end(tmp_path):
     upper = arrays["out_upper"].astype(np.float64)
     assert done.stdout.splitlines()[0] == (f"upper [1, 2, 8, 9] float32 min {upper.min():.6g} max {upper.max():.6g} "
                                            f"mean {upper.mean():.6g}")
-    written = np.load(tmp_path / "out.npz")
+    written = arrays_of(tmp_path / "out.npz")
     for name in ("upper", "lower", "free"):
         np.testing.assert_array_equal(written[name], arrays[f"out_{name}"])
         np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{name}.npy"), arrays[f"out_{name}"])

@@ -12,6 +12,7 @@ from convreg.tools.cli import main
 from convreg.tools.onnx_io import export_golden, export_model, golden, import_ir
 from drawn import dyadic, normal
 from graphs import data_gradient, model, value
+from model_files import arrays_of
 from onnx import helper
 
 import convreg
@@ -34,7 +35,7 @@ def test_model(tmp_path):
     source, dy = gradient(), normal(RNG, (1, 2, 5, 5))
     path = tmp_path / "g.npz"
     export_golden(source, path, {"dy": dy})
-    arrays = np.load(path, allow_pickle=False)
+    arrays = arrays_of(path)
     assert sorted(arrays) == ["const_w", "description", "f64_dx", "in_dy", "out_dx"]
     np.testing.assert_array_equal(arrays["in_dy"], dy)
     np.testing.assert_array_equal(arrays["out_dx"], convreg.onnx.run(source, {"dy": dy})["dx"])
@@ -107,7 +108,7 @@ def test_command_takes_inputs_and_a_seed(saved, tmp_path):
     runs = {"given": ["-i", f"dy={tmp_path / 'dy.npy'}"], "first": ["--seed", "1"], "again": ["--seed", "1"]}
     for name, options in runs.items():
         assert main(["export", str(saved), "-o", str(tmp_path / f"{name}.npz"), *options]) == 0
-    found = {name: np.load(tmp_path / f"{name}.npz")["in_dy"] for name in runs}
+    found = {name: arrays_of(tmp_path / f"{name}.npz")["in_dy"] for name in runs}
     np.testing.assert_array_equal(found["given"], dy)
     np.testing.assert_array_equal(found["first"], found["again"])
 
@@ -126,4 +127,4 @@ def test_command_fails_with_one_message_and_no_file(saved, monkeypatch, capsys, 
 
 def test_python_entry(tmp_path):
     export_model(gradient(), tmp_path / "g.npz", {"dy": dyadic(RNG, (1, 2, 5, 5))})
-    assert "out_dx" in np.load(tmp_path / "g.npz")
+    assert "out_dx" in arrays_of(tmp_path / "g.npz")

@@ -16,6 +16,7 @@ from gradient_calls import forward, single, together
 from graphs import data_gradient, model, value
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from model_files import arrays_of
 from onnx import TensorProto, helper, numpy_helper
 
 import convreg
@@ -66,7 +67,7 @@ def check_both(path: Path, source: onnx.ModelProto, feeds: dict[str, np.ndarray]
 
 @pytest.mark.parametrize("case", INDEX, ids=lambda case: case["name"])
 def test_imported_models_come_out_the_same(tmp_path, case):
-    arrays = np.load((CASES / case["name"]).with_suffix(".npz"))
+    arrays = arrays_of((CASES / case["name"]).with_suffix(".npz"))
     feeds = {name: arrays[f"in_{name}"] for name in case["inputs"]}
     source = import_ir(CASES / f"{case['name']}.xml")
     path = tmp_path / "again.xml"

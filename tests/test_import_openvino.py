@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_ir, import_model
-from model_files import IR
+from model_files import IR, arrays_of
 
 import convreg
 from convreg import GraphError
@@ -28,7 +28,7 @@ def test_runtime_values(case, reader):
     path = CASES / f"{case['name']}.xml"
     model = import_model(path) if reader == "standard" else import_ir(path, reader=reader)
     convreg.onnx.check(model)
-    arrays = np.load(path.with_suffix(".npz"))
+    arrays = arrays_of(path.with_suffix(".npz"))
     assert model.ir_version == 10
     assert [value.name for value in model.graph.input] == list(case["inputs"])
     results = convreg.onnx.run(model, {name: arrays[f"in_{name}"] for name in case["inputs"]})
