@@ -20,7 +20,7 @@ from convreg.geometry import Geometry
 from convreg.onnx.execution import place
 from convreg.onnx.lowering_problem import Problem, problem_of
 from convreg.onnx.models import Source, opened
-from convreg.onnx.session import _flat
+from convreg.onnx.session import flattened
 from convreg.onnx.translation_targets import tails
 from convreg.roles import geometry_of
 from convreg.spec import Shape
@@ -58,7 +58,7 @@ def export_graph_json(source: Source, path: PathLike) -> dict[str, int]:
         If the model holds a node or element type that oneDNN graphs have no kind for; the message names it. Nothing is
         written then.
     """
-    model = _flat(opened(source))
+    model = flattened(opened(source))
     if any(node.domain in OTHERS for node in model.graph.node):
         model = convreg.onnx.translate(model, "onednn", rest="lower")
     writer = _Writer(view(model))

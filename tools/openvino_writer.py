@@ -18,7 +18,7 @@ from convreg.geometry import Geometry
 from convreg.onnx.execution import place
 from convreg.onnx.lowering_problem import problem_of
 from convreg.onnx.models import Source, opened
-from convreg.onnx.session import _flat
+from convreg.onnx.session import flattened
 from convreg.onnx.translation_targets import tails
 
 from .files import PathLike, write_atomically
@@ -52,7 +52,7 @@ def export_ir(source: Source, path: PathLike) -> None:
     target = Path(path)
     if target.suffix != ".xml":
         raise GraphError(f"{target}: an OpenVINO model is an .xml file with a .bin file beside it")
-    model = _flat(opened(source))
+    model = flattened(opened(source))
     if not all(_is_at_home(node) for node in model.graph.node if _is_ours(node)):
         model = convreg.onnx.translate(model, "openvino", rest="lower")
     document = _document(view(model))

@@ -18,7 +18,7 @@ from .lowering_builder import Builder, Names
 from .lowering_problem import Problem, Scope, problem_of, scope_of
 from .models import Source, infer_shapes, opened
 from .schemas import graphs_of, nodes_of
-from .session import _flat
+from .session import flattened
 
 OLDEST_OPSET = 13
 """The first version of standard ONNX in which every node written here has the form it is written in."""
@@ -62,7 +62,7 @@ def lower(source: Source) -> ModelProto:
 def rewrite(source: Source, write: Write) -> ModelProto:
     """Return a copy of a model in which `write` has replaced nodes of ours, at every level."""
     model = ModelProto()
-    model.CopyFrom(_flat(opened(source)))
+    model.CopyFrom(flattened(opened(source)))
     imports = {entry.domain: entry.version for entry in model.opset_import}
     if not any(_is_ours(node, imports) for node in nodes_of(model)):
         return model

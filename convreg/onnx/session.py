@@ -49,7 +49,7 @@ class Session:
     def __init__(self, source: Source, *, engine: str = "reference") -> None:
         if engine not in ENGINES:
             raise GraphError(f"engine={engine!r} is refused; allowed: {' or '.join(map(repr, ENGINES))}")
-        model = _flat(opened(source))
+        model = flattened(opened(source))
         given = {tensor.name for tensor in model.graph.initializer}
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
         self.inputs = [name for name in self._known if name not in given]
@@ -133,7 +133,7 @@ def run(
     return Session(source, engine=engine).run(inputs)
 
 
-def _flat(model: ModelProto) -> ModelProto:
+def flattened(model: ModelProto) -> ModelProto:
     """Inline local functions: the evaluator wants them in order and with every input, attribute and import of its own.
 
     A function that we execute ourselves stays a node, and defaults of attributes, which the inliner forgets, are
