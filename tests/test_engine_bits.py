@@ -33,7 +33,7 @@ def drawn_case(rng: random.Random) -> Case:
     batch, groups = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 1, 2, 3, 5])
     c, m = rng.choice([1, 2, 3, 5, 8, 17, *many]), rng.choice([1, 2, 3, 7, 9, 16, 20, *many])
     if rng.random() < 0.2:
-        c, m, groups = rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), rng.choice([1, 4, 19])
+        c, m, groups = rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), rng.choice([1, 4, 19, 35])
     axes = []
     for _ in range(dimensions):
         k, s, d = (rng.choice(some) for some in ([1, 1, 2, 3, 3, 4, 5], [1, 1, 1, 2, 2, 3], [1, 1, 2, 3]))

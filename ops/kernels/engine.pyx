@@ -4,10 +4,12 @@
     panels.pxd     small arithmetic of both products
     product.pxi    forward, and each stride class of backward_data, from gathered panels
     planar.pxi     ... from input laid out once for all taps
+    channels.pxi   ... of groups of one channel, their channels side by side in memory
     jobs.pxi       ... cut into tasks
     weights.pxi    backward_weights
     weights_jobs.pxi   ... cut into tasks
     narrow.pxi     ... where the small side has few channels in a group
+    channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
 
 Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
 """
@@ -33,10 +35,12 @@ from .direct import FORMATS
 include "isa.pxi"
 include "product.pxi"
 include "planar.pxi"
+include "channels.pxi"
 include "jobs.pxi"
 include "weights.pxi"
 include "weights_jobs.pxi"
 include "narrow.pxi"
+include "channels_weights.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From views to products
@@ -273,7 +277,9 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
     for axis in range(6):
         w.taps_stride[axis] = c.taps.stride[axis]
-    if w.M <= REDUCTION_FEW:
+    if weights_side_by_side(&w, current):
+        run_channels_weights(&w, threads, report)
+    elif w.M <= REDUCTION_FEW:
         run_narrow_weights(&w, threads, report)
     else:
         run_weights(&w, threads, report)

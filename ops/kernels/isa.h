@@ -46,6 +46,23 @@ typedef void (*dot_function)(float *sums, const float *large, const int64_t *shi
 typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
                            ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
 
+/* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
+ * offsets[tap] + p*position_step + c of `source` times
+ * weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be NULL).  Weights may be
+ * read to the end of a last, partial vector; the source may not. */
+typedef void (*channels_function)(float *target, ptrdiff_t target_pitch, int64_t positions, int64_t channels,
+                                  const void *source, int format, int64_t position_step, const int64_t *offsets,
+                                  const int64_t *taps, int64_t tap_count, const float *weights,
+                                  ptrdiff_t weight_pitch, const float *bias);
+
+/* sums[taps[t]*tap_pitch + j*chain_pitch + c] += products of element offsets[t] + p*large_step + c of `large` with element
+ * p*small_step + c of `small`: position p belongs to chain j = (first + p) modulo DOT_LANES.  Sums have room for whole
+ * vectors; `large` and `small` are stored in one format. */
+typedef void (*channels_dot_function)(float *sums, ptrdiff_t tap_pitch, ptrdiff_t chain_pitch, int64_t channels,
+                                      const void *large, int64_t large_step, const int64_t *offsets, const int64_t *taps,
+                                      int64_t tap_count, const void *small, int64_t small_step, int64_t first,
+                                      int64_t positions, int format);
+
 /* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
  * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
 typedef void (*frame_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
@@ -127,6 +144,8 @@ typedef struct {
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     line_function lines;
+    channels_function channels;
+    channels_dot_function channels_dot;
     frame_function frame;
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
     gather_function gather;

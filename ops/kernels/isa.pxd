@@ -27,6 +27,12 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*line_function)(
         const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, float*, Py_ssize_t,
         float) noexcept
+    ctypedef void (*channels_function)(
+        float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
+        const float*, Py_ssize_t, const float*) noexcept
+    ctypedef void (*channels_dot_function)(
+        float*, Py_ssize_t, Py_ssize_t, int64_t, const void*, int64_t, const int64_t*, const int64_t*, int64_t, const void*,
+        int64_t, int64_t, int64_t, int) noexcept
     ctypedef void (*frame_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t) noexcept
     ctypedef void (*masked_function)(
@@ -68,6 +74,8 @@ cdef extern from "isa.h" nogil:
         strided_function strided[8][3]
         masked_function masked[3]
         line_function lines
+        channels_function channels
+        channels_dot_function channels_dot
         frame_function frame
         dot_function dot[12]
         gather_function gather

@@ -106,6 +106,8 @@ cdef int run_products(Product* products, int64_t count, int threads, int64_t* re
     """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits. With
     `report`, only write there how many bytes of workspace that takes."""
     cdef const instruction_set* isa = current
+    if side_by_side(products, isa):
+        return run_channels(products, count, isa, threads, report)
     if isa.pairs != NULL and products.D > 1 and fits_pairs(products.input.format) and fits_pairs(products.weights.format):
         if try_products(products, count, isa, True, threads, report):
             return 0
@@ -129,7 +131,7 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
                       int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
-    cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size
+    cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size, tap
     cdef double work = 0
     cdef int64_t bytes_needed
     cdef int64_t block_floats = 0
@@ -161,6 +163,8 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
         if not shared:
             plan_planar(&products[i], isa, &planar[i])
         if planar[i].chosen:
+            for tap in range(products[i].tap_count):
+                products[i].taps[tap].shift = tap_shift(&products[i], &planar[i], &products[i].taps[tap])
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
         padded = padded or products[i].padded
     threads = team_for(work, threads)

@@ -26,30 +26,38 @@ cdef struct NarrowScratch:
     float* sums              # [m][c][tap][DOT_LANES]
 
 
-cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) except -1 nogil:
-    """Lay out lines whole, or where they are too long, in blocks of a line."""
+cdef int relate(const Weights* w, Product* r) except -1 nogil:
+    """Forward's relation of positions; `r.taps` is to be freed."""
     cdef int axis
-    cdef int64_t t0, t1, t2, number = 0, span, floats
-    cdef Product* r = &p.relation
-    cdef Planar* l = &p.layout
+    cdef int64_t number
+    cdef int64_t t[3]
     r.N, r.G, r.R, r.D, r.S, r.pairs, r.input = w.N, w.G, w.M, w.C, w.C, False, w.large
     r.tap_count = w.K[0] * w.K[1] * w.K[2]
     r.taps = <Tap*>malloc((r.tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     if r.taps == NULL:
         with gil:
             raise MemoryError
-    p.shifts = <int64_t*>(r.taps + r.tap_count + 1)
+    r.tap_offsets = <int64_t*>(r.taps + r.tap_count + 1)
     r.padded = False
     for axis in range(3):
         r.Q[axis], r.I[axis], r.step[axis] = w.Y[axis], w.X[axis], w.s[axis]
         r.padded = r.padded or reaches_outside(w, axis)
-    for t0 in range(w.K[0]):
-        for t1 in range(w.K[1]):
-            for t2 in range(w.K[2]):
-                r.taps[number].offset[0] = t0 * w.d[0] - w.b[0]
-                r.taps[number].offset[1] = t1 * w.d[1] - w.b[1]
-                r.taps[number].offset[2] = t2 * w.d[2] - w.b[2]
-                number += 1
+    for number in range(r.tap_count):
+        tap_at(w, number, t)
+        r.tap_offsets[number] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
+        for axis in range(3):
+            r.taps[number].offset[axis] = t[axis] * w.d[axis] - w.b[axis]
+    return 0
+
+
+cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) except -1 nogil:
+    """Lay out lines whole, or where they are too long, in blocks of a line."""
+    cdef int axis
+    cdef int64_t number, span, floats
+    cdef Product* r = &p.relation
+    cdef Planar* l = &p.layout
+    relate(w, r)
+    p.shifts = r.tap_offsets
     for axis in range(3):
         span = (w.K[axis] - 1) * w.d[axis]
         l.low[axis] = -w.b[axis]
@@ -148,18 +156,24 @@ cdef void fill_masks(const Product* r, const Planar* l, const instruction_set* i
     fill_block(&ones, l, isa, 0, 0, first, masks, NULL)
 
 
-cdef void store_narrow(const Weights* w, const Narrow* p, const instruction_set* isa, int64_t g, float* partials) noexcept nogil:
-    """Add the pieces of one group, [piece][m][c][tap], and store."""
-    cdef int64_t count = w.M * w.C * p.relation.tap_count, i, j, step = 1
-    cdef int64_t t[3]
-    cdef lane_span span
-    while step < p.cut.pieces:
+cdef void join_pieces(float* partials, int64_t pieces, int64_t count) noexcept nogil:
+    """The fixed tree: leaves the sums in the first `count` of partials[piece][count]."""
+    cdef int64_t step = 1, i, j
+    while step < pieces:
         i = 0
-        while i + step < p.cut.pieces:
+        while i + step < pieces:
             for j in range(count):
                 partials[i * count + j] = partials[i * count + j] + partials[(i + step) * count + j]
             i += 2 * step
         step *= 2
+
+
+cdef void store_narrow(const Weights* w, const Narrow* p, const instruction_set* isa, int64_t g, float* partials) noexcept nogil:
+    """Add the pieces of one group, [piece][m][c][tap], and store."""
+    cdef int64_t count = w.M * w.C * p.relation.tap_count, i, j
+    cdef int64_t t[3]
+    cdef lane_span span
+    join_pieces(partials, p.cut.pieces, count)
     for j in range(count):
         tap_at(w, j % p.relation.tap_count, t)
         i = j // p.relation.tap_count

@@ -81,6 +81,7 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
     for (int64_t line = 0; line < lines; line++) {
         float *place = block + line * pitch;
         const void *start = at(source, format, line * line_stride);
+        __builtin_prefetch(at(start, format, lines * line_stride)); /* the next plane, most often */
         for (int64_t i = 0; i < low; i += WIDTH)
             *(vector *)(place + i) = (vector){0};
         if (step == 1)

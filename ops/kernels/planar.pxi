@@ -227,7 +227,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
             continue
-        shift = tap_shift(p, l, &p.taps[t])
+        shift = p.taps[t].shift
         run = &s.runs[run_count - 1]
         if (run_count > 0 and run.rows + run.steps * isa.rows == t * p.S * isa.rows
                 and run.lanes + run.steps * l.lane_pitch == shift):

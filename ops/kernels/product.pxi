@@ -27,6 +27,7 @@ cdef struct Operand:  # a strided tensor: addresses in elements
 
 cdef struct Tap:
     int64_t offset[3]  # input position = output position * step + offset
+    int64_t shift      # of its lanes in a planar block, where there are some
 
 
 cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset] * weights[g,r,d,tap]

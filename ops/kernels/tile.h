@@ -272,6 +272,7 @@ INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *s
 DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
 
 #include "pack.h"
+#include "channels.h"
 
 /* ------------------------------------------------------------------------------------------------------------------ */
 
@@ -293,6 +294,8 @@ const instruction_set SUFFIX(instruction_set) = {
     .strided = ALL_ENTRIES(strided),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .lines = SUFFIX(lines),
+    .channels = SUFFIX(channels),
+    .channels_dot = SUFFIX(channels_dot),
     .frame = SUFFIX(frame),
     .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
             SUFFIX(dot_8), SUFFIX(dot_9), SUFFIX(dot_10), SUFFIX(dot_11), SUFFIX(dot_12)},
