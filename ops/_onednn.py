@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from convreg.spec import Attribute, Port, Rules, Shape, Spellings, TensorType
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from convreg.geometry import onednn
+from convreg.spec import Attribute, Call, Plan, Port, Rules, Shape, Spellings, TensorType
+
+from . import _views
 
 FORMATS = ("float32", "bfloat16", "float16")
 TYPES = {"T": FORMATS, "T2": ("int32",)}
@@ -67,3 +73,37 @@ BIAS = Port("bias", "(O,), added to every position before the one rounding.", op
 def rank_only(tensor: TensorType) -> Shape | None:
     """Unknown extents, as many as the tensor has axes."""
     return None if tensor.shape is None else (None,) * len(tensor.shape)
+
+
+def stated_or_rank(call: Call, stating: str, like: str) -> tuple[TensorType]:
+    """Output that has the stated shape, as far as that is known, else the rank of the port `like`."""
+    tensor = call.tensor(like)
+    return (TensorType(call[stating] or rank_only(tensor), tensor.format),)
+
+
+class WeightsGradient(NamedTuple):
+    """The functions of a weights gradient of src and diff_dst; the transposed one exchanges the two sides."""
+
+    large: str
+    small: str
+
+    def plan(self, call: Call) -> Plan:
+        """Resolve pads, from the extent of the large side, and the shape of diff_weights."""
+        geometry, shape = onednn.backward_weights(call, self.large, self.small, "diff_weights")
+        return Plan((TensorType(shape, call.tensor("src").format),),
+                    (geometry, call["data_format"], call["weights_format"]))
+
+    def infer(self, call: Call) -> tuple[TensorType | None, ...]:
+        """diff_weights has the stated shape, or the rank of src."""
+        return stated_or_rank(call, "weights_shape", "src")
+
+    def run(
+        self, plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...], kernels: ModuleType, threads: int
+    ) -> None:
+        """Fill diff_weights."""
+        geometry, layout, weights_layout = plan.work
+        tensors = dict(zip(("src", "diff_dst"), inputs, strict=False))
+        _views.backward_weights(
+            kernels, geometry, _views.data(tensors[self.large], geometry.groups, layout),
+            _views.data(tensors[self.small], geometry.groups, layout),
+            _views.weights(outputs[0], geometry.groups, weights_layout), threads)

@@ -20,8 +20,7 @@ def plan(call: Call) -> Plan:
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """diff_src has the stated shape, or the rank of diff_dst."""
-    diff_dst = call.tensor("diff_dst")
-    return (TensorType(call["dst_shape"] or _onednn.rank_only(diff_dst), diff_dst.format),)
+    return _onednn.stated_or_rank(call, "dst_shape", "diff_dst")
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

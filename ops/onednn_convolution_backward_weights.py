@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
-from convreg.geometry import onednn
 from convreg.registry import register
-from convreg.spec import Call, OpSpec, Plan, Port, TensorType
+from convreg.spec import OpSpec, Port
 
-from . import _onednn, _views
+from . import _onednn
 
-
-def plan(call: Call) -> Plan:
-    """Resolve pads and the shape of diff_weights."""
-    geometry, shape = onednn.backward_weights(call, "src", "diff_dst", "diff_weights")
-    return Plan((TensorType(shape, call.tensor("src").format),),
-                (geometry, call["data_format"], call["weights_format"]))
-
-
-def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """diff_weights has the stated shape, or the rank of src."""
-    src = call.tensor("src")
-    return (TensorType(call["weights_shape"] or _onednn.rank_only(src), src.format),)
-
-
-def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Large side src, small side diff_dst."""
-    geometry, layout, weights_layout = plan.work
-    groups = geometry.groups
-    _views.backward_weights(kernels, geometry, _views.data(inputs[0], groups, layout),
-                            _views.data(inputs[1], groups, layout),
-                            _views.weights(outputs[0], groups, weights_layout), threads)
-
+gradient = _onednn.WeightsGradient(large="src", small="diff_dst")
 
 convolution_backward_weights = register(OpSpec(
     vendor="onednn",
@@ -51,7 +27,7 @@ convolution_backward_weights = register(OpSpec(
     types=_onednn.TYPES,
     conformances=_onednn.CONFORMANCES,
     rules=_onednn.RULES,
-    plan=plan,
-    run=run,
-    infer=infer,
+    plan=gradient.plan,
+    run=gradient.run,
+    infer=gradient.infer,
 ))
