@@ -40,5 +40,6 @@ cdef inline int element_size(int format) noexcept nogil:
 
 
 cdef inline int team_for(double multiplications, int threads) noexcept nogil:
-    """Waking a team costs several microseconds: small calls stay on the caller's thread."""
-    return threads if multiplications > 100000 else 1
+    """Waking a team costs several microseconds, and milliseconds where other programs hold the processors: calls of
+    some ten microseconds stay on the caller's thread."""
+    return threads if multiplications > 1000000 else 1
