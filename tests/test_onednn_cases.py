@@ -143,3 +143,15 @@ def test_constraints(case):
         assert list(call(case).shape) == stated
     else:
         assert call(case, **known) is known["out"]
+
+
+@pytest.mark.parametrize("case", of("unsupported"))
+def test_shape_tensors_that_no_vendor_backend_runs(case):
+    """The library accepts the node and runs it nowhere; here it runs, if the tensor is 1-D as the page says."""
+    stated = case["attrs"]["dst_shape"]
+    tensor = {**case["inputs"][2], "values": stated}
+    with pytest.raises(convreg.OpError) as refused:
+        call({**case, "inputs": [*case["inputs"][:2], tensor]})
+    assert refused.value.rule == "R18"
+    flat = {**tensor, "shape": [len(stated)]}
+    assert list(call({**case, "inputs": [*case["inputs"][:2], flat]}).shape) == stated
