@@ -17,7 +17,7 @@ from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType,
 T = TypeVar("T")
 
 UNSET_SHAPE = (0,) * 12
-"""How oneDNN's files say that a shape is not given: zeros, as many as the library's largest rank."""
+"""How oneDNN's files say that a shape or list is not given: zeros, as many as the library's largest rank."""
 
 
 class Bound(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from .binding import bind
+from .binding import asking, bind
 from .errors import Refusing, near_misses
 from .formats import FORMATS
 from .outputs import Array, allocate
@@ -52,7 +52,7 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
     positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     inputs = [snake_case(port.name) for port in spec.inputs]
     vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
-    call = _asking(spec)
+    call = asking(spec, spec.conformances[0])
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if len(args) > len(positional):
@@ -144,11 +144,6 @@ def thread_count(call: Refusing, threads: int | None) -> int:
     if not 0 < threads < 2**31:
         raise call.refuse("threads", threads, "a positive integer or None", "arguments")
     return int(threads)
-
-
-def _asking(spec: OpSpec) -> Call:
-    """A call of nothing, to raise errors with before there is a real one."""
-    return Call(spec, spec.conformances[0], (None,) * len(spec.inputs), (), (None,) * len(spec.outputs), ())
 
 
 def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: Any) -> Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from convreg.binding import UNSET_SHAPE
 from convreg.geometry import onednn
 from convreg.spec import Attribute, Call, Plan, Port, Rules, Shape, Spellings, TensorType
 
@@ -13,8 +14,6 @@ from . import _views
 FORMATS = ("float32", "bfloat16", "float16")
 TYPES = {"T": FORMATS, "T2": ("int32",)}
 CONFORMANCES = ("document", "library")
-TWELVE_ZEROS = (0,) * 12
-"""How the library's files say that a list is not set."""
 
 RULES = Rules(
     missing_input="R8", missing_attribute="R1", unknown="R3", kind="R2", empty_string="R33", arity="R8", format="R10",
@@ -58,7 +57,7 @@ SPATIAL = (
 
 OUTPUT_PADDING = Attribute(
     "output_padding", "ints", "Extra elements at the end of the large side, one per spatial axis.", None, minimum=0,
-    rule="R32", unset=TWELVE_ZEROS)
+    rule="R32", unset=UNSET_SHAPE)
 
 
 def shape_port(name: str, of: str) -> Port:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from convreg.binding import UNSET_SHAPE
 from convreg.geometry import openvino
 from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorType
 
 from . import _views
-from ._onednn import FORMATS, TWELVE_ZEROS
+from ._onednn import FORMATS
 
 RULES = Rules(
     missing_input="arity", missing_attribute="attributes", unknown="attributes", kind="attributes", arity="arity",
@@ -39,7 +40,7 @@ def attributes(auto_pad: str) -> tuple[Attribute, ...]:
                   choices={"document": _DOCUMENT, "openvino": _RUNTIME}, rule={"document": "R4", "openvino": "18"}),
         Attribute("output_padding", "ints", "Elements appended at the end, one per spatial axis.", None,
                   minimum={"document": 0, "openvino": None}, rule={"document": "R32", "openvino": "8"},
-                  unset=TWELVE_ZEROS),
+                  unset=UNSET_SHAPE),
     )
 
 
