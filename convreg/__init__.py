@@ -1,7 +1,8 @@
 """Gradients of convolutions exactly as oneDNN Graph, OpenVINO and Ascend define them.
 
 ``convreg.names()`` lists the operators, ``convreg.get(name)`` returns one, ``convreg.onednn``, ``convreg.openvino``,
-``convreg.ascend``, ``convreg.aten`` and ``convreg.microsoft`` hold them as functions, ``convreg.onnx`` runs graphs.
+``convreg.ascend``, ``convreg.aten`` and ``convreg.microsoft`` hold them as functions, ``convreg.onnx`` runs graphs,
+``convreg.numerics`` measures the error of number formats.
 """
 
 from __future__ import annotations
@@ -61,14 +62,18 @@ def capabilities() -> dict[str, Any]:
     return {**kernels.capabilities(), "version": __version__}
 
 
+_LATE = ("numerics", "onnx")
+"""Imported on first use: onnx is the only part that needs the onnx package, numerics is for studies."""
+
+
 def __getattr__(name: str) -> Any:
-    if name == "onnx":  # imported on first use: it is the only part that needs the onnx package
-        return import_module("convreg.onnx")
+    if name in _LATE:
+        return import_module(f"convreg.{name}")
     raise AttributeError(f"module 'convreg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "onnx"})
+    return sorted({*globals(), *_LATE})
 
 
 __all__ = [
@@ -91,6 +96,7 @@ __all__ = [
     "microsoft",
     "names",
     "nodes",
+    "numerics",
     "onednn",
     "onnx",
     "openvino",

@@ -18,7 +18,7 @@ from .binding import asking, bind
 from .errors import Refusing, near_misses
 from .formats import FORMATS
 from .outputs import Array, allocate
-from .spec import Attribute, Call, OpSpec, by_conformance, snake_case
+from .spec import Attribute, Call, OpSpec, Plan, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...] | None
 
@@ -118,13 +118,20 @@ def refer(
 ) -> Result:
     """Compute a call given in the vendor's names by the plain loops in float64, without any rounding."""
     from .conversion import dequantize  # compiled, as the loops are
-    from .ops.kernels import direct
 
     bound = bind(spec, inputs, attributes, conformance=conformance)
     wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
-    outputs = tuple(None if made is None else np.zeros(made.extents) for made in bound.plan.outputs)
-    spec.run(bound.plan, wide, outputs, direct, 0)
+    outputs = exact_results(spec, bound.plan, wide)
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def exact_results(spec: OpSpec, plan: Plan, inputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
+    """Compute a planned call on float64 arrays by the plain loops, without any rounding."""
+    from .ops.kernels import direct
+
+    outputs = tuple(None if made is None else np.zeros(made.extents) for made in plan.outputs)
+    spec.run(plan, inputs, outputs, direct, 0)
+    return outputs
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import convreg
@@ -22,19 +21,19 @@ from convreg import GraphError
 from convreg.binding import asking
 from convreg.errors import near_misses
 from convreg.outputs import max_bytes
+from convreg.presentation import PLOT_FORMATS, picture_format
 
 from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
 from .bench_machine import measure_machine
 from .bench_peers import PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
-from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, require_matplotlib, set_rooflines, text
+from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
 from .files import write_atomically
 
 DIRS = {"FWD": "forward", "FWD_D": "forward", "FWD_B": "forward", "FWD_I": "forward", "BWD_D": "data",
         "BWD_W": "weights", "BWD_WB": "weights", **{name: name for name in DIRECTIONS}}
 """benchdnn's names of directions, and ours."""
 
-PLOT_FORMATS = ("png", "svg", "pdf")
 PAUSE = 0.005
 """Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
 TURN = 0.003
@@ -216,10 +215,7 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
 
 
 def _act(args: argparse.Namespace) -> None:
-    format = Path(args.plot).suffix.lstrip(".").lower() if args.plot else ""
-    if args.plot:
-        _one_of(format, PLOT_FORMATS, "picture format")
-        require_matplotlib()
+    format = picture_format(args.plot, "bench") if args.plot else ""
     problems, notes = _selected(args)
     for name in args.dir or ():
         _one_of(name, DIRS, "direction")

@@ -43,7 +43,7 @@ class Peer(Protocol):
 class Convreg:
     """convreg's oneDNN operators, called as a Python user calls them."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int | None) -> None:
         self.threads = threads
         self.about = f"convreg {convreg.__version__}, {convreg.capabilities()['isa']}"
 

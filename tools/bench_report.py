@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import exp, log
 from typing import BinaryIO
 
-from convreg import GraphError
+from convreg.presentation import aligned, markdown_table
 
 from .bench_check import Case
 from .bench_machine import Machine
@@ -133,11 +133,7 @@ def text(report: Report) -> str:
     """Return the report for a terminal."""
     parts = ["\n".join(preamble(report))]
     for title, rows in report.tables():
-        cells = _cells(report, rows)
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
-                 for line in cells]
-        parts.append("\n".join([title, lines[0], "-" * len(lines[0]), *lines[1:], *_remarks(report, rows)]))
+        parts.append("\n".join([title, *aligned(_cells(report, rows)), *_remarks(report, rows)]))
     return "\n\n".join(parts)
 
 
@@ -145,10 +141,9 @@ def markdown(report: Report) -> str:
     """Return the report as Markdown."""
     parts = ["\n".join(f"* {line}" for line in preamble(report))]
     for title, rows in report.tables():
-        head, *body = ("| " + " | ".join(line) + " |" for line in _cells(report, rows))
-        rule = "|---|" + "---:|" * (len(_header(report)) - 1)
         remarks = "".join(f"\n\n{remark}" for remark in _remarks(report, rows))
-        parts.append("\n".join([f"### {title[0].upper()}{title[1:]}", "", head, rule, *body]) + remarks)
+        table = markdown_table(_cells(report, rows))
+        parts.append("\n".join([f"### {title[0].upper()}{title[1:]}", "", *table]) + remarks)
     return "\n\n".join(parts)
 
 
@@ -219,20 +214,6 @@ def as_json(report: Report) -> str:
         "machine": machine, "threads": report.threads, "repeat": report.repeat, "seconds": report.seconds,
         "peers": dict(report.peers), "absent": dict(report.absent), "notes": list(report.notes), "results": results,
     }, indent=1)
-
-
-def require_matplotlib() -> None:
-    """Raise before hours of measuring, not after.
-
-    Raises
-    ------
-    GraphError
-        If matplotlib does not import.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise GraphError("a plot needs matplotlib, which is not installed: pip install 'convreg[bench]'") from None
 
 
 def plot(report: Report, file: BinaryIO, format: str) -> None:

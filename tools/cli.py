@@ -14,6 +14,7 @@ from convreg.derive import docs_page, signature_of, table
 
 from .bench import bench
 from .files import reason, write_atomically
+from .numerics import numerics_
 from .rewriting import explain, functions, lower, translate
 
 Action = Callable[[argparse.Namespace], None]
@@ -174,7 +175,8 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
-VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, explain, lower, functions, translate)
+VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, numerics_, explain, lower, functions,
+         translate)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:

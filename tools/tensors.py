@@ -91,10 +91,43 @@ def _loaded(kind: TypeProto, path: str) -> Array:
         raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
     if not isinstance(array, np.ndarray):
         raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
+    return _declared(array, kind)
+
+
+def _declared(array: Array, kind: TypeProto) -> Array:
+    """Raw bits as the formats that they stand for."""
     dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
     if dtype.isbuiltin != 1 and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu":
         return array.view(dtype)
     return array
+
+
+def archived(inputs: Mapping[str, TypeProto], path: PathLike) -> dict[str, Array]:
+    """Return the arrays of an .npz file as a model's inputs.
+
+    Raises
+    ------
+    GraphError
+        If it is no such file.
+    """
+    return {name: _declared(array, inputs[name]) if name in inputs else array
+            for name, array in load_together(path).items()}
+
+
+def load_together(path: PathLike) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name.
+
+    Raises
+    ------
+    GraphError
+        If it is no such file.
+    """
+    content = read_bytes(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except Exception as error:  # damaged archives raise whatever the reader does
+        raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
 
 
 def save_together(results: Mapping[str, Array], path: PathLike) -> None:

@@ -8,6 +8,7 @@ from .functions import attach_functions
 from .lowering import lower
 from .models import check, infer_shapes, load
 from .ort import ort_library
+from .recorded import gradient_calls
 from .schemas import register_schemas, schema_of
 from .session import Session, run
 from .translation import translate
@@ -21,6 +22,7 @@ __all__ = [
     "call_of",
     "check",
     "explain_nodes",
+    "gradient_calls",
     "infer_shapes",
     "load",
     "lower",

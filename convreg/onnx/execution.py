@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import NodeProto
@@ -24,10 +24,25 @@ from .standard import CONV, CONV_TRANSPOSE
 STANDARD = {("", spec.name): spec for spec in (CONV, CONV_TRANSPOSE)}
 
 
+class ObservedCall(NamedTuple):
+    """What a node computes when it runs: a call in the vendor's names, as `derive.execute` takes it."""
+
+    node: NodeProto
+    spec: OpSpec
+    inputs: Sequence[Any]
+    attributes: dict[str, Any]
+    conformance: str | None
+    wanted: tuple[bool, ...]
+
+
+Observer = Callable[[ObservedCall], None]
+
+
 class SpecNode(OpRun):
     """A node executed by its declaration; absent attributes take the declaration's defaults."""
 
     op_schema = None  # else onnx takes defaults from the schema of that name in whatever domain
+    observer: Observer | None = None
 
     def __init__(self, onnx_node: NodeProto, run_params: dict[str, Any], schema: Any = None) -> None:
         super().__init__(onnx_node, run_params, schema)
@@ -68,6 +83,8 @@ class SpecNode(OpRun):
         if payload.may_carry(self.spec):
             before = asking(self.spec, self.spec.conformances[0])
             inputs = payload.read(before, attributes.pop(payload.ATTRIBUTE, None), inputs)
+        if self.observer is not None:
+            self.observer(ObservedCall(self.onnx_node, self.spec, inputs, attributes, conformance, self.wanted))
         result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted)
         results: Any = (result,) if self.arity == 1 else result
         return tuple(
@@ -84,10 +101,11 @@ def empty(spec: OpSpec, port: Port, inputs: Iterable[Any]) -> Any:
     return np.empty(0, FORMATS["float32"].dtype)
 
 
-def node_classes() -> list[type[SpecNode]]:
-    """Return one class per operator for ``ReferenceEvaluator(model, new_ops=...)``."""
+def node_classes(observer: Observer | None = None) -> list[type[SpecNode]]:
+    """Return one class per operator for ``ReferenceEvaluator(model, new_ops=...)``; `observer` sees every call."""
+    body = {} if observer is None else {"observer": staticmethod(observer)}
     keys = [*STANDARD, *dict.fromkeys((spec.onnx_domain, spec.name) for spec in registry.specs())]
-    return [type(name, (SpecNode,), {"op_domain": domain}) for domain, name in keys]
+    return [type(name, (SpecNode,), {"op_domain": domain, **body}) for domain, name in keys]
 
 
 class Evaluator(ReferenceEvaluator):

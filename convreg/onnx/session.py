@@ -12,7 +12,7 @@ from .. import registry
 from ..errors import GraphError
 from ..spec import Shape
 from . import payload
-from .execution import STANDARD, Evaluator, sentence
+from .execution import STANDARD, Evaluator, Observer, node_classes, sentence
 from .inference import dims_of, dtype_of
 from .models import Source, opened
 from .schemas import nodes_of
@@ -33,6 +33,9 @@ class Session:
         convreg's kernels, all other standard nodes on onnx's reference implementations. ``"onnxruntime"``: all nodes
         run in onnxruntime, convreg's by its kernels there; what onnxruntime has no kernel for, as Conv in bfloat16 or
         float64, runs as under ``"reference"``.
+    observer : callable, optional
+        Called with an `ObservedCall` whenever a node of convreg's domains, a standard Conv or ConvTranspose is about to
+        run, except in a local function that cannot be inlined; under ``"reference"`` only.
 
     Attributes
     ----------
@@ -46,9 +49,11 @@ class Session:
         onnxruntime is not installed or takes no graph with the model's operator sets.
     """
 
-    def __init__(self, source: Source, *, engine: str = "reference") -> None:
+    def __init__(self, source: Source, *, engine: str = "reference", observer: Observer | None = None) -> None:
         if engine not in ENGINES:
             raise GraphError(f"engine={engine!r} is refused; allowed: {' or '.join(map(repr, ENGINES))}")
+        if observer is not None and engine != "reference":
+            raise GraphError(f"engine={engine!r} has no observer; allowed: engine='reference'")
         model = flattened(opened(source))
         given = {tensor.name for tensor in model.graph.initializer}
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
@@ -56,7 +61,7 @@ class Session:
         self.outputs = [value.name for value in model.graph.output]
         self._mirrors = payload.mirrors(model.graph.output)
         try:
-            self._runner = runner_of(model, engine)
+            self._runner = runner_of(model, engine, observer)
         except GraphError:
             raise
         except Exception as error:  # onnx raises whatever its constructors meet
@@ -103,10 +108,10 @@ class Session:
         return "the model takes " + (", ".join(str(self._known[name]) for name in self.inputs) or "no inputs")
 
 
-def runner_of(model: ModelProto, engine: str) -> Any:
+def runner_of(model: ModelProto, engine: str, observer: Observer | None) -> Any:
     """Return what runs a model under an engine."""
     if engine == "reference":
-        return Evaluator(model)
+        return Evaluator(model, new_ops=node_classes(observer))
     from .partition import Partition  # onnxruntime may be absent
 
     return Partition(model)

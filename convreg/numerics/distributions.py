@@ -1,0 +1,69 @@
+"""Arrays of named distributions, the same ones on every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import OpError
+from ..outputs import Array
+
+Generator = np.random.Generator
+
+
+def _normal(random: Generator, shape: tuple[int, ...]) -> Array:
+    return random.standard_normal(shape)
+
+
+def _relu(random: Generator, shape: tuple[int, ...]) -> Array:
+    return np.maximum(random.standard_normal(shape), 0)
+
+
+def _uniform(random: Generator, shape: tuple[int, ...]) -> Array:
+    return random.uniform(-1, 1, shape)
+
+
+def _lognormal(random: Generator, shape: tuple[int, ...]) -> Array:
+    signs = np.where(random.random(shape) < 0.5, -1.0, 1.0)
+    return signs * np.exp(random.normal(np.log(2.0**-16), 2.0, shape))
+
+
+def _student(random: Generator, shape: tuple[int, ...]) -> Array:
+    return 2.0**-10 * random.standard_t(2.5, shape)
+
+
+_DRAWS: dict[str, tuple[str, Callable[[Generator, tuple[int, ...]], Array]]] = {
+    "normal": ("standard normal", _normal),
+    "relu": ("standard normal, negative numbers set to 0, as activations behind a ReLU", _relu),
+    "uniform": ("uniform in [-1, 1)", _uniform),
+    "lognormal": ("magnitudes log-normal with median 2**-16 and sigma 2.0 (a binade is 0.69), random signs: the shape "
+                  "that gradients of deep networks have", _lognormal),
+    "student": ("Student's t with 2.5 degrees of freedom times 2**-10: heavy tails", _student),
+}
+DISTRIBUTIONS: dict[str, str] = {name: text for name, (text, _) in _DRAWS.items()}
+"""Name -> what it is."""
+
+
+def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
+    """Return a float32 array of random numbers.
+
+    Parameters
+    ----------
+    distribution : str
+        A key of `DISTRIBUTIONS`, which says what each one is.
+    shape : sequence of int
+    seed : int
+        Of NumPy's default generator; the same numbers for the same seed.
+
+    Raises
+    ------
+    OpError
+        If there is no such distribution, or the seed is negative.
+    """
+    if distribution not in _DRAWS:
+        raise OpError("convreg::numerics", "distribution", distribution, " or ".join(map(repr, _DRAWS)),
+                      rule="arguments")
+    if seed < 0:
+        raise OpError("convreg::numerics", "seed", seed, "an integer not below 0", rule="arguments")
+    return _DRAWS[distribution][1](np.random.default_rng(seed), tuple(shape)).astype(np.float32)

@@ -1,0 +1,94 @@
+"""How far an array is from the exact one: signal-to-noise, relative errors, cosine, and where its numbers lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..outputs import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """The distance of an array from the exact one.
+
+    Attributes
+    ----------
+    snr_db : float
+        Signal-to-noise ratio, 10 log10(SUM exact**2 / SUM (array - exact)**2): infinite where they are equal, minus
+        infinity where the array holds an infinity or NaN.
+    largest_relative, mean_relative : float
+        Of abs(array - exact) / abs(exact) over the elements that are exactly not zero; infinite where one of the array
+        is infinite or NaN.
+    cosine : float
+        Of the angle between the two as vectors; NaN where one of them is zero or not finite.
+    """
+
+    snr_db: float
+    largest_relative: float
+    mean_relative: float
+    cosine: float
+
+
+def error_of(array: Array, exact: Array) -> Error:
+    """Return the distance of an array from the exact one, a finite array of the same shape; computed in float64."""
+    found, wanted = (np.asarray(values, np.float64).ravel() for values in (array, exact))
+    unit = -binade_of_largest(wanted)  # so that squares of gradients like 1e-200 are not zero
+    found, wanted = np.ldexp(found, unit), np.ldexp(wanted, unit)
+    if not np.isfinite(found).all():
+        return Error(-np.inf, np.inf, np.inf, np.nan)
+    difference = found - wanted
+    signal, noise = float(wanted @ wanted), float(difference @ difference)
+    with np.errstate(divide="ignore"):
+        snr = 10 * float(np.log10(np.float64(signal) / noise)) if noise else np.inf
+    nonzero = wanted != 0
+    relative = np.abs(difference[nonzero] / wanted[nonzero])
+    length = float(np.sqrt(signal * (found @ found)))
+    return Error(snr, float(relative.max(initial=0)), float(relative.mean()) if relative.size else 0.0,
+                 float(wanted @ found) / length if length else np.nan)
+
+
+def binade_of_largest(values: Array) -> int:
+    """Return the binary exponent of the largest magnitude, 0 where all are zero."""
+    largest = float(np.abs(values).max(initial=0))
+    return int(np.frexp(largest)[1]) - 1 if largest else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Binades:
+    """A histogram of magnitudes.
+
+    Attributes
+    ----------
+    counts : dict of int to int
+        Binary exponent e -> how many magnitudes lie in [2**e, 2**(e+1)), by rising e.
+    zeros, infinite : int
+        How many are zero, and how many infinite or NaN.
+    """
+
+    counts: dict[int, int]
+    zeros: int
+    infinite: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it: the keys of counts become strings."""
+        return {"counts": {str(exponent): count for exponent, count in self.counts.items()}, "zeros": self.zeros,
+                "infinite": self.infinite}
+
+
+def binades_of(values: Array) -> Binades:
+    """Return the histogram of an array's magnitudes."""
+    flat = np.asarray(values, np.float64).ravel()
+    finite = flat[np.isfinite(flat)]
+    exponents, counts = np.unique(np.frexp(finite[finite != 0])[1] - 1, return_counts=True)
+    return Binades(dict(zip(exponents.tolist(), counts.tolist(), strict=True)), int((finite == 0).sum()),
+                   flat.size - finite.size)
+
+
+def flushed_share(array: Array, exact: Array) -> float:
+    """Return the share of those elements that are exactly not zero which became zero."""
+    nonzero = exact != 0
+    count = int(nonzero.sum())
+    return int((array[nonzero] == 0).sum()) / count if count else 0.0

@@ -1,0 +1,73 @@
+"""The gradients that a model computes, as calls with the arrays that reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import registry
+from ..errors import GraphError
+from ..roles import roles_of
+from ..spec import OpSpec, snake_case
+from .execution import ObservedCall
+from .export import NodeCall
+from .models import Source
+from .session import Session
+
+
+def gradient_calls(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, NodeCall]:
+    """Run a model once and return the call of every gradient node.
+
+    Parameters
+    ----------
+    source : onnx.ModelProto or path
+    inputs : mapping
+        Input name -> array, as for `Session.run`.
+
+    Returns
+    -------
+    dict
+        Name of the node, or of the first value it makes -> `NodeCall`, in the order of execution; of a node that runs
+        several times its first call. Arguments that choose output formats and roundings are left out, and where an
+        operator has an output mask it asks for no more than the node names.
+
+    Raises
+    ------
+    GraphError
+        If the model does not run on the inputs, or has no gradient node.
+    """
+    calls: dict[str, NodeCall] = {}
+
+    def observe(call: ObservedCall) -> None:
+        roles = roles_of(call.spec)
+        name = call.node.name or next(filter(None, call.node.output))
+        if roles is not None and not roles.forward and name not in calls:
+            calls[name] = _call(call)
+
+    Session(source, observer=observe).run(inputs)
+    if not calls:
+        raise GraphError("the model has no node that computes a gradient of a convolution")
+    return calls
+
+
+MASKS = ("output_mask", "outputMask")
+
+
+def _call(call: ObservedCall) -> NodeCall:
+    spec = call.spec
+    stated = {name: value for name, value in call.attributes.items() if not _chooses_formats(spec, name)}
+    inputs = tuple(stated.pop(port.name, None) if value is None else value
+                   for port, value in zip(spec.inputs, call.inputs, strict=True))
+    attributes = {snake_case(name): value for name, value in stated.items()}
+    if any(attribute.name in MASKS for attribute in spec.attributes):
+        mask = attributes.get("output_mask", (True,) * len(call.wanted))
+        attributes["output_mask"] = [bool(asked) and named for asked, named in zip(mask, call.wanted, strict=False)]
+    if call.conformance is not None:
+        attributes["conformance"] = call.conformance
+    operator = registry.get(spec.qualified_name, spec.since_version)
+    return NodeCall(operator, inputs, attributes)
+
+
+def _chooses_formats(spec: OpSpec, name: str) -> bool:
+    """Whether it is one of the attributes that emulation alone has."""
+    return any(attribute.name == name and attribute.only == ("emulation",) for attribute in spec.attributes)

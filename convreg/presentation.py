@@ -1,0 +1,55 @@
+"""How reports are shown: tables for terminals and Markdown, and pictures with matplotlib where that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import GraphError
+
+PLOT_FORMATS = ("png", "svg", "pdf")
+
+
+def aligned(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:
+    """Return the lines of a table, a rule below the first; the first `words` columns are flush left, numbers right."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) if place < words else cell.rjust(width)
+                       for place, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip()
+             for line in cells]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]
+
+
+def markdown_table(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:
+    """Return the lines of a Markdown table whose first `words` columns are flush left."""
+    head, *body = ("| " + " | ".join(line) + " |" for line in cells)
+    return [head, "|---" * words + "|" + "---:|" * (len(cells[0]) - words), *body]
+
+
+def require_matplotlib(extra: str) -> None:
+    """Raise before hours of measuring, not after.
+
+    Raises
+    ------
+    GraphError
+        If matplotlib does not import; it names the extra that brings it.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise GraphError(
+            f"a plot needs matplotlib, which is not installed: pip install 'convreg[{extra}]'") from None
+
+
+def picture_format(path: str, extra: str) -> str:
+    """Return the format that a picture's name asks for.
+
+    Raises
+    ------
+    GraphError
+        If it is none of `PLOT_FORMATS`, or matplotlib does not import.
+    """
+    format = Path(path).suffix.lstrip(".").lower()
+    if format not in PLOT_FORMATS:
+        raise GraphError(f"no picture format named {format!r}; allowed: {', '.join(PLOT_FORMATS)}")
+    require_matplotlib(extra)
+    return format

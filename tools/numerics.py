@@ -1,0 +1,139 @@
+"""``convreg numerics``: what number formats cost the gradients of a layer, of a model, or of a call's arrays."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from math import prod, sqrt
+from typing import Any, NamedTuple
+
+import convreg
+from convreg import GraphError, numerics
+from convreg.derive import Operator
+from convreg.presentation import picture_format
+
+from .bench import bar, lines
+from .bench_check import OPERANDS, Case
+from .bench_peers import Convreg
+from .bench_problems import Problem, parse_descriptor, shipped_shapes
+from .files import write_atomically
+
+
+class Job(NamedTuple):
+    """One call to compare."""
+
+    title: str
+    operator: Operator
+    inputs: Any
+    attributes: Mapping[str, Any]
+
+
+def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    """Measure the error of gradients in low-precision formats against float64, with and without best scales."""
+    def names(value: str) -> list[str]:
+        return [name for name in value.split(",") if name]
+
+    parser.add_argument("subject", metavar="SUBJECT", help="a layer (a name of the bench's shapes or a benchdnn "
+                        "problem descriptor such as mb2_ic64ih28oc64oh28kh3ph1), MODEL.onnx, or CALL.npz, the "
+                        "arguments of --op by name")
+    parser.add_argument("--op", metavar="NAME", help="the operator that CALL.npz is for")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="the inputs of MODEL.onnx by name")
+    parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[], help="as for run")
+    parser.add_argument("--random", action="store_true", help="fill inputs of MODEL.onnx that are not given")
+    parser.add_argument("--draw", metavar="DIST", default="lognormal",
+                        help="distribution of a layer's output gradient: " + "; ".join(
+                            f"{name} ({text})" for name, text in numerics.DISTRIBUTIONS.items())
+                        + ". Its data is relu, its weights normal with variance 2 over the fan-in (default lognormal)")
+    parser.add_argument("--formats", type=names, default=list(numerics.FORMATS), metavar="NAME,...",
+                        help=f"default {','.join(numerics.FORMATS)}")
+    parser.add_argument("--result", metavar="NAME", help="format of the gradients (default: that of the operands)")
+    parser.add_argument("--rounding", metavar="NAME", help="of all roundings (default: each format's own)")
+    parser.add_argument("--saturate", action="store_true", help="what is too large becomes the largest number")
+    parser.add_argument("--unscaled", action="store_true", help="leave out the rows with best powers of two")
+    parser.add_argument("--seed", type=int, default=0, help="of random values and stochastic rounding (default 0)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures, histograms included")
+    parser.add_argument("--plot", metavar="FILE", help="draw ratios and ranges, png, svg or pdf by the file's name")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    return _act
+
+
+def _act(args: argparse.Namespace) -> None:
+    format = picture_format(args.plot, "demo") if args.plot else ""
+    jobs = [*_jobs(args)]
+    progress = bar if sys.stderr.isatty() else lines
+    found: dict[str, numerics.Comparison] = {}
+    for done, (title, operator, inputs, attributes) in enumerate(jobs):
+        progress(done, len(jobs), title)
+        found[title] = numerics.compare(
+            operator, inputs, attributes, formats=args.formats, scaled=not args.unscaled, result=args.result,
+            rounding=args.rounding, saturate=args.saturate, seed=args.seed)
+    progress(len(jobs), len(jobs), "")
+    for title, comparison in found.items():
+        heading = f"{title}: {comparison.operator}"
+        if args.markdown:
+            print(f"### {heading}\n\n{comparison.operands_table(markdown=True)}\n\n{comparison.table(markdown=True)}\n")
+        else:
+            print(f"{title}: {comparison}\n")
+    if args.json:
+        text = json.dumps({"convreg": convreg.__version__, "subject": args.subject, "seed": args.seed, "comparisons": {
+            title: comparison.to_dict() for title, comparison in found.items()}}, indent=1, allow_nan=False)
+        write_atomically(args.json, lambda file: file.write(text.encode()))
+    if args.plot:
+        write_atomically(args.plot, lambda file: numerics.plot(found, file, format))
+
+
+def _jobs(args: argparse.Namespace) -> Iterator[Job]:
+    kind = args.subject.rpartition(".")[2] if args.subject.endswith((".onnx", ".npz")) else "layer"
+    for option, given, wanted in (("--op", args.op, "npz"), ("--inputs", args.inputs, "onnx"),
+                                  ("--input", args.input, "onnx"), ("--random", args.random, "onnx")):
+        if given and kind != wanted:
+            raise GraphError(f"{option} goes with a subject that ends in .{wanted}")
+    if kind == "onnx":
+        yield from _of_model(args)
+    elif kind == "npz":
+        if not args.op:
+            raise GraphError(f"{args.subject} holds the arguments of an operator: name it with --op")
+        from . import tensors  # needs onnx
+
+        arrays = tensors.load_together(args.subject)
+        plain = {name: array if array.dtype.kind in "fV" and array.ndim else array.tolist()
+                 for name, array in arrays.items()}
+        yield Job(args.subject, convreg.get(args.op), plain, {})
+    else:
+        yield from _of_layer(args)
+
+
+def _of_model(args: argparse.Namespace) -> Iterator[Job]:
+    from . import tensors
+
+    model = convreg.onnx.load(args.subject)
+    session = convreg.onnx.Session(model)
+    wanted = {value.name: value.type for value in model.graph.input if value.name in session.inputs}
+    feeds = tensors.archived(wanted, args.inputs) if args.inputs else {}
+    rest = {name: kind for name, kind in wanted.items() if name not in feeds}
+    feeds |= tensors.feeds(rest, args.input, fill=args.random, seed=args.seed)
+    for name, call in convreg.onnx.gradient_calls(model, feeds).items():
+        yield Job(name, call.operator, call.inputs, call.attributes)
+
+
+def _of_layer(args: argparse.Namespace) -> Iterator[Job]:
+    problem = next((shape for shape in shipped_shapes() if shape.name == args.subject), None)
+    problem = problem or parse_descriptor(args.subject)
+    for direction in problem.directions or ("data", "weights"):
+        kernel = problem.kernel(direction)
+        operands = {name: _drawn(problem, name, args.draw, args.seed) for name in OPERANDS[kernel]}
+        call = Convreg(None).prepare(Case(problem, direction, "f32", "ncx", operands)).call
+        yield Job(f"{problem.name} {direction}", call.func, call.args, call.keywords)
+
+
+def _drawn(problem: Problem, name: str, distribution: str, seed: int) -> Any:
+    """An operand of a layer: gradients as asked for, data behind a ReLU, weights as He initialises them."""
+    shape = getattr(problem.shapes, name)
+    if name == "taps":
+        small, large = shape[0], shape[1]
+        fan_in = (small // problem.geometry.groups if problem.transposed else large) * prod(shape[2:])
+        return numerics.draw("normal", shape, seed) * sqrt(2 / fan_in)
+    is_gradient = (name == "small") != problem.transposed
+    return numerics.draw(distribution if is_gradient else "relu", shape, seed + (1 if is_gradient else 2))
