@@ -18,7 +18,7 @@ DEBUG = os.environ.get("CONVREG_DEBUG") == "1"
 OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
 SANITIZE = [f"-fsanitize={os.environ['CONVREG_SANITIZE']}", "-g1"] if os.environ.get("CONVREG_SANITIZE") else []
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
-ENGINE = [f"ops/kernels/{name}.c" for name in ("dispatch", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
+ENGINE = [f"ops/kernels/{name}.c" for name in ("dispatch", "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
 
 
 def extension(name, *sources):

@@ -7,6 +7,7 @@
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     jobs.pxi       ... cut into tasks
     weights.pxi    backward_weights
+    weights_pairs.pxi  ... in pairs of bfloat16 positions
     weights_jobs.pxi   ... cut into tasks
     narrow.pxi     ... where the small side has few channels in a group
     channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
@@ -23,8 +24,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from isa cimport (
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, instruction_set, instruction_sets, lane_span, line_function,
-    strided_function, tile_function, tile_run,
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, code_range, instruction_set, instruction_sets, lane_span,
+    line_function, pair_run, prepare_codes, strided_function, tile_function, tile_run,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32
 from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number
@@ -32,11 +33,14 @@ from reduction cimport REDUCTION_FEW, chain_sum, cut_reduction, reduction_cut
 
 from .direct import FORMATS
 
+prepare_codes()
+
 include "isa.pxi"
 include "product.pxi"
 include "planar.pxi"
 include "channels.pxi"
 include "jobs.pxi"
+include "weights_pairs.pxi"
 include "weights.pxi"
 include "weights_jobs.pxi"
 include "narrow.pxi"

@@ -36,7 +36,7 @@ INLINE float load_number(const void *source, int format, int64_t offset)
     const void *place = at(source, format, offset);
     return format == NUMBER_FLOAT32 ? *(const float *)place
            : is_wide(format)        ? decode16(*(const uint16_t *)place, format)
-                                    : decode8(*(const uint8_t *)place, format);
+                                    : code_values[format - NUMBER_FLOAT8_E4M3FN][*(const uint8_t *)place];
 }
 
 /* The first n numbers at p (n >= WIDTH: a whole vector), zeros after them. */
@@ -207,6 +207,30 @@ INLINE void transpose_sixteen(vector *row, const void *source, const int64_t *of
     row[2] = (vector)_mm512_unpacklo_pd(AB, CD);
     row[3] = (vector)_mm512_unpackhi_pd(AB, CD);
 }
+
+/* 16 x 16 numbers of 32 bits. */
+INLINE void transpose_vectors(__m512i *row)
+{
+    __m512i half[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 4) { /* squares of 4 x 4 */
+        __m512i ab = _mm512_unpacklo_epi32(row[i], row[i + 1]), AB = _mm512_unpackhi_epi32(row[i], row[i + 1]);
+        __m512i cd = _mm512_unpacklo_epi32(row[i + 2], row[i + 3]), CD = _mm512_unpackhi_epi32(row[i + 2], row[i + 3]);
+        half[i] = _mm512_unpacklo_epi64(ab, cd);
+        half[i + 1] = _mm512_unpackhi_epi64(ab, cd);
+        half[i + 2] = _mm512_unpacklo_epi64(AB, CD);
+        half[i + 3] = _mm512_unpackhi_epi64(AB, CD);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* and the squares among themselves */
+        __m512i ab = _mm512_shuffle_i32x4(half[i], half[4 + i], 0x44), AB = _mm512_shuffle_i32x4(half[i], half[4 + i], 0xee);
+        __m512i cd = _mm512_shuffle_i32x4(half[8 + i], half[12 + i], 0x44), CD = _mm512_shuffle_i32x4(half[8 + i], half[12 + i], 0xee);
+        row[i] = _mm512_shuffle_i32x4(ab, cd, 0x88);
+        row[4 + i] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
+        row[8 + i] = _mm512_shuffle_i32x4(AB, CD, 0x88);
+        row[12 + i] = _mm512_shuffle_i32x4(AB, CD, 0xdd);
+    }
+}
 #endif
 
 INLINE int all_elements(const int64_t *offset, int64_t count)
@@ -348,10 +372,74 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
     BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
 }
 
+#if WIDTH == 16
+INLINE void store_numbers(void *target, int format, int64_t offset, int64_t n, __m512i bits)
+{
+    __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
+    void *place = (void *)at(target, format, offset);
+    if (format == NUMBER_FLOAT32)
+        _mm512_mask_storeu_epi32(place, mask, bits);
+    else if (format == NUMBER_BFLOAT16) {
+        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+        __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
+        __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+        rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
+        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded));
+    } else {
+        float values[16];
+        _mm512_storeu_si512(values, bits);
+        for (int64_t i = 0; i < n; i++)
+            store_number(place, format, i, values[i]);
+    }
+}
+
+/* Rows and their taps side by side in memory: squares of 16 of them and 16 lanes are transposed in registers. */
+INLINE void scatter_taps_transposed(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                    void *target, int format, int64_t lane_stride, int64_t tap_count)
+{
+    int64_t entries = rows * tap_count;
+    for (int64_t lane = 0; lane < lanes; lane += 16) {
+        int64_t t = 0, r = 0, height = lanes - lane < 16 ? lanes - lane : 16;
+        for (int64_t e = 0; e < entries; e += 16) {
+            int64_t n = entries - e < 16 ? entries - e : 16;
+            __m512i row[16];
+            for (int i = 0; i < 16; i++) {
+                row[i] = _mm512_setzero_si512();
+                if (i >= n)
+                    continue;
+                row[i] = (__m512i)(*(const vector *)(tiles + t * tile_step + r * pitch + lane) + BROADCAST(0.0f));
+                if (++t == tap_count) {
+                    t = 0;
+                    r++;
+                }
+            }
+            transpose_vectors(row);
+            for (int i = 0; i < height; i++)
+                store_numbers(target, format, (lane + i) * lane_stride + e, n, row[i]);
+        }
+    }
+}
+#endif
+
+INLINE int side_by_side(int64_t row_stride, const int64_t *taps, int64_t tap_count)
+{
+    int all = row_stride == tap_count;
+    for (int64_t t = 0; t < tap_count; t++)
+        all &= taps[t] == t;
+    return all;
+}
+
 INLINE void scatter_taps_format(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
                                 void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
                                 int64_t tap_count)
 {
+#if WIDTH == 16
+    if (side_by_side(row_stride, taps, tap_count)) {
+        scatter_taps_transposed(tiles, tile_step, pitch, rows, lanes, target, format, lane_stride, tap_count);
+        return;
+    }
+#endif
     for (int64_t lane = 0; lane < lanes; lane++)
         for (int64_t r = 0; r < rows; r++)
             for (int64_t t = 0; t < tap_count; t++)

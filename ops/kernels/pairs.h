@@ -1,18 +1,11 @@
 /* What tile.h has for floats, for pairs of bfloat16 steps: included after it where MULTIPLY_ADD_PAIRS is defined. */
+#include "codes.h"
 
 #define PAIR_TILE(rows, vectors)                                                                                         \
     static void SUFFIX(pairs_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,       \
                                                  const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)    \
     {                                                                                                                    \
         tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, NULL, 1);     \
-    }                                                                                                                    \
-    static void SUFFIX(strided_pairs_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count,                       \
-                                                         const float *row_panel, const int64_t *offsets,                 \
-                                                         ptrdiff_t row_step, const float *lane_panel,                    \
-                                                         ptrdiff_t lane_pitch, float *c, int resume)                     \
-    {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, resume, NULL,  \
-                  1);                                                                                                    \
     }
 #define PAIR_TILES(rows) PAIR_TILE(rows, 1) PAIR_TILE(rows, 2) PAIR_TILE(rows, 3)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
@@ -24,97 +17,240 @@ static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const 
     lines_body(runs, run_count, rows, lanes, lane_pitch, line_pitch, lines, count, target, target_pitch, bias, 1);
 }
 
-/* Magnitudes of both halves, less one so that zero is the largest. */
-INLINE __m512i smaller(__m512i smallest, vector_uint pairs)
+/* ------------------------------------------------------------------------------------------------------------------
+ * Codes: 32 at a time, as bfloat16
+ */
+
+typedef struct {
+    __m512i part[4]; /* magnitudes of the codes 0 to 127 */
+    __m512i nan;     /* the code whose magnitude is another number's, or none */
+} decoder;
+
+INLINE decoder decoder_of(int format)
 {
-    __m512i magnitude = _mm512_and_si512((__m512i)pairs, _mm512_set1_epi16(0x7fff));
-    return _mm512_min_epu16(smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
+    decoder d = {{{0}}, _mm512_set1_epi16(-1)};
+    if (format != NUMBER_BFLOAT16) {
+        for (int i = 0; i < 4; i++)
+            d.part[i] = _mm512_loadu_si512(code_magnitudes[format - NUMBER_FLOAT8_E4M3FN] + 32 * i);
+        if (format == NUMBER_HIFLOAT8)
+            d.nan = _mm512_set1_epi16(0x80);
+    }
+    return d;
 }
 
-INLINE void note_smallest(uint16_t *smallest, __m512i found)
+INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
 {
-    uint16_t all[32];
-    memcpy(all, &found, sizeof all);
-    for (int i = 0; i < 32; i++)
-        if (all[i] < *smallest)
-            *smallest = all[i];
+    if (format == NUMBER_BFLOAT16)
+        return codes;
+    __m512i low = _mm512_permutex2var_epi16(d->part[0], codes, d->part[1]);
+    __m512i high = _mm512_permutex2var_epi16(d->part[2], codes, d->part[3]);
+    __m512i value = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40)), high);
+    value = _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
+    return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
 }
 
-/* n bfloat16 codes as the upper halves of floats. */
-INLINE vector_uint upper_halves(const void *p, int format, int64_t n, int64_t step)
+typedef struct {
+    __m512i smallest; /* magnitude less one, so that zero is the largest */
+    __m512i largest;
+} magnitudes;
+
+static const magnitudes none_met = {{-1, -1, -1, -1, -1, -1, -1, -1}, {0}};
+
+INLINE void note(magnitudes *met, __m512i words)
 {
-    return (vector_uint)(step == 1 ? load_vector(p, format, n) : load_every_other(p, format, n));
+    __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
+    met->smallest = _mm512_min_epu16(met->smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
+    met->largest = _mm512_max_epu16(met->largest, magnitude);
 }
 
-INLINE vector_uint load_pair_lanes(const void *first, const void *second, int format, int64_t n, int64_t step)
+INLINE uint16_t lowest(__m512i words)
 {
-    vector_uint pairs = upper_halves(first, format, n, step);
+    __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(words), _mm512_extracti64x4_epi64(words, 1));
+    __m128i quarter = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    return (uint16_t)_mm_extract_epi16(_mm_minpos_epu16(quarter), 0);
+}
+
+INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
+{
+    uint16_t found = lowest(met->smallest);
+    if (found < *smallest)
+        *smallest = found;
+}
+
+INLINE void note_range(code_range *range, const magnitudes *met)
+{
+    uint16_t found = (uint16_t)~lowest(_mm512_xor_si512(met->largest, _mm512_set1_epi16(-1)));
+    note_smallest(&range->smallest, met);
+    if (found > range->largest)
+        range->largest = found;
+}
+
+/* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
+INLINE __m512i load_codes(const void *p, int format, int64_t n, int64_t step)
+{
+    int64_t count = n < WIDTH ? n : WIDTH;
+    if (step == 2) {
+        __mmask32 mask = 0xffffffffu >> (33 - 2 * count);
+        if (format == NUMBER_BFLOAT16)
+            return _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, p), _mm512_set1_epi32(0xffff));
+        return _mm512_cvtepu16_epi32(_mm256_and_si256(_mm256_maskz_loadu_epi8(mask, p), _mm256_set1_epi16(0xff)));
+    }
+    __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
+    if (format == NUMBER_BFLOAT16)
+        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
+}
+
+INLINE uint32_t load_code(const void *p, int format, int64_t offset)
+{
+    return format == NUMBER_BFLOAT16 ? ((const uint16_t *)p)[offset] : ((const uint8_t *)p)[offset];
+}
+
+/* Lanes of pairs, decoded, to the panel. */
+INLINE void put_pairs(float *place, __m512i codes, const decoder *d, int format, magnitudes *met)
+{
+    __m512i pairs = decode_words(d, format, codes);
+    note(met, pairs);
+    _mm512_storeu_si512(place, pairs);
+}
+
+/* Four rows of 16 32-bit numbers, each four numbers from lanes i, 4 + i, 8 + i, 12 + i, to four steps of all lanes. */
+INLINE void transpose_four(__m512i *row)
+{
+    __m512i ab = _mm512_unpacklo_epi32(row[0], row[1]), AB = _mm512_unpackhi_epi32(row[0], row[1]);
+    __m512i cd = _mm512_unpacklo_epi32(row[2], row[3]), CD = _mm512_unpackhi_epi32(row[2], row[3]);
+    row[0] = _mm512_unpacklo_epi64(ab, cd);
+    row[1] = _mm512_unpackhi_epi64(ab, cd);
+    row[2] = _mm512_unpacklo_epi64(AB, CD);
+    row[3] = _mm512_unpackhi_epi64(AB, CD);
+}
+
+INLINE __m128i load_line_part(const void *p, int format, int64_t n)
+{
+    if (format == NUMBER_BFLOAT16)
+        return _mm_maskz_loadu_epi16((__mmask8)(0xffu >> (8 - n)), p);
+    return _mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p);
+}
+
+INLINE __m512i load_line(const void *p, int format, int64_t n)
+{
+    if (format == NUMBER_BFLOAT16)
+        return n == 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(0xffffffffu >> (32 - n), p);
+    return n == 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
+}
+
+/* 32 bits of a line in each lane: one pair of bfloat16 codes, two of 8-bit codes. */
+INLINE void put_line_bits(float *place, ptrdiff_t pitch, int64_t steps, __m512i bits, const decoder *d, int format,
+                          magnitudes *met)
+{
+    if (format == NUMBER_BFLOAT16) {
+        put_pairs(place, _mm512_rol_epi32(bits, 16), d, format, met);
+        return;
+    }
+    const __m512i byte = _mm512_set1_epi32(0xff);
+    put_pairs(place, _mm512_or_si512(_mm512_slli_epi32(_mm512_and_si512(bits, byte), 16),
+                                     _mm512_and_si512(_mm512_srli_epi32(bits, 8), byte)), d, format, met);
+    if (steps > 1)
+        put_pairs(place + pitch, _mm512_or_si512(_mm512_and_si512(bits, _mm512_slli_epi32(byte, 16)),
+                                                 _mm512_srli_epi32(bits, 24)), d, format, met);
+}
+
+/* Steps of the reduction lie side by side; lanes at `offset`, zero where that is NO_ELEMENT.  Whole vectors of lanes. */
+INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const void *source, int format, const int64_t *offset,
+                         int64_t lanes, const decoder *d, magnitudes *met)
+{
+    int64_t each = format == NUMBER_BFLOAT16 ? 32 : 64, per = each / 32; /* codes of a vector; pairs of 32 bits */
+    for (int64_t l = 0; l < lanes; l += 16) {
+        const void *line[16];
+        int there[16];
+        for (int i = 0; i < 16; i++) {
+            there[i] = l + i < lanes && offset[l + i] != NO_ELEMENT;
+            line[i] = at(source, format, there[i] ? offset[l + i] : 0);
+        }
+        for (int64_t k = 0; k < count;) {
+            int64_t n = count - k < each ? count - k : each;
+            __m512i row[16];
+            if (n <= each / 4) {
+                for (int i = 0; i < 4; i++) {
+                    __m128i part[4];
+                    for (int j = 0; j < 4; j++)
+                        part[j] = there[4 * j + i] ? load_line_part(at(line[4 * j + i], format, k), format, n) : _mm_setzero_si128();
+                    row[i] = _mm512_inserti32x4(_mm512_castsi128_si512(part[0]), part[1], 1);
+                    row[i] = _mm512_inserti32x4(_mm512_inserti32x4(row[i], part[2], 2), part[3], 3);
+                }
+                transpose_four(row);
+                for (int i = 0; i * 2 * per < n; i++)
+                    put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
+            } else {
+                for (int i = 0; i < 16; i++)
+                    row[i] = there[i] ? load_line(at(line[i], format, k), format, n) : _mm512_setzero_si512();
+                transpose_vectors(row);
+                for (int i = 0; i * 2 * per < n; i++)
+                    put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
+            }
+            k += n;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Panels and frames of pairs of channels
+ */
+
+/* n lanes, `step` apart, of two channels. */
+INLINE void put_channels(float *place, const void *first, const void *second, int format, int64_t n, int64_t step,
+                         const decoder *d, magnitudes *met)
+{
+    __m512i codes = _mm512_slli_epi32(load_codes(first, format, n, step), 16);
     if (second)
-        pairs |= upper_halves(second, format, n, step) >> 16;
-    return pairs;
+        codes = _mm512_or_si512(codes, load_codes(second, format, n, step));
+    put_pairs(place, codes, d, format, met);
 }
 
-INLINE uint32_t load_pair(const void *first, const void *second, int format, int64_t offset)
+/* The same for any step. */
+INLINE void put_scattered(float *place, const void *first, const void *second, int format, int64_t n, int64_t step,
+                          const decoder *d, magnitudes *met)
 {
-    uint32_t upper = float_bits(load_number(first, format, offset));
-    return second ? upper | float_bits(load_number(second, format, offset)) >> 16 : upper;
+    for (int64_t start = 0; start < n; start += WIDTH) {
+        uint32_t codes[WIDTH] = {0};
+        int64_t count = n - start < WIDTH ? n - start : WIDTH;
+        for (int64_t i = 0; i < count; i++)
+            codes[i] = load_code(first, format, (start + i) * step) << 16 |
+                       (second ? load_code(second, format, (start + i) * step) : 0);
+        __m512i pairs = decode_words(d, format, _mm512_loadu_si512(codes));
+        note(met, pairs);
+        _mm512_mask_storeu_epi32(place + start, (__mmask16)(0xffffu >> (16 - count)), pairs);
+    }
 }
 
 INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
                                 const lane_span *spans, int64_t span_count, uint16_t *smallest)
 {
-    __m512i found = _mm512_set1_epi16(-1);
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
     const lane_span *last = spans + span_count - 1;
     int short_runs = last->step != 1 || span_count * 8 > last->lane + last->count;
-    int64_t offset[TILE_LANES], done = 0;
-    if (stride == 1 && channels >= 4 && short_runs && format == NUMBER_BFLOAT16) {
-        /* Channels lie side by side: squares of 4 lanes x 4 pairs, halves swapped. */
-        int64_t lanes = lane_offsets(offset, spans, span_count);
-        done = channels;
-        int64_t l = 0;
-        for (; channels % 8 == 0 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16)
-            for (int64_t k = 0; k < channels; k += 8) {
-                vector rows[4];
-                transpose_sixteen(rows, source, offset + l, k, 2);
-                for (int i = 0; i < 4; i++) {
-                    vector_uint pairs = (vector_uint)_mm512_rol_epi32((__m512i)rows[i], 16);
-                    found = smaller(found, pairs);
-                    *(vector_uint *)(panel + (k / 2 + i) * pitch + l) = pairs;
-                }
-            }
-        for (; l < lanes; l += 4)
-            for (int64_t k = 0; k < channels; k += 8) {
-                int64_t left = channels - k < 8 ? channels - k : 8;
-                quad square[4];
-                for (int i = 0; i < 4; i++) {
-                    square[i] = (quad){0};
-                    if (l + i < lanes && offset[l + i] != NO_ELEMENT)
-                        square[i] = (quad)_mm_maskz_loadu_epi16((__mmask8)((1u << left) - 1),
-                                                                (const uint16_t *)source + offset[l + i] + k);
-                }
-                transpose_quads(square);
-                for (int i = 0; i < (left + 1) / 2; i++) {
-                    __m128i pairs = (__m128i)square[i];
-                    pairs = _mm_rol_epi32(pairs, 16);
-                    found = smaller(found, (vector_uint)_mm512_broadcast_i32x4(pairs));
-                    *(quad *)(panel + (k / 2 + i) * pitch + l) = (quad)pairs;
-                }
-            }
-    }
     vector_move moves[MOVES];
-    int64_t move_count = plan_moves(moves, spans, span_count);
-    for (int64_t k = done; k < channels; k += 2) {
+    int64_t move_count = 0;
+    if (stride == 1 && channels >= 4 && short_runs) {
+        int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count);
+        gather_lines(panel, pitch, channels, source, format, offset, lanes, &d, &met);
+        note_smallest(smallest, &met);
+        return;
+    }
+    move_count = plan_moves(moves, spans, span_count);
+    for (int64_t k = 0; k < channels; k += 2) {
         const void *row = at(source, format, k * stride), *next = k + 1 < channels ? at(source, format, (k + 1) * stride) : NULL;
         float *place = panel + k / 2 * pitch;
         if (move_count) {
             __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride));
             __builtin_prefetch(at(row, format, moves[0].offset + 9 * stride));
-            for (int64_t i = 0; i < move_count; i++) {
-                vector_uint pairs = load_pair_lanes(at(row, format, moves[i].offset), next ? at(next, format, moves[i].offset) : NULL,
-                                                    format, moves[i].count, 1);
-                found = smaller(found, pairs);
-                *(vector_uint *)(place + moves[i].lane) = pairs;
-            }
+            for (int64_t i = 0; i < move_count; i++)
+                if (moves[i].count)
+                    put_channels(place + moves[i].lane, at(row, format, moves[i].offset),
+                                 next ? at(next, format, moves[i].offset) : NULL, format, moves[i].count, 1, &d, &met);
+                else
+                    *(vector *)(place + moves[i].lane) = (vector){0};
             continue;
         }
         for (int64_t s = 0; s < span_count; s++) {
@@ -123,22 +259,15 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
             if (start == NO_ELEMENT)
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = (vector){0};
-            else if (step == 2)
-                for (int64_t i = 0; i < count; i += WIDTH) {
-                    vector_uint pairs = load_pair_lanes(at(row, format, start + 2 * i),
-                                                        next ? at(next, format, start + 2 * i) : NULL, format, count - i, 2);
-                    found = smaller(found, pairs);
-                    *(vector_uint *)(lanes + i) = pairs;
-                }
+            else if (step == 1 || step == 2)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    put_channels(lanes + i, at(row, format, start + step * i), next ? at(next, format, start + step * i) : NULL, format,
+                                 count - i, step, &d, &met);
             else
-                for (int64_t i = 0; i < count; i++) {
-                    uint32_t pair = load_pair(row, next, format, start + i * step);
-                    found = smaller(found, (vector_uint)_mm512_set1_epi32((int)pair));
-                    memcpy(lanes + i, &pair, sizeof pair);
-                }
+                put_scattered(lanes, at(row, format, start), next ? at(next, format, start) : NULL, format, count, step, &d, &met);
         }
     }
-    note_smallest(smallest, found);
+    note_smallest(smallest, &met);
 }
 
 static void SUFFIX(gather_pairs)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
@@ -154,98 +283,49 @@ static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, 
                                       int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
                                       uint16_t *smallest)
 {
-    __m512i found = _mm512_set1_epi16(-1);
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
     for (int64_t c = 0; c < channels; c += 2) {
         const void *first = at(source, format, c * channel_stride);
         const void *second = c + 1 < channels ? at(source, format, (c + 1) * channel_stride) : NULL;
-        for (int64_t t = 0; t < tap_count; t++) {
-            uint32_t pairs[WIDTH] = {0};
-            for (int i = 0; i < rows; i++)
-                pairs[i] = load_pair(first, second, format, taps[t] + i * row_stride);
-            found = smaller(found, *(const vector_uint *)pairs);
-            memcpy(panel + (t * ((channels + 1) / 2) + c / 2) * ROWS, pairs, ROWS * sizeof *pairs);
-        }
+        for (int64_t t = 0; t < tap_count; t++)
+            put_scattered(panel + (t * ((channels + 1) / 2) + c / 2) * ROWS, at(first, format, taps[t]),
+                          second ? at(second, format, taps[t]) : NULL, format, rows, row_stride, &d, &met);
     }
-    note_smallest(smallest, found);
+    note_smallest(smallest, &met);
+}
+
+INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                               const void *first, const void *second, int format, int64_t line_stride, int64_t step,
+                               uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    for (int64_t line = 0; line < lines; line++) {
+        float *place = block + line * pitch;
+        const void *upper = at(first, format, line * line_stride), *lower = second ? at(second, format, line * line_stride) : NULL;
+        for (int64_t i = 0; i < low; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+        if (step == 1 || step == 2)
+            for (int64_t i = low; i < high; i += WIDTH)
+                put_channels(place + i, at(upper, format, (i - low) * step), lower ? at(lower, format, (i - low) * step) : NULL,
+                             format, high - i, step, &d, &met);
+        else
+            put_scattered(place + low, upper, lower, format, high - low, step, &d, &met);
+        for (int64_t i = high; i < width; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+    }
+    note_smallest(smallest, &met);
 }
 
 static void SUFFIX(frame_pairs)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                 const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                 uint16_t *smallest)
 {
-    for (int64_t line = 0; line < lines; line++) {
-        float *place = block + line * pitch;
-        lane_span spans[3] = {{0, low, NO_ELEMENT, 0}, {low, high - low, line * line_stride, step}, {high, width - high, NO_ELEMENT, 0}};
-        /* Two channels whose distance in memory is the stride. */
-        int64_t size = format == NUMBER_BFLOAT16 ? 2 : 1;
-        int64_t stride = second ? ((const char *)second - (const char *)first) / size : 0;
-        SUFFIX(gather_pairs)(place, 0, second ? 2 : 1, first, format, stride, spans, 3, smallest);
-    }
-}
-
-/* Numbers at positions first, first + 1, ... of a framed line, as upper halves. */
-INLINE vector_uint framed(const void *source, int format, int64_t first, int64_t low, int64_t high)
-{
-    int64_t skip = low > first ? low - first : 0, end = high - first < WIDTH ? high - first : WIDTH;
-    if (format != NUMBER_BFLOAT16) {
-        float values[WIDTH] = {0};
-        for (int64_t i = skip; i < end; i++)
-            values[i] = load_number(source, format, first + i - low);
-        return *(const vector_uint *)values;
-    }
-    __mmask16 mask = skip < end ? (__mmask16)(((1u << end) - 1) & ~((1u << skip) - 1)) : 0;
-    __m256i codes = _mm256_maskz_loadu_epi16(mask, (const uint16_t *)source + first - low);
-    return (vector_uint)_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16);
-}
-
-INLINE float framed_number(const void *source, int format, int64_t position, int64_t low, int64_t high, int64_t offset, int64_t step)
-{
-    return position >= low && position < high ? load_number(source, format, offset + (position - low) * step) : 0.0f;
-}
-
-static void SUFFIX(frame_steps)(float *block, ptrdiff_t pitch, int64_t channels, int64_t width, int64_t low, int64_t high,
-                                int64_t distance, const void *source, int format, int64_t channel_stride, int64_t step,
-                                uint16_t *smallest)
-{
-    __m512i found = _mm512_set1_epi16(-1);
-    for (int64_t c = 0; c < channels; c++) {
-        if (step == 1) {
-            const void *line = at(source, format, c * channel_stride);
-            for (int64_t u = 0; u < width; u += WIDTH) {
-                vector_uint pairs = framed(line, format, u, low, high) | framed(line, format, u + distance, low, high) >> 16;
-                found = smaller(found, pairs);
-                *(vector_uint *)(block + c * pitch + u) = pairs;
-            }
-            continue;
-        }
-        if (channel_stride == 1 && format == NUMBER_BFLOAT16 && c + 4 <= channels) {
-            for (int64_t u = 0; u < width; u += 4) {
-                quad square[4];
-                for (int i = 0; i < 4; i++) {
-                    __m128i upper = _mm_setzero_si128(), lower = _mm_setzero_si128();
-                    int64_t first = u + i, second = u + i + distance;
-                    if (first >= low && first < high)
-                        upper = _mm_cvtepu16_epi32(_mm_loadu_si64((const uint16_t *)source + c + (first - low) * step));
-                    if (second >= low && second < high)
-                        lower = _mm_cvtepu16_epi32(_mm_loadu_si64((const uint16_t *)source + c + (second - low) * step));
-                    square[i] = (quad)_mm_or_si128(_mm_slli_epi32(upper, 16), lower);
-                    found = smaller(found, (vector_uint)_mm512_broadcast_i32x4((__m128i)square[i]));
-                }
-                transpose_quads(square);
-                for (int i = 0; i < 4; i++)
-                    *(quad *)(block + (c + i) * pitch + u) = square[i];
-            }
-            c += 3;
-            continue;
-        }
-        for (int64_t u = 0; u < width; u++) {
-            uint32_t pair = float_bits(framed_number(source, format, u, low, high, c * channel_stride, step)) |
-                            float_bits(framed_number(source, format, u + distance, low, high, c * channel_stride, step)) >> 16;
-            found = smaller(found, (vector_uint)_mm512_set1_epi32((int)pair));
-            memcpy(block + c * pitch + u, &pair, sizeof pair);
-        }
-    }
-    note_smallest(smallest, found);
+    if (format == NUMBER_BFLOAT16)
+        frame_pairs_format(block, pitch, lines, width, low, high, first, second, NUMBER_BFLOAT16, line_stride, step, smallest);
+    else
+        frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, smallest);
 }
 
 static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
@@ -258,10 +338,13 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
     return !special;
 }
 
+#include "pair_rows.h"
+
 static const pair_functions SUFFIX(pairs) = {
     .tile = ALL_ENTRIES(pairs),
-    .strided = ALL_ENTRIES(strided_pairs),
-    .frame_steps = SUFFIX(frame_steps),
+    .rows = ALL_ENTRIES(pair_rows),
+    .line_pairs = SUFFIX(line_pairs),
+    .frame_codes = SUFFIX(frame_codes),
     .lines = SUFFIX(pair_lines),
     .gather = SUFFIX(gather_pairs),
     .gather_taps = SUFFIX(gather_taps_pairs),

@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "codes.h"
 #include "isa.h"
 #include "numbers.h"
 

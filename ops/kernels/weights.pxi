@@ -41,7 +41,7 @@ cdef struct WeightsPlan:
     int64_t positions      # of the reduction
     bint framed            # rows come from a framed block
     bint mixed             # row tiles mix taps
-    bint pairs             # steps of the reduction are pairs of bfloat16 positions of a row
+    bint pairs             # steps of the reduction are pairs of bfloat16 positions of a row: weights_pairs.pxi
     int64_t steps          # of a chunk, at most
     bint padded            # some tap meets a position outside
     int64_t taps
@@ -59,6 +59,12 @@ cdef struct WeightsPlan:
     int64_t channel_floats # ... of all its rows
     int64_t channels       # ... how many
     int64_t* tap_offsets   # in the result
+    # pairs
+    Frames frames
+    int64_t segments
+    int64_t longest            # positions of part of a line
+    int64_t positions_at_once  # of a channel's frames
+    int64_t code_bytes         # of the frames
 
 
 cdef struct Row:  # positions of the small side that differ in the innermost axis only
@@ -73,8 +79,11 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
-    uint16_t smallest      # magnitude of a bfloat16 met, less one
-    bint unfit             # something infinite met pairs
+    uint16_t* codes        # pairs
+    Segment* segments
+    pair_run* pair_runs
+    code_range large_range
+    code_range small_range
 
 
 cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:
@@ -92,8 +101,8 @@ cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
 # The positions of a chunk
 
 
-cdef int64_t cut_rows(const Weights* w, bint pairs, int64_t first, int64_t end, Row* rows) noexcept nogil:
-    cdef int64_t number = 0, k = first, rest, steps = 0
+cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) noexcept nogil:
+    cdef int64_t number = 0, k = first, rest
     cdef Row* row
     while k < end:
         row = &rows[number]
@@ -104,16 +113,14 @@ cdef int64_t cut_rows(const Weights* w, bint pairs, int64_t first, int64_t end, 
         row.y[0] = rest % w.Y[0]
         row.n = rest // w.Y[0]
         row.count = min(end - k, w.Y[2] - row.y[2])
-        row.first = steps
-        steps += (row.count + 1) // 2 if pairs else row.count
+        row.first = k - first
         k += row.count
         number += 1
     return number
 
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
-                     int64_t end_panel, const Row* rows, int64_t row_count, float* lanes,
-                     uint16_t* smallest) noexcept nogil:
+                     int64_t end_panel, const Row* rows, int64_t row_count, float* lanes) noexcept nogil:
     """Panels [position][m] of the small side."""
     cdef int64_t r, panel, offset, next_offset = 0, start = 0, count = 0, m, lane_count
     cdef lane_span span
@@ -125,7 +132,7 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
             row = &rows[r]
             offset = (row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1]
                       + row.y[2] * w.small.x[2])
-            if count > 0 and offset == next_offset and not (plan.pairs and count % 2):
+            if count > 0 and offset == next_offset:
                 count += row.count
                 next_offset += row.count * w.small.x[2]
                 continue
@@ -135,11 +142,7 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
                 lane_count = min(w.M, share(plan.vectors, plan.panels, panel + 1) * isa.width) - m
                 span = lane_span(0, lane_count, next_offset - count * w.small.x[2] + m * w.small.c, w.small.c)
                 place = lanes + (panel - first_panel) * panel_floats(plan, isa) + start * isa.vectors * isa.width
-                if plan.pairs:
-                    isa.pairs.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1,
-                                     smallest)
-                else:
-                    isa.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1)
+                isa.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1)
         if r < row_count:
             start, count, next_offset = row.first, row.count, offset + row.count * w.small.x[2]
 
@@ -175,9 +178,6 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         else:
             base = (row.n * w.large.n + g * w.large.g + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
                     + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
-        if plan.pairs:  # whole: the frame holds zeros
-            low = 0
-            high = (row.count + 1) // 2
         base += low * step
         run = &runs[number - 1]
         if number > 0 and run.rows + run.steps * step == base and run.lanes + run.steps * pitch == (row.first + low) * pitch:
@@ -189,7 +189,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
 
 
 cdef inline int64_t row_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    return w.s[2] * (2 if plan.pairs else 1) if plan.framed else w.s[2] * w.large.x[2]
+    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]
 
 
 cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogil:
@@ -197,7 +197,7 @@ cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogi
 
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
-                     const Row* rows, int64_t row_count, float* block, uint16_t* smallest) noexcept nogil:
+                     const Row* rows, int64_t row_count, float* block) noexcept nogil:
     """[channel][row][t0][t1][x2]: the large side as floats, zeros outside."""
     cdef int64_t r, t0, t1, x0, x1, x2, lane, low, high, width, number
     cdef lane_span spans[3]
@@ -210,18 +210,6 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
                 x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
                 x1 = row.y[1] * w.s[1] - w.b[1] + t1 * w.d[1]
                 place = block + r * plan.row_floats + (t0 * w.K[1] + t1) * plan.extent
-                if plan.pairs:
-                    x2 = row.y[2] * w.s[2] - w.b[2]
-                    low = high = 0
-                    if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
-                        low = max(0, -x2)
-                        high = max(low, w.X[2] - x2)
-                    isa.pairs.frame_steps(
-                        place, plan.channel_floats, channels, plan.extent, low, high, w.s[2],
-                        large_at(w, channel * w.large.c + row.n * w.large.n + g * w.large.g + x0 * w.large.x[0]
-                                 + x1 * w.large.x[1] + (x2 + low) * w.large.x[2]),
-                        w.large.format, w.large.c, w.large.x[2], smallest)
-                    continue
                 lane = 0
                 while lane < plan.extent:
                     width = min(plan.extent - lane, TILE_LANES)
@@ -244,13 +232,6 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
                     isa.gather(place + lane, plan.channel_floats, channels, large_at(w, channel * w.large.c), w.large.format,
                                w.large.c, spans, number)
                     lane += width
-
-
-cdef void check_frames(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels,
-                       WeightsScratch* s) noexcept nogil:
-    """Pairs meet zeros where a row or the large side ends, which nothing infinite may."""
-    if plan.pairs and not isa.pairs.finite(s.block, channels * plan.channel_floats):
-        s.unfit = True
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -303,8 +284,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
         for panel in range(first_panel, end_panel):
             vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
             c = sums + (tile * plan.panels + panel) * plan.tile_floats + i * vectors * isa.width
-            run_it = (isa.pairs.strided[0 if one_by_one else rows - 1][vectors - 1] if plan.pairs
-                      else isa.strided[0 if one_by_one else rows - 1][vectors - 1])
+            run_it = isa.strided[0 if one_by_one else rows - 1][vectors - 1]
             run_it(
                 runs, run_count, source, offsets + i, row_step(w, plan),
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume)
@@ -320,19 +300,14 @@ cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const inst
     cdef int64_t t[3]
     cdef bint resume = False, one_by_one
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
-    if plan.pairs:
-        memset(s.block, 0, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows))
     while True:
         end = min(piece_end, first + plan.chunk)
-        row_count = cut_rows(w, plan.pairs, first, end, s.rows)
-        pack_lanes(w, plan, isa, g, first_panel, end_panel, s.rows, row_count, s.lanes, &s.smallest)
-        if plan.pairs and not isa.pairs.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa)):
-            s.unfit = True
+        row_count = cut_rows(w, first, end, s.rows)
+        pack_lanes(w, plan, isa, g, first_panel, end_panel, s.rows, row_count, s.lanes)
         if plan.mixed:
-            frame_rows(w, plan, isa, g, 0, w.C, s.rows, row_count, s.block, &s.smallest)
-            check_frames(w, plan, isa, w.C, s)
+            frame_rows(w, plan, isa, g, 0, w.C, s.rows, row_count, s.block)
             run_count = tap_runs(w, plan, isa, g, NULL, s.rows, row_count, s.runs)
-            one_by_one = plan.padded and not plan.pairs and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
+            one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
             for tile in range(first_strand, end_strand):
                 run_tile(w, plan, isa, g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums, resume)
         else:
@@ -342,8 +317,7 @@ cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const inst
                 if plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
                     channels = share(w.C, plan.tap_tiles, c1) - channel
-                    frame_rows(w, plan, isa, g, channel, channels, s.rows, row_count, s.block, &s.smallest)
-                    check_frames(w, plan, isa, channels, s)
+                    frame_rows(w, plan, isa, g, channel, channels, s.rows, row_count, s.block)
                 for tap in range(plan.taps):
                     tap_at(w, tap, t)
                     run_count = tap_runs(w, plan, isa, g, t, s.rows, row_count, s.runs)

@@ -1,7 +1,7 @@
 """backward_weights cut into tasks for threads, with a workspace of bounded size."""
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
-    cdef int64_t axis, tasks, lane_width
+    cdef int64_t axis, tasks
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
     plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
@@ -18,21 +18,11 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = isa.rows * isa.vectors * isa.width
-    lane_width = ceiling(plan.vectors, plan.panels) * isa.width
-    plan.chunk = max(1, min(plan.cut.length, (2 if pairs else 1) * LANE_FLOATS // lane_width))
-    while True:
-        plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-        plan.row_floats = w.K[0] * w.K[1] * plan.extent
-        plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
-        if not plan.framed or plan.chunk == 1 or plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES:
-            break
-        plan.chunk = (plan.chunk + 1) // 2
-    plan.steps = plan.chunk
     if pairs:
-        plan.steps = min(plan.chunk, plan.chunk // 2 + plan.chunk // w.Y[2] + 2)
-    plan.channels = plan.tap_tiles  # in tiles
-    if plan.framed and not plan.mixed:
-        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+        plan_pairs(w, isa, plan)
+        share_work(w, isa, threads, plan)
+        return
+    plan_chunk(w, isa, plan)
     # Enough tasks for the threads: lanes apart first, which shares no packing.
     plan.panel_parts = max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES))
     plan.row_parts = 1
@@ -50,10 +40,57 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
     plan.row_parts = min(plan.row_parts, plan.strands)
 
 
+cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
+    """How much of the reduction is packed at a time."""
+    cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
+    plan.chunk = max(1, min(plan.cut.length, LANE_FLOATS // lane_width))
+    while True:
+        plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
+        plan.row_floats = w.K[0] * w.K[1] * plan.extent
+        plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
+        if not plan.framed or plan.chunk == 1 or plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES:
+            break
+        plan.chunk = (plan.chunk + 1) // 2
+    plan.steps = plan.chunk
+    plan.channels = plan.tap_tiles  # in tiles
+    if plan.framed and not plan.mixed:
+        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+
+
+cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
+    """Cut panels and strands into parts: enough tasks for the threads, their sums near, and the least packed twice."""
+    cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, tasks, sums
+    cdef bint again = plan.cut.length > 2 * plan.steps  # sums are met once for each chunk
+    cdef double cost, least = -1, lanes = <double>w.M, frames
+    frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
+    for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
+        row_parts = 1
+        if again:
+            sums = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
+            row_parts = max(1, min(plan.strands, ceiling(sums, NEAR_SUMS_BYTES)))
+        while row_parts < plan.strands:
+            tasks = pieces * panel_parts * row_parts
+            if threads == 1 or tasks >= 4 * threads or tasks % threads == 0:
+                break
+            row_parts += 1
+        tasks = pieces * panel_parts * row_parts
+        cost = lanes * row_parts + frames * panel_parts
+        if tasks < 4 * threads and tasks % threads != 0:
+            cost *= 2
+        if least < 0 or cost < least:
+            least = cost
+            plan.panel_parts, plan.row_parts = panel_parts, row_parts
+
+
 cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
     cdef char* start = space
     s.lanes = <float*>take(&space, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
-    s.block = NULL
+    s.block, s.codes = NULL, NULL
+    if plan.pairs:
+        s.codes = <uint16_t*>take(&space, plan.code_bytes + 64)
+        s.segments = <Segment*>take(&space, plan.segments * sizeof(Segment))
+        s.pair_runs = <pair_run*>take(&space, plan.segments * sizeof(pair_run))
+        return space - start
     if plan.framed:
         s.block = <float*>take(&space, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
     s.rows = <Row*>take(&space, (plan.chunk + 1) * sizeof(Row))
@@ -84,11 +121,12 @@ cdef void run_pass_task(const Weights* w, const WeightsPlan* plan, const Weights
     rest = rest // plan.panel_parts
     row_part = rest % row_parts
     rest = rest // row_parts
-    run_weights_task(w, plan, isa, some.first_group + rest // plan.cut.pieces, rest % plan.cut.pieces,
-                     some.first_strand + share(some.strands, row_parts, row_part),
-                     some.first_strand + share(some.strands, row_parts, row_part + 1),
-                     share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1),
-                     pass_sums(plan, some, rest // plan.cut.pieces, rest % plan.cut.pieces), s)
+    (run_pairs_task if plan.pairs else run_weights_task)(
+        w, plan, isa, some.first_group + rest // plan.cut.pieces, rest % plan.cut.pieces,
+        some.first_strand + share(some.strands, row_parts, row_part),
+        some.first_strand + share(some.strands, row_parts, row_part + 1),
+        share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1),
+        pass_sums(plan, some, rest // plan.cut.pieces, rest % plan.cut.pieces), s)
 
 
 cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
@@ -145,8 +183,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     cdef int64_t size_needed, size, groups, strands, strand_floats, tap
     cdef int64_t t[3]
     cdef int worker
-    cdef uint16_t smallest
-    cdef bint unfit = False
+    cdef code_range large, small
     cdef char* space
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
@@ -168,8 +205,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
     for worker in range(threads):
         aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
-        scratch[worker].smallest = 0xffff
-        scratch[worker].unfit = False
+        scratch[worker].large_range = scratch[worker].small_range = code_range(0x7fff, 0)
     plan.tap_offsets = <int64_t*>take(&aligned, plan.taps * sizeof(int64_t))
     for tap in range(plan.taps):
         tap_at(w, tap, t)
@@ -185,9 +221,19 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
             run_pass(w, &plan, &some, isa, threads, scratch)
             some.first_strand += some.strands
         some.first_group += some.groups
-    smallest = 0x7fff
+    large = small = code_range(0x7fff, 0)
     for worker in range(threads):
-        smallest = min(smallest, scratch[worker].smallest)
-        unfit = unfit or scratch[worker].unfit
+        widen(&large, &scratch[worker].large_range)
+        widen(&small, &scratch[worker].small_range)
     return_workspace(space)
-    return not pairs or not unfit and never_subnormal(smallest, smallest)
+    return not pairs or (large.largest < INFINITE and small.largest < INFINITE
+                         and never_subnormal(large.smallest, small.smallest))
+
+
+cdef enum:
+    INFINITE = 0x7f80  # the bfloat16 code; above it NaN: in padding and behind the ends of lines pairs meet zeros
+
+
+cdef inline void widen(code_range* range, const code_range* other) noexcept nogil:
+    range.smallest = min(range.smallest, other.smallest)
+    range.largest = max(range.largest, other.largest)
