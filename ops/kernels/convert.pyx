@@ -162,7 +162,8 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
     cdef uint64_t gathered[BLOCK]
     cdef uint64_t codes[BLOCK]
     cdef uint32_t values[BLOCK]
-    cdef uint32_t random[BLOCK]
+    cdef uint32_t drawn[BLOCK]
+    cdef uint32_t* random = NULL
     cdef int64_t count = min(<int64_t>BLOCK, job.size - first)
     cdef const void* numbers = job.source.data + first * job.source.item
     cdef void* results = job.target.data + first * job.target.item
@@ -174,6 +175,8 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
         numbers = gathered
     if not job.target.contiguous:
         results = codes
+    if job.rounding == STOCHASTIC:
+        random = drawn
     if job.source.format == NUMBER_FLOAT64:
         if job.rounding == STOCHASTIC:
             job.isa.draw(random, job.seed, first // 4, 1, (count + 3) // 4)

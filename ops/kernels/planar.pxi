@@ -277,7 +277,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                         isa.scatter(tile, width, rows,
                                     <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                     p.output.format, p.output.c, s.spans, span_count,
-                                    NULL if p.bias == NULL else p.bias + g * p.R + row)
+                                    biases(p, g, row))
                 done = next_run
                 if done == run_count:
                     break

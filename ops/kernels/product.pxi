@@ -87,6 +87,13 @@ cdef inline int64_t row_panels(const Product* p, const instruction_set* isa) noe
     return ceiling(p.R, isa.rows)
 
 
+cdef inline const float* biases(const Product* p, int64_t g, int64_t row) noexcept nogil:
+    """The biases of the rows of a group from `row` on, or NULL."""
+    if p.bias == NULL:
+        return NULL
+    return p.bias + g * p.R + row
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Weights
 
@@ -308,7 +315,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                 if last:
                     isa.scatter(tile, width, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                 p.output.format, p.output.c, s.spans, span_count,
-                                NULL if p.bias == NULL else p.bias + g * p.R + row)
+                                biases(p, g, row))
         if last:
             return
         resume = True

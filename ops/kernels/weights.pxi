@@ -272,7 +272,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
     cdef int64_t offsets[TILE_ROWS]
     cdef int64_t t[3]
-    cdef const float* source = s.block if plan.framed else <const float*>w.large.data
+    cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
     cdef float* c
     cdef strided_function run_it
     row_offsets(w, plan, first, rows, channel, offsets)
