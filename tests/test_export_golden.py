@@ -77,13 +77,46 @@ def test_call():
         golden(call, {"diff_dst": dy})
 
 
-def test_hifloat8_is_refused():
-    x = np.zeros((1, 1, 3, 3), np.uint8).view(convreg.hifloat8)
-    source = convreg.onnx.node_model(
-        "ascend::ConvolutionBackward", x, x, x, stride=[1, 1], padding=[1, 1], dilation=[1, 1],
-        output_mask=[True, False, False], as_inputs=True)
-    with pytest.raises(GraphError, match="hifloat8"):
-        golden(source, {"gradOutput": x.view(np.uint8), "input": x.view(np.uint8), "weight": x.view(np.uint8)})
+def test_hifloat8_nodes():
+    """The reference takes the numbers that the bytes mean, and rounds nothing; HF32 has one too."""
+    arrays = [normal(RNG, shape) for shape in ((1, 2, 5, 5), (1, 3, 5, 5), (2, 3, 3, 3))]
+    stated = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "output_mask": [True, False, False]}
+    narrow = [convreg.quantize(array, "hifloat8") for array in arrays]
+    source = convreg.onnx.node_model("ascend::ConvolutionBackward", *narrow, **stated, as_inputs=True)
+    names = ("gradOutput", "input", "weight")
+    for entry in (*source.graph.input, *source.graph.output):  # the node alone says what its bytes are
+        del entry.metadata_props[:]
+    made = golden(source, dict(zip(names, (array.view(np.uint8) for array in narrow), strict=True)))
+    expected = convreg.ascend.convolution_backward.reference(*narrow, **stated)[0]
+    np.testing.assert_allclose(made["f64_gradInput"], expected, rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(made["out_gradInput"], convreg.quantize(expected, "hifloat8").view(np.uint8))
+    formats = json.loads(str(made["description"]))["formats"]
+    assert {formats[f"in_{name}"] for name in names} | {formats["out_gradInput"]} == {"hifloat8"}
+
+    source = convreg.onnx.node_model("ascend::ConvolutionBackward", *arrays, **stated, cube_math_type=1, as_inputs=True)
+    made = golden(source, dict(zip(names, arrays, strict=True)))
+    expected = convreg.ascend.convolution_backward.reference(*arrays, **stated)[0]
+    np.testing.assert_allclose(made["f64_gradInput"], expected, rtol=1e-13, atol=1e-13)
+    assert not np.allclose(made["out_gradInput"], expected, rtol=1e-6, atol=0)
+
+
+def test_conversions_around_moved_bytes():
+    """Quantize, Concat of bytes with a constant, Pad, Dequantize: the reference divides and multiplies alone."""
+    x, scale = normal(RNG, (2, 3)), np.float32(3)
+    constant = convreg.quantize(normal(RNG, (2, 2)), "hifloat8")
+    nodes = [helper.make_node("Quantize", ["x", "scale"], ["a"], domain="convreg", rounding="toward_zero"),
+             helper.make_node("Concat", ["a", "c"], ["b"], axis=1),
+             helper.make_node("Pad", ["b", "pads"], ["moved"]),
+             helper.make_node("Dequantize", ["moved", "scale"], ["y"], domain="convreg", operand_types=["hifloat8"])]
+    source = model(nodes, [value("x", (2, 3))], [value("y", (2, 6))], {
+        "scale": scale, "c": constant.view(np.uint8), "pads": np.array([0, 0, 0, 1])})
+    source.opset_import.add(domain="convreg", version=1)
+    made = golden(source, {"x": x})
+    np.testing.assert_array_equal(made["const_c"], constant.view(np.uint8))
+    numbers = convreg.dequantize(constant, dtype=np.float64)
+    expected = np.concatenate([x.astype(float) / 3 * 3, numbers * 3, np.zeros((2, 1))], axis=1)
+    np.testing.assert_allclose(made["f64_y"], expected, rtol=1e-15)
+    assert not np.allclose(made["out_y"], expected, rtol=1e-3)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import convreg.onnx
 from convreg.errors import GraphError, OpError
 
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8")
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 VALUES = np.concatenate([np.random.default_rng(5).standard_normal(1000) * 100,
                          [0, -0.0, np.inf, -np.inf, np.nan, 1e-7, 1e9]]).astype(np.float32).reshape(19, 53)
 
@@ -79,6 +80,48 @@ def test_a_gradient_between_conversions():
                                                    output_mask=[True, True, False])[1]
     result = convreg.onnx.run(made, dict(zip(names, arrays, strict=True)))["gw"]
     assert np.array_equal(result, convreg.dequantize(expected))
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnx", "onnxruntime"])
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize("format", NARROW[:-1])
+def test_lowered_to_casts(format, saturate, engine):
+    """The same numbers from standard nodes, in every runtime; functions hold the same nodes."""
+    scale = np.float32([[0.25]] * 18 + [[0.75]])
+    around = np.linspace(0.9, min(1.2, FLOAT32_MAX / (limit := convreg.formats()[format].largest)), VALUES.size) * limit
+    x = np.concatenate([VALUES, np.float32(around).reshape(VALUES.shape) * scale])
+    scale = np.concatenate([scale, scale])
+    nodes = [helper.make_node("Quantize", ["x", "scale"], ["codes"], domain="convreg", format=format, saturate=saturate),
+             helper.make_node("Dequantize", ["codes", "scale"], ["y"], domain="convreg")]
+    made = model(nodes, [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 53]),
+                         helper.make_tensor_value_info("scale", TensorProto.FLOAT, ["N", 1])],
+                 [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 53])])
+    expected = convreg.onnx.run(made, {"x": x, "scale": scale})["y"]
+    assert np.isinf(expected).any() != (saturate or format == "float8_e4m3fn")
+    for written in (convreg.onnx.lower(made), convreg.onnx.attach_functions(made)):
+        onnx.checker.check_model(written)
+        result = run_elsewhere(onnx.inliner.inline_local_functions(written), engine, {"x": x, "scale": scale})
+        np.testing.assert_array_equal(result, expected)
+
+
+def run_elsewhere(made, engine, feeds):
+    assert all(node.domain == "" for node in made.graph.node)
+    with np.errstate(all="ignore"):
+        if engine == "reference":
+            return convreg.onnx.run(made, feeds)["y"]
+        if engine == "onnx":
+            return onnx.reference.ReferenceEvaluator(made).run(None, feeds)[0]
+        onnxruntime = pytest.importorskip("onnxruntime")
+        return onnxruntime.InferenceSession(made.SerializeToString()).run(None, feeds)[0]
+
+
+@pytest.mark.parametrize(("chosen", "reason"), [
+    ({}, "hifloat8 has no element type"), ({"format": "bfloat16", "rounding": "half_away"}, "nothing that Cast does")])
+def test_what_cast_cannot_do_is_not_lowered(chosen, reason):
+    made = convreg.onnx.node_model("nodes::Quantize", VALUES, **chosen, as_inputs=True)
+    with pytest.raises(GraphError, match=reason):
+        convreg.onnx.lower(made)
+    assert convreg.onnx.translate(made, to="onednn").graph.node[0].op_type == "Quantize"
 
 
 def test_bytes_need_a_name():

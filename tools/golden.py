@@ -7,7 +7,7 @@ Number formats that NumPy lacks are stored as their bits, uint16 or uint8; the d
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import convreg
 import convreg.onnx
-from convreg import GraphError
+from convreg import GraphError, registry
 from convreg.formats import format_of
 from convreg.onnx import NodeCall
+from convreg.onnx.lowering import rewrite, write_wide
 from convreg.onnx.models import Source, array_of, opened, tensors_of
+from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
+from convreg.onnx.payload import is_carried, may_carry, mirrors, revealed
 from convreg.onnx.schemas import nodes_of
 
 from .files import PathLike
@@ -29,6 +32,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN,
           TensorProto.FLOAT8E5M2}
 """What the reference computes in float64 instead."""
+MOVES: dict[str, Callable[[list[str]], list[str]]] = {
+    **dict.fromkeys(("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+                     "Unsqueeze"), lambda inputs: inputs[:1]),
+    "Concat": lambda inputs: inputs,
+    "Pad": lambda inputs: [inputs[0], *inputs[2:3]],
+}
+"""Standard operators that move elements, and which of their inputs hold them."""
 
 
 def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
@@ -50,15 +60,22 @@ def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) 
     Raises
     ------
     GraphError
-        If the model does not run on the inputs, or holds what no standard operator computes: HiFloat8, HF32.
+        If the model does not run on the inputs, or `convreg.onnx.lower` cannot rewrite its nodes for another reason
+        than their number formats.
     """
     if isinstance(subject, NodeCall):
         subject, inputs = _as_model(subject, inputs)
     model = opened(subject)
-    given = {name: np.asarray(array) for name, array in (inputs or {}).items()}
-    results = convreg.onnx.run(model, given)
-    exact = convreg.onnx.run(_wide(model), {name: _widened(array) for name, array in given.items()})
-    constants = {tensor.name: array_of(tensor) for tensor in model.graph.initializer if tensor.name not in given}
+    codes = _code_names(model)
+
+    def read(name: str, array: Array) -> Array:
+        return revealed(array, "hifloat8") if name in codes else array
+
+    given = {name: read(name, np.asarray(array)) for name, array in (inputs or {}).items()}
+    results = {name: read(name, array) for name, array in convreg.onnx.run(model, given).items()}
+    exact = convreg.onnx.run(_wide(model, codes), {name: _widened(array) for name, array in given.items()})
+    constants = {tensor.name: read(tensor.name, array_of(tensor)) for tensor in model.graph.initializer
+                 if tensor.name not in given}
     parts = {"in": given, "const": constants, "out": results, "f64": exact}
     arrays = {f"{part}_{name}": array for part, group in parts.items() for name, array in group.items()}
     description = {
@@ -91,18 +108,40 @@ def _as_model(call: NodeCall, inputs: Mapping[str, Any] | None) -> tuple[ModelPr
     return model, {name: value for name, value in zip(ports, call.inputs, strict=False) if name in taken}
 
 
-def _wide(model: ModelProto) -> ModelProto:
-    """The model in standard operators and float64."""
-    lowered = ModelProto()
-    lowered.CopyFrom(convreg.onnx.lower(model))
+def _code_names(model: ModelProto) -> set[str]:
+    """The values that are bytes of HiFloat8: what our nodes read and make as such, and what only moves them."""
+    graph, imports = model.graph, {entry.domain: entry.version for entry in model.opset_import}
+    found = set(mirrors([*graph.input, *graph.output, *graph.initializer, *graph.value_info]))
+    moving = []
+    for node in nodes_of(model):
+        operator = registry.find_node(node.domain, node.op_type, imports.get(node.domain))
+        if operator is not None and may_carry(operator.spec):
+            stated = attributes_of(node).get(OPERAND_TYPES) or []
+            found |= {name for name, format in zip(node.input, stated, strict=False) if is_carried(format)}
+        if operator is not None:
+            found |= {value.name for value in graph.output
+                      if value.name in node.output and value.type.tensor_type.elem_type == TensorProto.UINT8}
+        elif node.op_type in MOVES:
+            moving.append({*MOVES[node.op_type](list(node.input)), *node.output} - {""})
+    while touched := [names for names in moving if names & found and not names <= found]:
+        found = found.union(*touched)
+    return found
+
+
+def _wide(model: ModelProto, codes: set[str]) -> ModelProto:
+    """The model in standard operators and float64; `codes` are bytes of HiFloat8."""
+    lowered = rewrite(model, write_wide)
     graph = lowered.graph
     del graph.value_info[:]
     for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type in FLOATS:
+        del value.metadata_props[:]
+        if value.name in codes or value.type.tensor_type.elem_type in FLOATS:
             value.type.tensor_type.elem_type = TensorProto.DOUBLE
     for tensor in tensors_of(lowered):
-        if tensor.data_type in FLOATS:
-            tensor.CopyFrom(numpy_helper.from_array(array_of(tensor).astype(np.float64), tensor.name))
+        if tensor.name in codes or tensor.data_type in FLOATS:
+            array = array_of(tensor)
+            array = _widened(revealed(array, "hifloat8") if tensor.name in codes else array)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for node in nodes_of(lowered):
         _widen(node)
     return lowered

@@ -9,6 +9,7 @@ from onnx import FunctionProto, ModelProto, helper
 from ..roles import Role
 from .lowering import rewrite, write_standard
 from .lowering_builder import Builder, Names
+from .lowering_conversion import Conversion
 from .lowering_problem import Problem
 from .models import Source
 
@@ -58,7 +59,7 @@ class _Library:
         self.functions: list[FunctionProto] = []
         self._overloads: dict[bytes, str] = {}
 
-    def write(self, problem: Problem, builder: Builder) -> bool:
+    def write(self, problem: Problem | Conversion, builder: Builder) -> bool:
         """Keep the node, under the overload of a function that computes it."""
         function = function_of(problem)
         key = function.SerializeToString(deterministic=True)
@@ -70,16 +71,19 @@ class _Library:
         return False
 
 
-def function_of(problem: Problem) -> FunctionProto:
+def function_of(problem: Problem | Conversion) -> FunctionProto:
     """Return a function whose body is a node's standard form; values are named as the operator's ports."""
     node, spec = problem.node, problem.spec
     inputs = [port.name for port in spec.inputs][: len(node.input)]
     outputs = [port.name for port in spec.outputs][: len(node.output)]
-    names: dict[Role, str] = {role: problem.roles.port(role) for role in problem.names}
-    made = set(names.values())
-    blank = tuple((index, name) for index, name in enumerate(outputs) if name not in made)
     body = Builder(Names([*inputs, *outputs]), node.op_type)
-    write_standard(replace(problem, names=names, masked=blank), body)
+    if isinstance(problem, Conversion):
+        write_standard(problem.renamed(inputs, outputs), body)
+    else:
+        names: dict[Role, str] = {role: problem.roles.port(role) for role in problem.names}
+        made = set(names.values())
+        blank = tuple((index, name) for index, name in enumerate(outputs) if name not in made)
+        write_standard(replace(problem, names=names, masked=blank), body)
     return helper.make_function(
         node.domain, node.op_type, inputs, outputs, body.nodes, [],
         attributes=[attribute.name for attribute in node.attribute], doc_string=spec.doc)

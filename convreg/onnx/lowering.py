@@ -15,7 +15,8 @@ from ..roles import Role
 from . import lowering_parts as parts
 from .execution import empty
 from .lowering_builder import Builder, Names
-from .lowering_problem import Problem, Scope, problem_of, scope_of
+from .lowering_conversion import CASTS, Conversion, conversion_of, write_conversion, write_unrounded
+from .lowering_problem import Problem, Scope, problem_of, scope_of, widened
 from .models import Source, infer_shapes, opened
 from .schemas import graphs_of, nodes_of
 from .session import flattened
@@ -23,11 +24,8 @@ from .session import flattened
 OLDEST_OPSET = 13
 """The first version of standard ONNX in which every node written here has the form it is written in."""
 
-CASTS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-"""Number formats that Cast converts."""
-
-Write = Callable[[Problem, Builder], bool]
-"""Write nodes that stand in for a problem's node and return True, or leave it alone and return False."""
+Write = Callable[[Problem | Conversion, Builder], bool]
+"""Write nodes that stand in for one node of ours and return True, or leave it alone and return False."""
 
 
 def lower(source: Source) -> ModelProto:
@@ -54,7 +52,7 @@ def lower(source: Source) -> ModelProto:
     Notes
     -----
     Gradients with respect to data become ConvTranspose or Conv, those with respect to weights a Conv whose kernel is
-    the other operand, bias gradients ReduceSum.
+    the other operand, bias gradients ReduceSum; Quantize and Dequantize become Cast, with Div and Mul for a scale.
     """
     return rewrite(source, write_standard)
 
@@ -94,9 +92,10 @@ def _rewrite_graph(
     for node, twin in zip(graph.node, inferred.node, strict=True):
         for inner, known in zip(graphs_of(node), graphs_of(twin), strict=True):
             _rewrite_graph(inner, known, scope, imports, write, names)
-        problem = problem_of(node, scope, imports.get(node.domain)) if _is_ours(node, imports) else None
+        version = imports.get(node.domain)
+        stated = conversion_of(node, scope, version) or problem_of(node, scope, version)
         builder = Builder(names, node.name or next((name for name in node.output if name), node.op_type))
-        nodes.extend(builder.nodes if problem is not None and write(problem, builder) else [node])
+        nodes.extend(builder.nodes if stated is not None and write(stated, builder) else [node])
     del graph.node[:]
     graph.node.extend(nodes)
 
@@ -116,12 +115,21 @@ def _clean(model: ModelProto) -> None:
         model.opset_import.add(domain=domain, version=ours[domain])
 
 
-def write_standard(problem: Problem, builder: Builder) -> bool:
-    """Write a problem in standard ONNX."""
+def write_standard(problem: Problem | Conversion, builder: Builder) -> bool:
+    """Write a node of ours in standard ONNX."""
+    if isinstance(problem, Conversion):
+        return write_conversion(problem, builder)
     write_masked(problem, builder)
     for role in problem.results:
         write_result(problem, builder, role)
     return True
+
+
+def write_wide(problem: Problem | Conversion, builder: Builder) -> bool:
+    """Write a node of ours in standard ONNX over float64 values, with no rounding in between."""
+    if isinstance(problem, Conversion):
+        return write_unrounded(problem, builder)
+    return write_standard(widened(problem), builder)
 
 
 def write_masked(problem: Problem, builder: Builder) -> None:

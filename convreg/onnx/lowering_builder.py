@@ -13,6 +13,10 @@ from .schemas import graphs_of, nodes_of
 
 Extents = tuple[int, ...]
 
+LAST_FINITE = {"float8_e4m3fn": np.float32(464), "float8_e5m2": np.nextafter(np.float32(61440), np.float32(0))}
+"""The largest float32 that rounds to a finite number. onnxruntime's Cast takes some that are larger for the largest
+finite number or for NaN, but infinity for what it is."""
+
 
 class Names:
     """Names that are taken, and new ones beside them."""
@@ -101,8 +105,19 @@ class Builder:
         """Convert between number formats, rounding to nearest even; overflow is not clamped."""
         if source == target:
             return value
-        wide = {"saturate": 0} if target.startswith("float8") else {}
+        wide = {}
+        if target in LAST_FINITE:
+            wide["saturate"] = 0
+            if FORMATS[source].bits > 8:
+                value = self.beyond(value, source, float(LAST_FINITE[target]), np.inf)
         return self.add("Cast", value, to=helper.np_dtype_to_tensor_dtype(FORMATS[target].dtype), **wide)
+
+    def beyond(self, value: str, format: str, limit: float, result: float) -> str:
+        """Replace what exceeds a limit by a number of its sign; NaN stays, which Clip does not promise."""
+        for compare, sign in (("Greater", 1.0), ("Less", -1.0)):
+            bound, put = (self.constant(sign * number, FORMATS[format].dtype) for number in (limit, result))
+            value = self.add("Where", self.add(compare, value, bound), put, value)
+        return value
 
     def transpose(self, value: str, order: Sequence[int]) -> str:
         """Permute axes."""

@@ -6,7 +6,7 @@ The shapes come from inference. Every extent must be known but the batch, which 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import GraphProto, NodeProto
 
@@ -43,7 +43,8 @@ class Problem:
     """A node of ours with everything known about it.
 
     `names` holds the values of the operands that are there and of the results that are computed; `masked` the outputs
-    that are named although the node's attributes mask them off. `batch` is None where only a run will tell.
+    that are named although the node's attributes mask them off. `batch` is None where only a run will tell. Where it
+    is not `rounded`, everything is float64.
     """
 
     node: NodeProto
@@ -53,6 +54,7 @@ class Problem:
     batch: int | None
     names: Mapping[Role, str]
     masked: tuple[tuple[int, str], ...]
+    rounded: bool = True
 
     @property
     def spec(self) -> OpSpec:
@@ -77,7 +79,7 @@ class Problem:
     @property
     def precision(self) -> Precision:
         """Roundings that the operator adds; only Ascend's does."""
-        if self.spec.vendor != "ascend":
+        if self.spec.vendor != "ascend" or not self.rounded:
             return Precision()
         stated = self.plan.work.precision
         return Precision(stated.operands, stated.written)
@@ -85,7 +87,7 @@ class Problem:
     @property
     def rounds_as_usual(self) -> bool:
         """Whether results are rounded as everyone does, not as Ascend's `rounding` and `saturate` choose."""
-        return self.spec.vendor != "ascend" or self.plan.work.last.usual
+        return self.spec.vendor != "ascend" or not self.rounded or self.plan.work.last.usual
 
     @property
     def results(self) -> list[Role]:
@@ -110,6 +112,15 @@ class Problem:
     def error(self, reason: str) -> GraphError:
         """Return the exception for a problem that cannot be written."""
         return GraphError(f"{self.where}: {reason}")
+
+
+def widened(problem: Problem) -> Problem:
+    """Return the same problem over float64 operands, with float64 results and no roundings."""
+    def wide(tensors: tuple[TensorType | None, ...]) -> tuple[TensorType | None, ...]:
+        return tuple(None if tensor is None else tensor._replace(format="float64") for tensor in tensors)
+
+    return replace(problem, call=replace(problem.call, inputs=wide(problem.call.inputs)),
+                   plan=replace(problem.plan, outputs=wide(problem.plan.outputs)), rounded=False)
 
 
 def scope_of(graph: GraphProto, outer: Scope | None = None) -> Scope:

@@ -26,6 +26,7 @@ from .lowering import (
     write_standard,
 )
 from .lowering_builder import Builder, Names
+from .lowering_conversion import Conversion
 from .lowering_problem import Problem
 from .models import Source
 from .translation_targets import TARGETS, Statement, Wish
@@ -69,8 +70,8 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
     if rest not in ("error", "lower"):
         raise GraphError(f"rest={rest!r}; allowed: 'error' or 'lower'")
 
-    def write(problem: Problem, builder: Builder) -> bool:
-        if _at_home(problem, to):
+    def write(problem: Problem | Conversion, builder: Builder) -> bool:
+        if isinstance(problem, Conversion) or _at_home(problem, to):
             return False
         if problem.roles.forward:
             return write_standard(problem, builder)
