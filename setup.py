@@ -17,9 +17,10 @@ from setuptools.errors import CCompilerError
 DEBUG = os.environ.get("CONVREG_DEBUG") == "1"
 OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
 SANITIZERS = os.environ.get("CONVREG_SANITIZE")
-SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover", "-O1", "-g1"] if SANITIZERS else []  # -O3 takes minutes
+SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover", "-O1", "-g1"] if SANITIZERS else []
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
-ENGINE = [f"ops/kernels/{name}.c" for name in ("dispatch", "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
+ENGINE = [f"ops/kernels/{name}.c" for name in
+          ("dispatch", "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
 
 
 def extension(name, *sources):
@@ -40,7 +41,8 @@ class BuildWithFlags(build_ext):
         if not self.compiles("int main(void) { return 0; }"):
             raise SystemExit("convreg needs a C compiler (GCC >= 10 or Clang >= 14), and found none that works")
         openmp = "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }"
-        flags = ["-fopenmp"] if OPENMP and self.compiles(openmp, "-fopenmp") else ["-Wno-unused-but-set-variable"]  # prange's
+        serial = ["-Wno-unused-but-set-variable"]  # prange leaves one
+        flags = ["-fopenmp"] if OPENMP and self.compiles(openmp, "-fopenmp") else serial
         for module in self.extensions:
             module.extra_compile_args = ["-O3", "-ffp-contract=off", "-g0", *SANITIZE, *flags]
             module.extra_link_args = [*SANITIZE, *flags]

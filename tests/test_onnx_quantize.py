@@ -91,7 +91,8 @@ def test_lowered_to_casts(format, saturate, engine):
     around = np.linspace(0.9, min(1.2, FLOAT32_MAX / (limit := convreg.formats()[format].largest)), VALUES.size) * limit
     x = np.concatenate([VALUES, np.float32(around).reshape(VALUES.shape) * scale])
     scale = np.concatenate([scale, scale])
-    nodes = [helper.make_node("Quantize", ["x", "scale"], ["codes"], domain="convreg", format=format, saturate=saturate),
+    nodes = [helper.make_node("Quantize", ["x", "scale"], ["codes"], domain="convreg", format=format,
+                              saturate=saturate),
              helper.make_node("Dequantize", ["codes", "scale"], ["y"], domain="convreg")]
     made = model(nodes, [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 53]),
                          helper.make_tensor_value_info("scale", TensorProto.FLOAT, ["N", 1])],
