@@ -148,6 +148,10 @@ NODES = {
     "transpose": ("Transpose", {"perm": [2, 0, 3, 1]}), "reverse": ("Transpose",),
     "reshape": ("Reshape", np.array([0, -1, 3], I64)), "flatten": ("Flatten", {"axis": 2}),
     "squeeze": ("Unsqueeze", np.array([0, -1], I64)), "concat": ("Concat", normal(RNG, (2, 1, 5, 6)), {"axis": 1}),
+    "hard swish": ("HardSwish",), "softmax": ("Softmax", {"axis": 1}), "log softmax": ("LogSoftmax",),
+    "matmul": ("MatMul", normal(RNG, (6, 3))), "sum": ("ReduceSum", np.array([0, -1], I64), {"keepdims": 0}),
+    **{name: (f"Reduce{name}", np.array([1], I64)) for name in ("Max", "Mean", "Min", "Prod", "Sum")},
+    "sum all": ("ReduceSum",),
     "cast": ("Cast", {"to": onnx.TensorProto.BFLOAT16}),
     "conv": ("Conv", normal(RNG, (6, 2, 3, 2)), normal(RNG, (6,)), {"group": 2, "pads": [1, 0, 0, 1],
                                                                     "strides": [2, 1]}),
@@ -179,10 +183,28 @@ def test_standard_nodes(tmp_path, name):
         "transpose_a": {"type": "bool", "value": 0}, "transpose_b": {"type": "bool", "value": 0}}),
     ("Softmax", [], {"axis": 1}, "SoftMax", {"axis": {"type": "s64", "value": 1}}),
 ])
-def test_kinds_that_only_the_library_reads(tmp_path, op_type, inputs, stated, kind, attrs):
+def test_attributes_as_the_library_names_them(tmp_path, op_type, inputs, stated, kind, attrs):
     export_graph_json(one_node(op_type, *inputs, **stated), tmp_path / "g.json")
     (operation,) = checked(tmp_path / "g.json")["graph"]
     assert (operation["kind"], operation["attrs"]) == (kind, attrs)
+
+
+def test_product_with_a_bias(tmp_path):
+    """Both operands transposed; bf16 sums are made in f32 and rounded once, as the library does."""
+    stated = {"transA": 1, "transB": 1}
+    x, constants = normal(RNG, (4, 3)), [normal(RNG, (5, 4)), normal(RNG, (5,))]
+    names = ["c0", "c1"]
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        source = convreg.onnx.infer_shapes(model(
+            [helper.make_node("Gemm", ["x", *names], ["y"], **stated)], [value("x", x.shape, dtype)],
+            [value("y", None, dtype)], dict(zip(names, (c.astype(dtype) for c in constants), strict=True))))
+        export_graph_json(source, path := tmp_path / "g.json")
+        again = import_graph_json(path)
+        feeds = dict(zip((entry.name for entry in again.graph.input),
+                         (array.astype(dtype) for array in (x, *constants)), strict=True))
+        (result,) = convreg.onnx.run(again, feeds).values()
+        wide = [array.astype(dtype).astype(np.float32) for array in (x, *constants)]
+        np.testing.assert_array_equal(result, (wide[0].T @ wide[1].T + wide[2]).astype(dtype))
 
 
 def test_equal_ids_are_one_tensor_and_identities_vanish(tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 from onnx import ModelProto
 
 from convreg import GraphError, OpSpec, get
+from convreg.binding import UNSET_SHAPE
 from convreg.geometry import effective
 from convreg.geometry.onednn import SPATIAL_LISTS, same_from_small, split_data, split_weights
 
@@ -36,8 +37,6 @@ CONVOLUTIONS = {
 RENAMED = {"filter_format": "weights_format", "filter_shape": "weights_shape", "output_shape": "dst_shape"}
 """Old names of attributes; ConvolutionBackpropData keeps them."""
 AUTO_PAD = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
-NOT_SET = [0] * 12
-"""How the library writes a list that was not given."""
 TYPES = {"ints": "s64[]", "int": "s64", "string": "string", "bool": "bool"}
 """What the file calls the kinds of attributes."""
 
@@ -162,7 +161,7 @@ def _attributes(operation: Operation) -> dict[str, Any]:
             raise GraphError(f"attribute {current!r} is given twice, once by its old name")
         if "Backprop" in operation.kind and current == "auto_pad":
             value = AUTO_PAD.get(value.lower(), value)  # both spellings were in use then
-        if value != NOT_SET:
+        if value != list(UNSET_SHAPE):  # how the library writes a list that was not given
             attributes[current] = value
     for attribute in spec.attributes:
         if attribute.required and attribute.name not in attributes:

@@ -173,6 +173,40 @@ def _batch_norm(step: Step) -> None:
     step.finish("Add", node("Mul", [normal, gamma]), beta)
 
 
+def _reduction(kind: str) -> Kind:
+    def build(step: Step) -> None:
+        axes, rank = step.attributes["axes"], len(step.operation.inputs[0].shape)
+        if not axes or len({axis % rank for axis in axes if -rank <= axis < rank}) != len(axes):
+            raise GraphError(f"axes {axes} are not different ones of {rank}")
+        step.finish(kind, step.float32(0), step.builder.integers(axes, "axes"),
+                    keepdims=int(step.attributes["keep_dims"]))
+
+    return Kind(range(1, 2), {"axes": Attribute("s64[]", []), "keep_dims": Attribute("bool", False)}, build)
+
+
+def _soft_max(op_type: str, axis: int, **more: Attribute) -> Kind:
+    def build(step: Step) -> None:
+        if more:
+            step.choice("mode", "none")
+        step.finish(op_type, step.float32(0), axis=step.attributes["axis"])
+
+    return Kind(range(1, 2), {"axis": Attribute("s64", axis), **more}, build)
+
+
+def _matmul(step: Step) -> None:
+    operands = []
+    for index, name in enumerate(("transpose_a", "transpose_b")):
+        rank = len(step.operation.inputs[index].shape)
+        value = step.float32(index)
+        if step.attributes[name] and rank > 1:
+            value = step.builder.node("Transpose", [value], perm=[*range(rank - 2), rank - 1, rank - 2])
+        operands.append(value)
+    if len(step.operation.inputs) == 2:
+        step.finish("MatMul", *operands)
+    else:
+        step.finish("Add", step.builder.node("MatMul", operands), step.float32(2))
+
+
 def _reshape(step: Step) -> None:
     shape = step.attributes["shape"]
     literal = not step.attributes["special_zero"] and 0 in shape
@@ -272,8 +306,8 @@ _SCALING = {"qtype": Attribute("string", "per_tensor"), "axis": Attribute("s64",
 _FORMAT = Attribute("string", "NXC")
 STANDARD = {
     **{kind: _unary(op_type) for kind, op_type in {
-        "Abs": "Abs", "Exp": "Exp", "Log": "Log", "Mish": "Mish", "Round": "Round", "Sigmoid": "Sigmoid",
-        "Sqrt": "Sqrt", "Tanh": "Tanh",
+        "Abs": "Abs", "Exp": "Exp", "HardSwish": "HardSwish", "Log": "Log", "Mish": "Mish", "Round": "Round",
+        "Sigmoid": "Sigmoid", "Sqrt": "Sqrt", "Tanh": "Tanh",
     }.items()},
     **{kind: _binary(op_type) for kind, op_type in {
         "Add": "Add", "Divide": "Div", "Maximum": "Max", "Minimum": "Min", "Multiply": "Mul", "Subtract": "Sub",
@@ -288,8 +322,12 @@ STANDARD = {
     "GELU": Kind(range(1, 2), {"mode": Attribute("string", "gelu_erf")}, _gelu),
     "LeakyReLU": Kind(range(1, 2), {"alpha": Attribute("f32")},
                       lambda step: step.finish("LeakyRelu", step.float32(0), alpha=step.attributes["alpha"])),
+    "LogSoftmax": _soft_max("LogSoftmax", -1),
+    "MatMul": Kind(range(2, 4), {name: Attribute("bool", False) for name in ("transpose_a", "transpose_b")}, _matmul),
     "Quantize": Kind(range(1, 2), _SCALING, _quantize),
     "ReLU": Kind(range(1, 2), {}, _relu),
+    **{kind: _reduction(kind) for kind in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")},
+    "SoftMax": _soft_max("Softmax", 1, mode=Attribute("string", "none")),
     "Square": Kind(range(1, 2), {}, _square),
     "StaticReshape": Kind(range(1, 2), {"shape": Attribute("s64[]"), "special_zero": Attribute("bool")}, _reshape),
     "StaticTranspose": Kind(range(1, 2), {"order": Attribute("s64[]")}, _transpose),

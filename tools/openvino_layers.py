@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from convreg import GraphError
 
@@ -26,6 +26,16 @@ def _binary(op_type: str) -> Kind:
         step.finish(op_type, step.inputs)
 
     return Kind(range(2, 3), ("auto_broadcast",), build)
+
+
+def _select(step: Step) -> None:
+    step.text("auto_broadcast", "numpy", "numpy", "none")
+    step.finish("Where", step.inputs)
+
+
+def _not_equal(step: Step) -> None:
+    step.text("auto_broadcast", "numpy", "numpy", "none")
+    step.finish("Not", [step.node("Equal", *step.inputs)])
 
 
 def _reduction(op_type: str) -> Kind:
@@ -121,12 +131,17 @@ def _convolution(step: Step) -> None:
 def _group_convolution(step: Step) -> None:
     """The filter carries the groups as an axis of its own; ONNX folds them into the output channels."""
     data, filter_name = step.inputs
-    shape = step.builder.value(filter_name).static("the filter")
-    if len(shape) < 4:
-        raise GraphError(f"the filter has {len(shape)} axes; allowed: at least 4, groups first")
-    groups, outputs, *rest = shape
+    filter_value = step.builder.value(filter_name)
+    if filter_value.rank < 4:
+        raise GraphError(f"the filter has {filter_value.rank} axes; allowed: at least 4, groups first")
+    groups, outputs, *rest = filter_value.shape or ()
+    if not isinstance(groups, int) or not isinstance(outputs, int):
+        raise GraphError("the numbers of groups and of output channels are not known")
+    extents = [extent if isinstance(extent, int) else -1 for extent in rest]
+    if extents.count(-1) > 1 or (-1 in extents and 0 in (groups, outputs, *extents)):
+        raise GraphError("the shape of the filter is not known")
     _check_channels(step, groups, rest[0])
-    folded = step.node("Reshape", filter_name, step.builder.integers([groups * outputs, *rest], "filter_shape"))
+    folded = step.node("Reshape", filter_name, step.builder.integers([groups * outputs, *extents], "filter_shape"))
     step.finish("Conv", [data, folded], group=groups, **step.window())
 
 
@@ -161,6 +176,36 @@ def _average_pool(step: Step) -> None:
     _pool(step, "AveragePool", count_include_pad=int(not step.flag("exclude-pad", False)))
 
 
+def _one_hot(step: Step) -> None:
+    """Indices outside of the range are all off; ONNX counts negative ones from the end, so these get out of it."""
+    if step.text("negative_indices_mode", "ignore_negative", "ignore_negative", "normalize") == "normalize":
+        indices = step.inputs[0]
+    else:
+        depth = step.node("Cast", step.inputs[1], to=step.builder.value(step.inputs[0]).element)
+        zero = step.node("Sub", depth, depth)
+        indices = step.node("Where", step.node("Less", step.inputs[0], zero), depth, step.inputs[0])
+    axes = step.builder.integers([0], "axes")
+    off_on = [step.node("Unsqueeze", step.inputs[index], axes) for index in (3, 2)]
+    step.finish("OneHot", [indices, step.inputs[1], step.node("Concat", *off_on, axis=0)], axis=step.number("axis", -1))
+
+
+def _top_k(step: Step) -> None:
+    """Equal values in the order of their places, which OpenVINO promises where `stable` is set."""
+    mode, sort = step.text("mode", "", "max", "min"), step.text("sort", "", "value", "none", "index")
+    step.flag("stable", False)
+    count = step.vector(1)
+    held = step.builder.constant_array(count)
+    if sort == "index" and (held is None or held.tolist() != [1]):
+        raise GraphError("sort is 'index'; allowed: 'value' or 'none', or one element")
+    kind = element(step.text("index_element_type", "i32", "i32", "i64"))
+    values, *places = step.outputs
+    whole = kind == TensorProto.INT64 and places
+    made = [values, places[0] if whole else step.builder.reserve(f"{values}_places")]
+    step.builder.nodes("TopK", [step.inputs[0], count], made, axis=step.number("axis"), largest=int(mode == "max"))
+    if places and not whole:
+        step.builder.node("Cast", made[1:], places[0], to=kind)
+
+
 def _matmul(step: Step) -> None:
     operands = list(step.inputs)
     for index, name in enumerate(("transpose_a", "transpose_b")):
@@ -183,6 +228,10 @@ LAYERS = {
     **{name: _binary(op_type) for name, op_type in {
         "Add": "Add", "Maximum": "Max", "Minimum": "Min", "Multiply": "Mul", "Power": "Pow", "Subtract": "Sub",
     }.items()},
+    **{name: _binary(op_type) for name, op_type in {
+        "Equal": "Equal", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual", "Less": "Less",
+        "LessEqual": "LessOrEqual", "LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor",
+    }.items()},
     **{name: _reduction(name) for name in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")},
     "AvgPool": Kind(range(1, 2), (*_POOL, "exclude-pad"), _average_pool),
     "BatchNormInference": Kind(range(5, 6), ("epsilon",), _batch_norm),
@@ -194,14 +243,20 @@ LAYERS = {
     "Gelu": Kind(range(1, 2), ("approximation_mode",), _gelu),
     "GroupConvolution": Kind(range(2, 3), _WINDOW, _group_convolution),
     "HSigmoid": Kind(range(1, 2), (), lambda step: step.finish("HardSigmoid", step.inputs, alpha=1 / 6, beta=0.5)),
+    "LogSoftmax": Kind(range(1, 2), ("axis",),
+                       lambda step: step.finish("LogSoftmax", step.inputs, axis=step.number("axis", 1))),
     "MatMul": Kind(range(2, 3), ("transpose_a", "transpose_b"), _matmul),
     "MaxPool": Kind(range(1, 2), (*_POOL, "dilations", "index_element_type", "axis"), _max_pool, several=True),
+    "NotEqual": Kind(range(2, 3), ("auto_broadcast",), _not_equal),
+    "OneHot": Kind(range(4, 5), ("axis", "negative_indices_mode"), _one_hot),
     "PReLU": Kind(range(2, 3), (), _prelu),
     "PRelu": Kind(range(2, 3), (), _prelu),
+    "Select": Kind(range(3, 4), ("auto_broadcast",), _select),
     "SoftMax": Kind(range(1, 2), ("axis",),
                     lambda step: step.finish("Softmax", step.inputs, axis=step.number("axis", 1))),
     "SquaredDifference": Kind(range(2, 3), ("auto_broadcast",), _squared_difference),
     "Swish": Kind(range(1, 3), (), _swish),
+    "TopK": Kind(range(2, 3), ("axis", "mode", "sort", "index_element_type", "stable"), _top_k, several=True),
     **MOVEMENT,
 }
 """The types known, by the names that files use."""

@@ -114,7 +114,12 @@ def _variadic_split(step: Step) -> None:
 
 def _pad(step: Step) -> None:
     mode = step.text("pad_mode", "constant", "constant", "edge", "reflect")
-    pads = step.node("Concat", step.vector(1), step.vector(2), axis=0)
+    sides = [step.vector(1), step.vector(2)]
+    held = [step.builder.constant_array(side) for side in sides]
+    if all(side is not None for side in held):  # inference follows a constant, but no Concat of two
+        pads = step.builder.constant(np.concatenate(held), "pads")  # type: ignore[arg-type]
+    else:
+        pads = step.node("Concat", *sides, axis=0)
     step.finish("Pad", [step.inputs[0], pads, *step.inputs[3:]], mode=mode)
 
 

@@ -208,6 +208,14 @@ def _arg_max(step: Writing) -> Port:
     return places if kept else step.layer("Squeeze", places, step.ints([axis]), element=TensorProto.INT64)
 
 
+def _top_k(step: Writing) -> list[Port]:
+    step.allow("sorted", 1, 0)
+    mode = "max" if step.attributes.get("largest", 1) else "min"
+    return step.layers("TopK", step.port(0), step.reshaped(1, []), elements=[step.element, TensorProto.INT64],
+                       opset="opset11", axis=step.attributes.get("axis", -1), mode=mode, sort="value",
+                       index_element_type="i64", stable=True)
+
+
 def _one_hot(step: Writing) -> Port:
     off_on = step.view.array(step.name(2))
     if off_on is None:
@@ -215,7 +223,15 @@ def _one_hot(step: Writing) -> Port:
     depth = step.integers(1, "depth")[0]
     element = step.view.element(step.name(2))
     off, on = (step.constant(entry, element) for entry in off_on)
-    return _hot(step, step.port(0), depth, on, off, element, step.attributes.get("axis", -1))
+    indices, kind = step.port(0), step.element
+    if kind not in (TensorProto.INT32, TensorProto.INT64):
+        kind = TensorProto.INT64
+        indices = step.layer("Convert", indices, element=kind, destination_type="i64")
+    # The layer knows no places counted from the end, which is what negative indices are here.
+    shifted = step.layer("Add", indices, step.constant(depth, kind), element=kind, auto_broadcast="numpy")
+    negative = step.layer("Less", indices, step.constant(0, kind), element=TensorProto.BOOL, auto_broadcast="numpy")
+    indices = step.layer("Select", negative, shifted, indices, element=kind, auto_broadcast="numpy")
+    return _hot(step, indices, depth, on, off, element, step.attributes.get("axis", -1))
 
 
 def _hot(step: Writing, indices: Port, depth: int, on: Port, off: Port, element: int, axis: int) -> Port:
@@ -370,6 +386,7 @@ STANDARD: dict[str, Build] = {
     "SoftmaxCrossEntropyLoss": _cross_entropy,
     "Split": _split,
     "Squeeze": _squeeze,
+    "TopK": _top_k,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
