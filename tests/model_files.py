@@ -8,9 +8,15 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
+from convreg.tools.onnx_io import import_graph_json
+
+import convreg.onnx
 
 ELEMENTS = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(np.float64): "f64",
             np.dtype(np.int64): "i64", np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8", np.dtype(bool): "boolean"}
+NCX = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1], "data_format": "NCX", "groups": 1}
+TWELVE = [0] * 12
+"""How the library writes a list that was not given."""
 
 
 class IR:
@@ -88,6 +94,13 @@ def write_graph(folder: Path, document: dict) -> Path:
     path = folder / "graph.json"
     path.write_text(json.dumps(document))
     return path
+
+
+def run_graph(folder: Path, document: dict, feeds: dict, **options) -> dict[str, np.ndarray]:
+    """Import a oneDNN graph and run it."""
+    model = import_graph_json(write_graph(folder, document), **options)
+    assert model.ir_version == 10
+    return convreg.onnx.run(model, feeds)
 
 
 def arrays_of(path) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from onnx import ModelProto, helper
 
 import convreg
 import convreg.onnx
+from convreg import GraphError, OpError
 from convreg.binding import make_call, plan_of
 from convreg.onnx.standard import CONV_TRANSPOSE
 from convreg.spec import TensorType
@@ -186,3 +187,23 @@ def test_bad_calls(op_type, shapes, attributes, argument):
     assert caught.value.op == f"onnx::{op_type}"
     assert caught.value.argument == argument
     assert caught.value.__notes__ == [f"in the {op_type} node that makes 'Y'"]
+
+
+@pytest.mark.parametrize(("op_type", "shapes", "attributes", "message"), [
+    ("Conv", [("n", 4, 5), (2, 3, 3)], {}, "4 channels and W is made for 3"),
+    ("Conv", [("n", 4, "x"), (2, 3, 3)], {}, "4 channels and W is made for 3"),
+    ("Conv", [(1, 4, 5), (3, 2, 3)], {"group": 2}, "group"),
+    ("Conv", [("n", 4, 5), (2, 4, 3), (3,)], {}, "B="),
+    ("ConvTranspose", [("n", 4, 5), (3, 4, 3)], {}, "4 channels and W is made for 3"),
+    ("ConvTranspose", [("n", 4, 5), (4, 3, 3)], {"output_padding": [2]}, "output_padding"),
+])
+def test_check_refuses_what_a_run_would(op_type, shapes, attributes, message):
+    names = ["X", "W", "B"][:len(shapes)]
+    made = model([helper.make_node(op_type, names, ["Y"], **attributes)],
+                 [value(name, shape) for name, shape in zip(names, shapes, strict=True)], [value("Y", [None] * 3)])
+    with pytest.raises(GraphError, match=message):
+        convreg.onnx.check(made)
+    arrays = {name: np.ones([{"n": 1, "x": 5}.get(extent, extent) for extent in shape], np.float32)
+              for name, shape in zip(names, shapes, strict=True)}
+    with pytest.raises((GraphError, OpError)):
+        convreg.onnx.run(made, arrays)

@@ -15,9 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .bench_problems import Problem, inside
+from convreg.outputs import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .bench_problems import Problem, inside
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 LAYOUTS = ("ncx", "nxc")

@@ -15,13 +15,13 @@ from convreg.formats import FORMATS
 from convreg.geometry import Axis, Geometry
 from convreg.onnx.execution import STANDARD, place
 from convreg.onnx.inference import attribute_value, dims_of
+from convreg.outputs import Array
 from convreg.recording import Recorder
 from convreg.spec import OpSpec
 
 from .bench_problems import Problem
 from .files import PathLike
 
-Array = np.ndarray[Any, np.dtype[Any]]
 NEUTRAL = Axis(large=1, small=1, taps=1, stride=1, dilation=1, begin=0)
 
 

@@ -23,12 +23,12 @@ from convreg.onnx.models import Source, array_of, opened, tensors_of
 from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
 from convreg.onnx.payload import is_carried, may_carry, mirrors, revealed
 from convreg.onnx.schemas import nodes_of
+from convreg.outputs import Array
 
 from .files import PathLike
 from .model_view import attributes_of
 from .tensors import save_together
 
-Array = np.ndarray[Any, np.dtype[Any]]
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN,
           TensorProto.FLOAT8E5M2}
 """What the reference computes in float64 instead."""

@@ -15,9 +15,8 @@ from convreg.onnx.execution import place
 from convreg.onnx.inference import attribute_value
 from convreg.onnx.lowering import OLDEST_OPSET
 from convreg.onnx.lowering_problem import Scope, scope_of
+from convreg.outputs import Array
 from convreg.spec import Shape
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

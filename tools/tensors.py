@@ -7,17 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import TypeProto, helper
 
 from convreg import GraphError, dequantize
 from convreg.formats import format_of
+from convreg.outputs import Array
 
 from .files import PathLike, read_bytes, reason, write_atomically
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def feeds(inputs: Mapping[str, TypeProto], given: Sequence[str], *, fill: bool, seed: int) -> dict[str, Array]:

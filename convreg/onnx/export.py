@@ -13,6 +13,7 @@ from ..binding import Bound, asking, bind
 from ..derive import Arguments, Operator, reader_of
 from ..errors import GraphError
 from ..formats import FORMATS
+from ..outputs import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
 from .inference import attribute_value
@@ -22,7 +23,6 @@ from .schemas import attribute_proto
 IR_VERSION, OPSET = 10, 22
 """What the models state; onnx's own defaults are newer than most runtimes read."""
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class NodeCall(NamedTuple):

@@ -179,6 +179,8 @@ def _bytes_of(where: str, tensor: TensorProto) -> int:
 def check(source: Source) -> None:
     """Check a model as onnx does with everything switched on, our operators included.
 
+    Standard Conv and ConvTranspose are also judged by the rules that run them, which onnx's checker has not.
+
     Parameters
     ----------
     source : onnx.ModelProto or path
@@ -188,12 +190,14 @@ def check(source: Source) -> None:
     GraphError
         If the structure, a type, an attribute or a declared shape is wrong; carries convreg's or onnx's text.
     """
+    from .standard_check import check_convolutions  # which needs the modules that need this one
+
     model = opened(source)
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
         raise _refusal(error) from error
-    infer_shapes(model)
+    check_convolutions(infer_shapes(model).graph)
 
 
 def infer_shapes(source: Source) -> ModelProto:

@@ -20,12 +20,11 @@ from ..binding import Bound, asking, attribute_values, bind, judged
 from ..derive import kernels
 from ..errors import OpError
 from ..formats import FORMATS, format_of
-from ..outputs import allocate
+from ..outputs import Array, allocate
 from ..recording import Recorder
 from ..spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
 from .payload import element_of
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Tensor = tuple[int, int, Shape]
 """Address, element type and shape of a tensor in onnxruntime's memory."""
 

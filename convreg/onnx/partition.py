@@ -19,8 +19,6 @@ from .models import array_of
 from .ort import last_error, ort_domain, ort_library, records_of
 from .schemas import nodes_of
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 NEWEST_IR = 10
 """Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
 

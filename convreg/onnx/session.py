@@ -10,14 +10,13 @@ from onnx import ModelProto, ValueInfoProto, inliner
 
 from .. import registry
 from ..errors import GraphError
+from ..outputs import Array
 from ..spec import Shape
 from . import payload
 from .execution import STANDARD, Evaluator, Observer, node_classes, sentence
 from .inference import dims_of, dtype_of
 from .models import Source, opened
 from .schemas import nodes_of
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 ENGINES = ("reference", "onnxruntime")
 
