@@ -1,4 +1,4 @@
-"""The demo: its graph is what its script writes, its gradients are right, and training it works."""
+"""The demo: its graph is what its script writes, its gradients are right in every format, and training it works."""
 
 import importlib.util
 import sys
@@ -9,18 +9,21 @@ import onnx
 import pytest
 
 import convreg.onnx
+from convreg.formats import FORMATS
+from convreg.numerics import error_of
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "digits"
 
 
 def script(name):
     spec = importlib.util.spec_from_file_location(f"digits_{name}", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
 
-train = script("train")
+train, building = script("train"), script("build_training_step")
+NARROW = ("bfloat16", "float8_e4m3fn", "hifloat8")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def session(model):
 
 
 def test_script_reproduces_the_saved_graph(model):
-    assert script("build_training_step").build() == model
+    assert building.build() == model
 
 
 def test_graph_passes_every_check(model):
@@ -161,6 +164,115 @@ def test_training_recognises_96_percent(model, session):
     assert train.accuracy(inference, state, held_back) >= 0.96
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Narrow formats
+
+
+def prepared(format, *, forward_in_format=False, images=32):
+    """The step in a format, a state with biases, and a batch."""
+    step = building.build(format, forward_in_format=forward_in_format)
+    rng = np.random.default_rng(9)
+    batch = train.load_digits(rng)[0].take(np.arange(images))
+    state = train.initial_state(step, rng)
+    for name in state:
+        if name.endswith(".bias"):
+            state[name] = rng.normal(0, 0.1, state[name].shape).astype(np.float32)
+    return step, state, batch
+
+
+def intermediate(step, names, state, batch, loss_scale):
+    """Values inside the step."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(convreg.onnx.infer_shapes(step))
+    known = {value.name: value for value in whole.graph.value_info}
+    whole.graph.output.extend(known[name] for name in names)
+    feeds = {**batch._asdict(), "learning_rate": 0.0, "momentum": 0.0, "loss_scale": loss_scale, **state}
+    results = convreg.onnx.run(whole, feeds)
+    return [results[name] for name in names]
+
+
+@pytest.mark.parametrize("forward_in_format", [False, True])
+@pytest.mark.parametrize("format", [*NARROW, "float16", "float8_e5m2"])
+def test_narrow_graphs_pass_every_check(format, forward_in_format):
+    step = building.build(format, forward_in_format=forward_in_format)
+    convreg.onnx.check(step)
+    made = {name: node for node in step.graph.node for name in node.output}
+    for name in ("conv1.weight.gradient", "conv1.bias.gradient", "conv2.weight.gradient", "relu1.gradient"):
+        assert made[name].op_type == "Dequantize"
+        assert made[f"{name}.codes"].op_type == "ConvolutionBackward"
+    forward = [node.input[0] for node in step.graph.node if node.op_type == "Conv"]
+    assert forward == (["pixels.rounded", "relu1.rounded"] if forward_in_format else ["pixels", "relu1"])
+
+
+@pytest.mark.parametrize("loss_scale", [1.0, 64.0])
+@pytest.mark.parametrize("format", NARROW)
+def test_narrow_gradients_of_a_convolution_from_rounded_operands(format, loss_scale):
+    """All but ties that float32's sum decides otherwise equal the float64 sum of the rounded operands, rounded once."""
+    step, state, batch = prepared(format)
+    names = ["conv2.gradient", "relu1", "relu1.gradient", "conv2.weight.gradient", "conv2.bias.gradient"]
+    incoming, data, *found = intermediate(step, names, state, batch, np.float32(loss_scale))
+    operands = [convreg.quantize(array, format, saturate=True) for array in (incoming, data, state["conv2.weight"])]
+    exact = convreg.ascend.convolution_backward.reference(
+        *operands, stride=[2, 2], padding=[1, 1], dilation=[1, 1], conformance="emulation")
+    scales = 1, loss_scale, loss_scale
+    for array, wanted, scale in zip(found, exact, scales, strict=True):
+        expected = convreg.dequantize(convreg.quantize(wanted, format, saturate=True)) / np.float32(scale)
+        assert np.mean(array == expected) > 0.99
+        assert error_of(array, expected).snr_db > error_of(expected * scale, wanted).snr_db + 10
+
+
+@pytest.mark.parametrize("format", NARROW)
+def test_narrow_gradients_of_the_dense_layer_and_the_next_state(format):
+    step, state, batch = prepared(format)
+    names = ["features", "logits.gradient", "dense.weight.gradient", "conv2.gradient", "relu2.sign"]
+    features, errors, gradient, outgoing, mask = intermediate(step, names, state, batch, np.float32(16))
+    rounded = [convreg.dequantize(convreg.quantize(array, format, saturate=True)).astype(np.float64)
+               for array in (features, errors * 16, state["dense.weight"])]
+    wanted = rounded[0].T @ rounded[1]
+    expected = convreg.dequantize(convreg.quantize(wanted, format, saturate=True)) / np.float32(16)
+    assert np.mean(gradient == expected) > 0.99
+    np.testing.assert_allclose(outgoing, (rounded[1] @ rounded[2].T).reshape(mask.shape) * mask, rtol=1e-4, atol=1e-6)
+    session = convreg.onnx.Session(step)
+    results = train.run_step(session, state, batch, 0.5, 0.75, 16.0)
+    np.testing.assert_array_equal(results["dense.weight.velocity.next"], gradient)
+    np.testing.assert_array_equal(results["dense.weight.next"], state["dense.weight"] - np.float32(0.5) * gradient)
+
+
+def test_bfloat16_needs_no_loss_scale():
+    """A power of two changes no bit of a gradient that does not leave the range."""
+    step, state, batch = prepared("bfloat16")
+    session = convreg.onnx.Session(step)
+    found = [train.run_step(session, state, batch, 0.1, 0.9, scale) for scale in (1.0, 2.0**20)]
+    assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
+
+
+@pytest.mark.parametrize(("format", "forward_in_format", "low", "high"), [
+    ("bfloat16", False, 45, 60), ("float8_e4m3fn", False, 15, 35), ("hifloat8", False, 15, 35),
+    ("bfloat16", True, 20, 60), ("hifloat8", True, 5, 35),  # masks of ReLU flip
+])
+def test_loss_scales_and_errors(model, session, format, forward_in_format, low, high):
+    step, state, batch = prepared(format, forward_in_format=forward_in_format)
+    narrow = convreg.onnx.Session(step)
+    scale = train.best_loss_scale(narrow, session, state, batch)
+    best = train.ratios(narrow, session, state, batch, scale)
+    assert low < min(best) <= max(best) < high
+    assert min(best) >= min(train.ratios(narrow, session, state, batch, 1.0))
+    if format == "float8_e4m3fn":
+        assert scale > 1
+        assert min(best) > 5 + min(train.ratios(narrow, session, state, batch, 1.0))
+
+
+@pytest.mark.parametrize("format", NARROW)
+def test_short_training_in_a_narrow_format_lowers_the_loss(format):
+    rng = np.random.default_rng(0)
+    step = building.build(format)
+    training, _ = train.load_digits(rng)
+    state = train.initial_state(step, rng)
+    data = training.take(np.arange(200))
+    losses = [step.loss for step in train.train(convreg.onnx.Session(step), state, data, 4, rng, 16.0)]
+    assert np.mean(losses[-7:]) < 0.6 * np.mean(losses[:7])
+
+
 def test_held_back_images_are_not_trained_on():
     training, held_back = train.load_digits(np.random.default_rng(0))
     with np.load(FOLDER / "digits.npz") as arrays:
@@ -181,5 +293,37 @@ def test_picture_and_table(tmp_path, capsys):
     train.main(["--epochs", "1", "--picture", str(tmp_path / "digits.png")])
     shown = capsys.readouterr()
     assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")
-    assert "epoch 1 of 1" in shown.err
+    assert "float32: epoch 1 of 1" in shown.err
     assert "held-back accuracy" in shown.out
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith(tuple(FORMATS))]
+    assert [row[0] for row in rows] == ["float32", "bfloat16", "float8_e4m3fn", "float8_e4m3fn", "hifloat8", "hifloat8"]
+    assert [row[1] for row in rows[:3]] == ["-", "1", "1"]
+    assert all(float(row[1]) > 1 for row in (rows[3], rows[5]))
+    assert rows[0][4:7] == ["-"] * 3
+    for unscaled, scaled in (rows[2:4], rows[4:6]):
+        assert sum(map(float, scaled[4:7])) > sum(map(float, unscaled[4:7]))
+
+
+def test_one_format_with_the_forward_pass_in_it(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    train.main(["--epochs", "1", "--picture", str(tmp_path / "digits.png"), "--formats", "hifloat8",
+                "--forward-in-format", "--loss-scale", "32"])
+    shown = capsys.readouterr()
+    assert "forward pass in the format" in shown.out
+    assert "hifloat8, loss scale 32: epoch 1 of 1" in shown.err
+    assert (tmp_path / "digits.png").stat().st_size > 10_000
+
+
+def test_unknown_formats_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        train.main(["--formats", "float32,float8"])
+    assert "no gradients in float8; allowed: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_training_in_8_bits_recognises_96_percent(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    train.main(["--picture", str(tmp_path / "digits.png")])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(FORMATS))]
+    assert len(rows) == 6
+    assert all(float(row[2].rstrip("%")) >= 96 for row in rows)

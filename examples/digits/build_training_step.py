@@ -6,6 +6,12 @@ gives the bias gradient too and whose first output is left blank because nobody 
 
 Parameters and velocities enter by name (``conv1.weight``, ``conv1.weight.velocity``)
 and leave with ``.next`` appended.
+
+``build("hifloat8")`` and the like make the same step with every gradient in that format: activations, weights and
+incoming gradients are rounded to it by convreg's Quantize, Ascend's ConvolutionBackward takes them in ``"emulation"``
+and makes gradients of that format, and Dequantize hands these to an update in float32. The dense layer's products are
+standard nodes on rounded numbers. The loss's gradient is multiplied by the input ``loss_scale``, which Dequantize
+divides out.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 MODEL = Path(__file__).with_name("training_step.onnx")
 OPSET, IR_VERSION = 22, 10  # old enough for every runtime in use
 DOMAINS = {"": OPSET, "convreg.onednn": 1, "convreg.ascend": 1}
+NARROW_DOMAINS = {"": OPSET, "convreg": 1, "convreg.ascend": 1}
 
 SUMMARY = "One step of SGD with momentum on handwritten digits; the gradients of the convolutions are convreg nodes."
 
@@ -35,9 +42,11 @@ PARAMETERS = {
 
 
 class Graph:
-    """Nodes in order of execution, each named after its first output."""
+    """Nodes in order of execution, each named after its first output; `format` None leaves all numbers in float32."""
 
-    def __init__(self) -> None:
+    def __init__(self, format: str | None = None) -> None:
+        self.format = format
+        self.made: set[str] = set()
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
 
@@ -45,23 +54,49 @@ class Graph:
         name = next(filter(None, outputs))
         self.nodes.append(helper.make_node(op_type, inputs, outputs, name=name, domain=domain, **attributes))
 
+    def narrow(self, name: str) -> str:
+        """Return the name of a value rounded to the format, as codes."""
+        if name not in self.made:
+            self.made.add(name)
+            self.add("Quantize", [name], f"{name}.narrow", domain="convreg", format=self.format, saturate=1)
+        return f"{name}.narrow"
+
+    def rounded(self, name: str) -> str:
+        """Return the name of a value rounded to the format, as float32."""
+        if f"{name}.rounded" not in self.made:
+            self.made.add(f"{name}.rounded")
+            self.widen(self.narrow(name), f"{name}.rounded")
+        return f"{name}.rounded"
+
+    def widen(self, codes: str, output: str, *scale: str) -> None:
+        """Turn codes into float32, times a scale where one is named."""
+        self.add("Dequantize", [codes, *scale], output, domain="convreg", **self.operand_types(1))
+
+    def operand_types(self, count: int) -> dict[str, list[str]]:
+        """The attribute that names the format of codes that ONNX carries as bytes."""
+        return {"operand_types": [self.format] * count} if self.format == "hifloat8" else {}
+
     def constant(self, name: str, value: Any, dtype: type) -> str:
         self.initializers.append(numpy_helper.from_array(np.array(value, dtype), name))
         return name
 
 
-def forward(graph: Graph) -> None:
-    """images -> logits."""
+def forward(graph: Graph, in_format: bool = False) -> None:
+    """images -> logits; `in_format` rounds the operands of every layer."""
+    def operands(*names: str) -> list[str]:
+        return [graph.rounded(name) for name in names] if in_format else list(names)
+
     graph.add("Cast", ["images"], "images.float", to=TensorProto.FLOAT)
     graph.add("Div", ["images.float", graph.constant("white", 16, np.float32)], "images.scaled")
     graph.add("Unsqueeze", ["images.scaled", graph.constant("channel_axis", [1], np.int64)], "pixels")
-    graph.add("Conv", ["pixels", "conv1.weight", "conv1.bias"], "conv1", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    graph.add("Conv", [*operands("pixels", "conv1.weight"), "conv1.bias"], "conv1",
+              kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     graph.add("Relu", ["conv1"], "relu1")
-    graph.add("Conv", ["relu1", "conv2.weight", "conv2.bias"], "conv2",
+    graph.add("Conv", [*operands("relu1", "conv2.weight"), "conv2.bias"], "conv2",
               kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
     graph.add("Relu", ["conv2"], "relu2")
     graph.add("Flatten", ["relu2"], "features", axis=1)
-    graph.add("Gemm", ["features", "dense.weight", "dense.bias"], "logits")
+    graph.add("Gemm", [*operands("features", "dense.weight"), "dense.bias"], "logits")
 
 
 def loss(graph: Graph) -> None:
@@ -108,6 +143,35 @@ def backward(graph: Graph) -> None:
               stride=[1, 1], padding=[1, 1], dilation=[1, 1], outputMask=[0, 1, 1])
 
 
+def backward_in_format(graph: Graph) -> None:
+    """The same with every operand and every result in the graph's format; the loss's gradient is scaled up before."""
+    graph.add("Mul", ["logits.gradient", "loss_scale"], "logits.gradient.scaled")
+    graph.add("Reciprocal", ["loss_scale"], "unscale")
+    gradient = graph.rounded("logits.gradient.scaled")
+    graph.add("Gemm", [graph.rounded("features"), gradient], "dense.weight.sum", transA=1)
+    graph.add("ReduceSum", [gradient, graph.constant("rows", [0], np.int64)], "dense.bias.sum", keepdims=0)
+    for parameter in ("dense.weight", "dense.bias"):
+        graph.widen(graph.narrow(f"{parameter}.sum"), f"{parameter}.gradient", "unscale")
+    graph.add("Gemm", [gradient, graph.rounded("dense.weight")], "features.gradient", transB=1)
+    graph.add("Shape", ["relu2"], "relu2.shape")
+    graph.add("Reshape", ["features.gradient", "relu2.shape"], "relu2.gradient")
+    relu_backward(graph, "relu2", "conv2")
+    convolution_backward(graph, "conv2", "relu1", 2, "relu1.gradient")
+    relu_backward(graph, "relu1", "conv1")
+    convolution_backward(graph, "conv1", "pixels", 1)
+
+
+def convolution_backward(graph: Graph, layer: str, data: str, stride: int, data_gradient: str = "") -> None:
+    """Gradients of a layer's weight and bias, and of its data where that has a name; the latter stays scaled."""
+    made = [data_gradient, f"{layer}.weight.gradient", f"{layer}.bias.gradient"]
+    graph.add("ConvolutionBackward", [graph.narrow(name) for name in (f"{layer}.gradient", data, f"{layer}.weight")],
+              *(name and f"{name}.codes" for name in made), domain="convreg.ascend", conformance="emulation",
+              stride=[stride] * 2, padding=[1, 1], dilation=[1, 1], outputMask=[int(name != "") for name in made],
+              saturate=1, **graph.operand_types(3))
+    for name in filter(None, made):
+        graph.widen(f"{name}.codes", name, *([] if name == data_gradient else ["unscale"]))
+
+
 def relu_backward(graph: Graph, output: str, before: str) -> None:
     """Pass the gradient where the activation was positive."""
     graph.add("Sign", [output], f"{output}.sign")
@@ -123,12 +187,21 @@ def update(graph: Graph, parameter: str) -> None:
     graph.add("Sub", [parameter, f"{parameter}.step"], f"{parameter}.next")
 
 
-def build() -> onnx.ModelProto:
-    """Return the model."""
-    graph = Graph()
-    forward(graph)
+def build(format: str = "float32", *, forward_in_format: bool = False) -> onnx.ModelProto:
+    """Return the model.
+
+    Parameters
+    ----------
+    format : str
+        Of the gradients: "float32" for the model that is saved, or one that convreg's Quantize knows.
+    forward_in_format : bool
+        Whether the forward pass rounds the operands of its layers too.
+    """
+    wide = format == "float32"
+    graph = Graph(None if wide else format)
+    forward(graph, forward_in_format and not wide)
     loss(graph)
-    backward(graph)
+    (backward if wide else backward_in_format)(graph)
     for parameter in PARAMETERS:
         update(graph, parameter)
 
@@ -141,6 +214,7 @@ def build() -> onnx.ModelProto:
         tensor("labels", ("batch",), TensorProto.INT64),
         tensor("learning_rate"),
         tensor("momentum"),
+        *([] if wide else [tensor("loss_scale")]),
         *(tensor(name, shape) for name, shape in state.items()),
     ]
     outputs = [
@@ -148,9 +222,10 @@ def build() -> onnx.ModelProto:
         tensor("correct", (), TensorProto.INT64),
         *(tensor(f"{name}.next", shape) for name, shape in state.items()),
     ]
+    domains = DOMAINS if wide else NARROW_DOMAINS
     return helper.make_model(
         helper.make_graph(graph.nodes, "digits_training_step", inputs, outputs, graph.initializers, SUMMARY),
-        opset_imports=[helper.make_opsetid(domain, version) for domain, version in DOMAINS.items()],
+        opset_imports=[helper.make_opsetid(domain, version) for domain, version in domains.items()],
         ir_version=IR_VERSION,
         producer_name="convreg",
     )
