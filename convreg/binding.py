@@ -44,7 +44,8 @@ def bind(
     ----------
     spec : OpSpec
     inputs : sequence
-        One entry per port, None = absent; shape ports take a sequence of integers or a 1-D integer array.
+        In the order of the ports, None = absent, as are those left out at the end; shape ports take a sequence of
+        integers or a 1-D integer array.
     attributes : mapping
         The attributes given, by the vendor's names.
     conformance : str, optional
@@ -58,6 +59,7 @@ def bind(
     OpError, OpTypeError
         With the rule that refuses and, in ``accepted_by``, the conformances that would not.
     """
+    inputs = (*inputs, *(None,) * (len(spec.inputs) - len(inputs)))
     key = signature(spec, inputs, attributes, conformance, out, wanted)
     if key is not None and key in _seen:
         call, plan = _seen[key]
@@ -116,8 +118,9 @@ def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -
     try:
         return attempt(chosen)
     except OpError as error:
+        accepting = [other for other in spec.conformances if other != chosen and _accepts(attempt, other)]
         error.accepted_by = tuple(
-            other for other in spec.conformances if other != chosen and _accepts(attempt, other))
+            other for other in accepting if spec.base(other) == other or spec.base(other) not in accepting)
         raise
 
 
@@ -139,7 +142,7 @@ def _bind(
     wanted: tuple[bool, ...] | None,
 ) -> Bound:
     before = asking(spec, conformance)
-    rules = by_conformance(spec.rules, conformance)
+    rules = spec.rules_under(conformance)
     arrays: list[Array | None] = []
     stated: dict[str, Shape | None] = {}
     for port, value in zip(spec.inputs, inputs, strict=True):
@@ -168,15 +171,22 @@ def make_call(
     outputs: tuple[TensorType | None, ...] | None = None,
     wanted: tuple[bool, ...] | None = None,
 ) -> Call:
-    """Return the call of these tensors and attributes; `stated` holds the values of the inputs that state shapes."""
-    before = asking(spec, conformance)
-    values = attribute_values(before, by_conformance(spec.rules, conformance), attributes)
+    """Return the call of these tensors and attributes; `stated` holds the values of the inputs that state shapes.
+
+    Tensors left out at the end are absent.
+    """
+    before, rules = asking(spec, conformance), spec.rules_under(conformance)
+    tensors = (*tensors, *(None,) * (len(spec.inputs) - len(tensors)))
+    for port, tensor in zip(spec.inputs, tensors, strict=True):
+        if tensor is not None and port.only and conformance not in port.only:
+            raise before.refuse(port.name, "given", "no such input", rules.arity, wrong_type=True)
+    values = attribute_values(before, rules, attributes)
     shapes = dict(stated)
     for port in spec.shape_ports:
         said, other = shapes[port.name], values.pop(port.name, None)
         if said is None:
             shapes[port.name] = other
-        elif other not in (None, said) and conformance != "document" and all(isinstance(n, int) for n in said):
+        elif other not in (None, said) and before.base != "document" and all(isinstance(n, int) for n in said):
             raise before.refuse(port.name, list(other), f"{list(said)}, as the input says", port.rule)
     return Call(
         spec, conformance, tensors, tuple(values.items()) + tuple(shapes.items()),
@@ -190,7 +200,7 @@ def plan_of(call: Call) -> Plan:
     spec = call.spec
     check_declared(call)
     plan = spec.plan(call)
-    rules = by_conformance(spec.rules, call.conformance)
+    rules = spec.rules_under(call.conformance)
     for port, given, made in zip(spec.outputs, call.outputs, plan.outputs, strict=True):
         if given is None or made is None:
             continue
@@ -217,11 +227,12 @@ def tensor_type(array: Array | None) -> TensorType | None:
 
 
 def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
-    """Return the array behind anything `np.asarray` takes; plain Python numbers become float32."""
+    """Return the array behind anything `np.asarray` takes; plain numbers become float32, integers in scales alone."""
     try:
         array = np.asarray(value)
-        if array.dtype == np.float64 and not hasattr(value, "dtype"):
-            array = array.astype(np.float32)
+        if not hasattr(value, "dtype") and (array.dtype == np.float64 or (port.scales and array.dtype.kind == "i")):
+            with np.errstate(over="ignore"):
+                array = array.astype(np.float32)
     except Exception as error:  # __array__ of foreign objects may raise anything
         raise call.refuse(port.name, type(value).__name__, f"something numpy.asarray takes ({error})", rules.format,
                           wrong_type=True) from None
@@ -234,7 +245,7 @@ def shape_value(call: Call, rules: Rules, port: Port, value: Any) -> tuple[int, 
     """Return the extents that a shape argument states."""
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
         array = np.asarray(value)
-        strict = call.conformance == "library"
+        strict = call.base == "library"
         if array.dtype != np.int32 if strict else array.dtype.kind not in "iu":
             raise call.refuse(port.name, str(array.dtype), "int32" if strict else "an integer tensor",
                               rules.shape_format, wrong_type=True)
@@ -249,7 +260,7 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
     spec = call.spec
     values: dict[str, Any] = {}
     known = {attribute.name: attribute for attribute in spec.attributes
-             if not attribute.only or call.conformance in attribute.only}
+             if not attribute.only or call.conformance in attribute.only or call.base in attribute.only}
     stating = {port.name for port in spec.shape_ports if port.attribute}
     for name in given:
         if name not in known and name not in stating:
@@ -266,7 +277,7 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
             raise call.refuse(attribute.name, None, f"a value ({attribute.kind}): it is required",
                               rules.missing_attribute, wrong_type=True)
         else:
-            spellings = attribute.spellings(call.conformance)
+            spellings = attribute.spellings(call.base)
             values[attribute.name] = (spellings.resolve(attribute.default) if spellings else None) or attribute.default
     return values
 
@@ -299,7 +310,7 @@ def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:
         raise call.refuse(attribute.name, value, "a string", rules.kind, wrong_type=True)
     if not value and rules.empty_string != "arguments":
         raise call.refuse(attribute.name, value, "a string that is not empty", rules.empty_string)
-    spellings = attribute.spellings(call.conformance)
+    spellings = attribute.spellings(call.base)
     if spellings is None:
         return value
     meant = spellings.resolve(value)
@@ -308,7 +319,7 @@ def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:
         allowed = ", ".join(map(repr, spellings.table)) + ("" if spellings.case_sensitive else " in any letter case")
         if near:
             allowed += f" (did you mean {near[0]!r}?)"
-        raise call.refuse(attribute.name, value, allowed, by_conformance(attribute.rule, call.conformance))
+        raise call.refuse(attribute.name, value, allowed, by_conformance(attribute.rule, call.base))
     return meant
 
 

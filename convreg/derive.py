@@ -50,13 +50,13 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
     """Return the function that sorts the positional and keyword arguments of a call."""
     parameters = signature_of(spec).parameters
     positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    inputs = [snake_case(port.name) for port in spec.inputs]
+    inputs = [snake_case(port.name) for port in spec.vendor_inputs]
     vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
     call = asking(spec, spec.conformances[0])
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if len(args) > len(positional):
-            rule = by_conformance(spec.rules, kwargs.get("conformance", spec.conformances[0])).arity
+            rule = spec.rules_under(kwargs.get("conformance", spec.conformances[0])).arity
             raise call.refuse("arguments", f"{len(args)} positional", f"{len(positional)}: {', '.join(positional)}",
                               rule, wrong_type=True)
         for name, value in zip(positional, args, strict=False):
@@ -65,6 +65,8 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
             kwargs[name] = value
         out, threads, conformance = (kwargs.pop(name, None) for name in ("out", "threads", "conformance"))
         tensors = [kwargs.pop(name, None) for name in inputs]
+        if spec.scale_ports:
+            tensors += scale_values(call, kwargs.pop(SCALES, None))
         attributes = {}
         for name, value in kwargs.items():
             if name not in vendor_names:
@@ -73,6 +75,22 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
         return Arguments(tensors, attributes, conformance, out, threads)
 
     return read
+
+
+SCALES = "scales"
+"""The one argument that stands for all ports that scale others."""
+
+
+def scale_values(call: Call, value: Any) -> list[Any]:
+    """Return one entry per port that scales, None where an operand has no scale."""
+    ports = call.spec.scale_ports
+    if value is None:
+        return [None] * len(ports)
+    if not isinstance(value, tuple | list) or len(value) != len(ports):
+        scaled = ", ".join(snake_case(port.scales) for port in ports)
+        raise call.refuse(SCALES, value, f"a tuple of {len(ports)}, one scale each of {scaled}, None for none",
+                          "arguments", wrong_type=True)
+    return list(value)
 
 
 def function_of(spec: OpSpec) -> Operator:
@@ -158,26 +176,28 @@ def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: 
     near = near_misses(name, names)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     chosen = conformance if conformance in call.spec.conformances else call.conformance
-    rule = by_conformance(call.spec.rules, chosen).unknown
+    rule = call.spec.rules_under(chosen).unknown
     return call.refuse(name, "given", f"{hint}one of {', '.join(names)}", rule, wrong_type=True)
 
 
 def signature_of(spec: OpSpec) -> inspect.Signature:
-    """Return the Python signature: ports by position, attributes by keyword, then conformance, out and threads."""
-    attribute_kind = (inspect.Parameter.POSITIONAL_OR_KEYWORD if spec.positional_attributes
-                      else inspect.Parameter.KEYWORD_ONLY)
+    """Return the Python signature: ports by position, attributes by keyword, then what calls have in common."""
     parameters = [
         inspect.Parameter(snake_case(port.name), inspect.Parameter.POSITIONAL_OR_KEYWORD,
                           default=None if port.optional else inspect.Parameter.empty)
-        for port in spec.inputs
+        for port in spec.vendor_inputs
     ]
     for index, attribute in enumerate(spec.attributes):
         # by position, a default may not stand before an argument without one
-        bare = spec.positional_attributes and any(later.required for later in spec.attributes[index:])
+        positional = spec.positional_attributes and not attribute.only
+        bare = positional and any(later.required for later in spec.attributes[index:])
         parameters.append(inspect.Parameter(
-            snake_case(attribute.name), attribute_kind,
+            snake_case(attribute.name),
+            inspect.Parameter.POSITIONAL_OR_KEYWORD if positional else inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if bare or attribute.required else attribute.default))
-    extra: dict[str, Any] = {"conformance": spec.conformances[0]} if len(spec.conformances) > 1 else {}
+    extra: dict[str, Any] = {SCALES: None} if spec.scale_ports else {}
+    if len(spec.conformances) > 1:
+        extra["conformance"] = spec.conformances[0]
     parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
                    for name, default in {**extra, "out": None, "threads": None}.items()]
     return inspect.Signature(parameters)
@@ -190,11 +210,13 @@ def docstring(spec: OpSpec) -> str:
     if formula:
         lines += [*textwrap.wrap(formula, 100), ""]
     lines += ["Parameters", "----------"]
-    for port in spec.inputs:
+    for port in spec.vendor_inputs:
         kind = "sequence of int" if port.shape else f"array of {port.type}"
         lines += _entry(f"{snake_case(port.name)} : {kind}{', optional' if port.optional else ''}", port.doc)
     for attribute in spec.attributes:
         lines += _entry(f"{snake_case(attribute.name)} : {_kind_text(attribute)}", attribute.doc + _allowed(attribute))
+    if spec.scale_ports:
+        lines += _entry(f"{SCALES} : tuple of arrays, optional", _scales_text(spec))
     if len(spec.conformances) > 1:
         lines += _entry("conformance : str", "Whose rules hold: " + ", ".join(map(repr, spec.conformances)) + ".")
     several = len(spec.outputs) > 1
@@ -216,6 +238,14 @@ def docstring(spec: OpSpec) -> str:
 
 def _entry(head: str, text: str) -> list[str]:
     return [head, *textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")]
+
+
+def _scales_text(spec: OpSpec) -> str:
+    """Say what each entry of the tuple is, in the words of the ports."""
+    ports = spec.scale_ports
+    entries = " ".join(f"For {snake_case(port.scales)}: {port.doc}" for port in ports)
+    return f"{len(ports)} float32 scales, None for none. {entries} Allowed: only under " \
+           f"{', '.join(map(repr, ports[0].only))}."
 
 
 def _kind_text(attribute: Attribute) -> str:
@@ -242,12 +272,17 @@ def _allowed(attribute: Attribute) -> str:
 
 
 def _types_text(spec: OpSpec) -> list[str]:
-    lines = []
+    variables: dict[str, list[str]] = {}
     shapes = {port.type for port in spec.shape_ports}
     for variable in spec.types:
         formats = "an integer type" if variable in shapes else ", ".join(formats_of(spec, variable))
-        lines += textwrap.wrap(f"{variable}: {formats}.", 100)
-    return lines
+        variables.setdefault(formats, []).append(variable)
+    rows = [f"{', '.join(names)}: {formats}." for formats, names in variables.items()]
+    if spec.uniform:
+        chosen = by_conformance(spec.types[spec.outputs[0].type], spec.uniform[0])
+        rows.append(f"Under {' and '.join(map(repr, spec.uniform))} all tensors have one format, "
+                    f"{' or '.join(chosen)}.")
+    return [line for row in rows for line in textwrap.wrap(row, 100)]
 
 
 def formats_of(spec: OpSpec, variable: str) -> list[str]:

@@ -17,7 +17,7 @@ from .errors import OpError
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import conv_transpose_window
 from .roles import geometry_of, roles_of
-from .spec import Call, OpSpec, Shape, TensorType, by_conformance
+from .spec import Call, OpSpec, Shape, TensorType
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,17 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     spec = registry.get(name).spec
     given = reader_of(spec)(shapes, dict(arguments))
     tensors = tuple(_tensor(spec, index, value, dtypes) for index, value in enumerate(given.tensors))
-    readings = tuple(_reading(spec, conformance, tensors, given) for conformance in spec.conformances)
-    return Explanation(spec.qualified_name, readings, tuple(_neighbours(spec, tensors, given)))
+    return Explanation(spec.qualified_name, tuple(_readings(spec, tensors, given)),
+                       tuple(_neighbours(spec, tensors, given)))
+
+
+def _readings(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arguments) -> Iterator[Reading]:
+    """Read a call under every conformance; one that extends another only where it says something else."""
+    readings = {name: _reading(spec, name, tensors, given) for name in spec.conformances}
+    for name, reading in readings.items():
+        base = readings[spec.base(name)]
+        if reading is base or reading.accepted != base.accepted or reading.outputs != base.outputs:
+            yield reading
 
 
 def _tensor(spec: OpSpec, index: int, value: Any, dtypes: str | Mapping[str, str]) -> TensorType | None:
@@ -158,7 +167,7 @@ def _tensor(spec: OpSpec, index: int, value: Any, dtypes: str | Mapping[str, str
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return tensor_type(value)
     before = asking(spec, spec.conformances[0])
-    extents = shape_value(before, by_conformance(spec.rules, spec.conformances[0]), port, value)
+    extents = shape_value(before, spec.rules_under(spec.conformances[0]), port, value)
     return TensorType(extents, dtypes if isinstance(dtypes, str) else dtypes.get(port.name, "float32"))
 
 
@@ -175,7 +184,7 @@ def _reading(
 
 
 def _call(spec: OpSpec, conformance: str, tensors: tuple[TensorType | None, ...], given: Arguments) -> Call:
-    before, rules = asking(spec, conformance), by_conformance(spec.rules, conformance)
+    before, rules = asking(spec, conformance), spec.rules_under(conformance)
     stated: dict[str, Shape | None] = {}
     for port, tensor, value in zip(spec.inputs, tensors, given.tensors, strict=True):
         if port.shape:
@@ -217,8 +226,7 @@ def _neighbours(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arg
         types = [None if shape is None else TensorType(shape, format) for shape in shapes]
         types += [None] * (len(other.inputs) - len(types))
         asked = reader_of(other)((), {**stated, **attributes})
-        for conformance in other.conformances:
-            yield _reading(other, conformance, tuple(types), asked)
+        yield from _readings(other, tuple(types), asked)
     yield _conv_transpose(window, format)
 
 

@@ -59,7 +59,9 @@ class Port:
     """An input or output tensor.
 
     A port with ``shape=True`` is a 1-D integer tensor that states a shape; with ``attribute=True`` the same fact may
-    also come as an attribute of that name, and Python has one argument for both.
+    also come as an attribute of that name, and Python has one argument for both. `scales` names the input that a port
+    multiplies; such ports come last, and Python has one argument for all of them. `like` names the input whose format
+    an output has unless the call chooses another. `only` limits the port to some conformances.
     """
 
     name: str
@@ -69,6 +71,9 @@ class Port:
     shape: bool = False
     attribute: bool = False
     rule: str = "geometry"
+    scales: str = ""
+    like: str = ""
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,10 @@ class OpSpec:
         Type variable -> names of number formats.
     conformances : tuple of str
         The rules to choose from, default first; with one only there is nothing to choose and no argument.
+    extends : mapping
+        Conformance -> the one that it adds number formats to, whose rules hold for all else.
+    uniform : tuple of str
+        Conformances under which all tensors have one format, whatever their type variables.
     plan : callable
         ``plan(call) -> Plan``; raises `OpError` through ``call.refuse``.
     run : callable
@@ -191,6 +200,8 @@ class OpSpec:
     infer: Callable[[Call], tuple[TensorType | None, ...]]
     domain: str = ""
     rules: ByConformance[Rules] = Rules()
+    extends: Mapping[str, str] = field(default_factory=dict)
+    uniform: tuple[str, ...] = ()
     positional_attributes: bool = False
     ordered_checks: bool = False
     statuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -215,10 +226,27 @@ class OpSpec:
         """The inputs that state a shape."""
         return tuple(port for port in self.inputs if port.shape)
 
+    @property
+    def scale_ports(self) -> tuple[Port, ...]:
+        """The inputs that scale others, the last ones."""
+        return tuple(port for port in self.inputs if port.scales)
+
+    @property
+    def vendor_inputs(self) -> tuple[Port, ...]:
+        """The inputs that the vendor's operator has: all but those that scale others."""
+        return tuple(port for port in self.inputs if not port.scales)
+
+    def base(self, conformance: str) -> str:
+        """Return the conformance whose rules hold for all but number formats."""
+        return self.extends.get(conformance, conformance)
+
+    def rules_under(self, conformance: str) -> Rules:
+        """Return the rows of the rule table in force."""
+        return by_conformance(self.rules, self.base(conformance))
+
     def attribute(self, name: str) -> Attribute:
         """Return the attribute called `name`."""
         return next(attribute for attribute in self.attributes if attribute.name == name)
-
 
 
 @dataclass(frozen=True)
@@ -249,6 +277,11 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         """Value of an attribute or shape port."""
         return self._values[name]
+
+    @property
+    def base(self) -> str:
+        """The conformance whose rules hold for all but number formats."""
+        return self.spec.base(self.conformance)
 
     def declares(self, name: str) -> bool:
         """Whether the operator has that attribute under this conformance."""
@@ -281,8 +314,14 @@ class Call:
         return by_conformance(self.spec.types[type_variable], self.conformance)
 
     def check_formats(self) -> None:
-        """Refuse number formats outside the declared ones, and unequal ones where ports share a type variable."""
-        rules = by_conformance(self.spec.rules, self.conformance)
+        """Refuse number formats outside the declared ones, and unequal ones where ports may not differ.
+
+        They may not where they share a type variable, under uniform conformances, and beside a float64 operand.
+        """
+        rules = self.spec.rules_under(self.conformance)
+        uniform = self.conformance in self.spec.uniform
+        operands = zip(self.spec.inputs, self.inputs, strict=True)
+        wide = any(tensor is not None and tensor.format == "float64" for port, tensor in operands if not port.scales)
         bound: dict[str, tuple[str, str]] = {}
         ports = self.spec.inputs + self.spec.outputs
         for index, (port, tensor) in enumerate(zip(ports, self.inputs + self.outputs, strict=True)):
@@ -293,7 +332,8 @@ class Call:
             if tensor.format not in allowed:
                 row = rules.output_format if is_output else rules.named_formats.get(tensor.format, rules.format)
                 raise self.refuse(port.name, tensor.format, " or ".join(allowed), row, wrong_type=True)
-            first, name = bound.setdefault(port.type, (tensor.format, port.name))
+            alike = uniform or (wide and not is_output and not port.scales)
+            first, name = bound.setdefault("" if alike else port.type, (tensor.format, port.name))
             if tensor.format != first:
                 raise self.refuse(port.name, tensor.format, f"{first}, as {name} is",
                                   rules.output_format if is_output else rules.mixed_formats, wrong_type=True)
@@ -302,16 +342,16 @@ class Call:
         """Refuse entries of the named attributes that lie outside the declared bounds."""
         for name in names:
             attribute, value = self.spec.attribute(name), self._values.get(name)
-            low, high = by_conformance(attribute.minimum, self.conformance), attribute.maximum
+            low, high = by_conformance(attribute.minimum, self.base), attribute.maximum
             if value is None or (low is None and high is None):
                 continue
             entries = value if isinstance(value, tuple) else (value,)
             for entry in entries:
                 if (low is None or entry >= low) and (high is None or entry <= high):
                     continue
-                rule = by_conformance(attribute.rule, self.conformance)
+                rule = by_conformance(attribute.rule, self.base)
                 if entry < 0:
-                    rule = by_conformance(attribute.rule_negative, self.conformance) or rule
+                    rule = by_conformance(attribute.rule_negative, self.base) or rule
                 bound = f"at least {low}" if high is None else f"{low} to {high}"
                 shown = list(value) if isinstance(value, tuple) else value
                 raise self.refuse(name, shown, f"{'entries' if shown is not value else 'an integer'} {bound}", rule)
@@ -319,10 +359,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a legal call computes: the type of every output (None = not computed) and what `run` needs to know."""
+    """What a legal call computes: the type of every output (None = not computed) and what `run` needs to know.
+
+    `emulation` says how operands are scaled and results rounded, None where that is not in the caller's hands.
+    """
 
     outputs: tuple[TensorType | None, ...]
     work: Any = None
+    emulation: Any = None
 
 
 def snake_case(name: str) -> str:

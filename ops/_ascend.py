@@ -10,15 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from convreg.conversion import quantize
-from convreg.formats import FORMATS, format_of
 from convreg.geometry.ascend import INPUTS, is_product
 from convreg.spec import Call
 
+from ._emulation import EIGHT_BIT, FLOATS, check_output
 from ._views import Array
 
-FLOATS = ("float32", "float16", "bfloat16")
 HIFLOAT8, E4M3FN = "hifloat8", "float8_e4m3fn"
-EIGHT_BIT = (HIFLOAT8, E4M3FN, "float8_e5m2")
 OUTPUTS = ("gradInput", "gradWeight", "gradBias")
 
 ACCEPTED: dict[str, tuple[str, ...]] = {
@@ -86,7 +84,7 @@ def check_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
     if call.conformance == "emulation":
         for name in outputs:
             if name is not None:
-                check_format(call, "outputFormats", name, ACCEPTED["emulation"], "E06")
+                check_output(call, "outputFormats", name, ACCEPTED["emulation"], "E06")
         return outputs
     if is_product(call):
         for port, name in zip(OUTPUTS, outputs, strict=True):
@@ -212,34 +210,6 @@ def written_first(format: str) -> str:
     return "float32" if format in EIGHT_BIT else format
 
 
-class Finish(NamedTuple):
-    """The last rounding of every output, in the terms of `convreg.quantize`."""
-
-    rounding: str | None
-    saturate: bool
-    seed: int | None
-
-    @property
-    def usual(self) -> bool:
-        """Whether it is the one that kernels do."""
-        return self.rounding is None and not self.saturate
-
-
-USUAL = Finish(None, False, None)
-
-
-def finish(call: Call, mask: tuple[bool, ...], outputs: Formats) -> Finish:
-    """Refuse a rounding that some output's format lacks; float32 outputs of float32 sums need none."""
-    if call.conformance != "emulation":
-        return USUAL
-    rounding = call["rounding"]
-    for port, name, asked in zip(OUTPUTS, outputs, mask, strict=True):
-        if asked and rounding is not None and name is not None and name != "float32" \
-                and rounding not in FORMATS[name].roundings:
-            raise call.refuse("rounding", rounding, f"{' or '.join(FORMATS[name].roundings)} for {port} in {name}")
-    return Finish(rounding, call["saturate"], call["seed"])
-
-
 def round_operand(array: Array, how: Precision, threads: int) -> Array:
     """Return an operand as the multiplier sees it; values already in a narrower format lose nothing to HF32."""
     if how.operands == "hf32" and array.dtype == np.float32:
@@ -255,23 +225,3 @@ def hf32(array: Array, dropped: int) -> Array:
     rounded = ((array.view(np.uint32) + half) & kept).view(np.float32)
     return np.where(np.isnan(array), array, rounded)  # a carry must not turn NaN into a number
 
-
-def staged(output: Array | None, written: str, last: Finish = USUAL) -> Array | None:
-    """Return where a kernel that writes `written` puts its result: the output itself when that rounds the same way."""
-    if output is None:
-        return None
-    same = format_of(output.dtype) is FORMATS[written]
-    if last.usual and (same or written == "float32"):
-        return output
-    return np.empty(output.shape, FORMATS["float32" if same else written].dtype)
-
-
-def deliver(stage: Array | None, output: Array | None, last: Finish, threads: int) -> None:
-    """Round a staged result to the format of its output."""
-    if stage is None or output is None or stage is output:
-        return
-    target = format_of(output.dtype)
-    assert target is not None, output.dtype
-    rounding = last.rounding if last.rounding in target.roundings else None
-    quantize(stage, target.name, rounding=rounding, saturate=last.saturate, seed=last.seed, out=output,
-             threads=threads or None)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convreg.formats import FORMATS, format_of
+from convreg.conversion import dequantize
+from convreg.formats import format_of
 from convreg.geometry import Geometry
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -75,9 +76,9 @@ def vector(array: Array) -> View:
 
 def accumulator(bias: Array | None) -> Array | None:
     """Bias values as kernels add them: float32, or float64 beside float64 operands."""
-    if bias is None:
-        return None
-    return np.ascontiguousarray(bias, dtype=np.float64 if bias.dtype == FORMATS["float64"].dtype else np.float32)
+    if bias is None or bias.dtype in (np.float32, np.float64):
+        return None if bias is None else np.ascontiguousarray(bias)
+    return np.ascontiguousarray(dequantize(bias))
 
 
 def forward(

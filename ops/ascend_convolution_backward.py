@@ -7,21 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convreg.formats import ROUNDINGS
+from convreg.formats import format_of
 from convreg.geometry import Geometry, ascend, aten
 from convreg.registry import register
-from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, Spellings, TensorType
+from convreg.roles import ROLES
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
 
-from . import _ascend, _gradients
+from . import _ascend, _emulation, _gradients, _scales
+
+ROLE = ROLES["ascend::ConvolutionBackward"]
 
 
 class Work(NamedTuple):
-    """What `run` needs: the geometry (None where an empty tensor leaves zeros), the direction and the roundings."""
+    """What `run` needs: the geometry (None where an empty tensor leaves zeros), the direction, what operands become."""
 
     geometry: Geometry | None
     transposed: bool
     precision: _ascend.Precision
-    last: _ascend.Finish
 
 
 def plan(call: Call) -> Plan:
@@ -32,12 +34,15 @@ def plan(call: Call) -> Plan:
     precision = _ascend.precision(call)
     empty = ascend.check_shapes(call, mask)
     _ascend.check_limits(call, mask, formats, empty)
-    last = _ascend.finish(call, mask, formats)
     geometry = None if empty else ascend.backward(call)
     shapes = call.shape("input"), call.shape("weight"), (ascend.bias_length(call),)
     outputs = tuple(TensorType(shape, format) if asked and format is not None else None
                     for shape, format, asked in zip(shapes, formats, mask, strict=True))
-    return Plan(outputs, Work(geometry, call["transposed"], precision, last))
+    how = None
+    if call.conformance == _emulation.CONFORMANCE:
+        assert geometry is not None, "products alone leave zeros"
+        how = _emulation.emulation_of(call, ROLE, geometry, outputs)
+    return Plan(outputs, Work(geometry, call["transposed"], precision), how)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -54,7 +59,11 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Round operands, fill gradInput through the compute format and gradWeight from float32 sums; bias unrounded."""
-    geometry, transposed, precision, last = plan.work
+    geometry, transposed, precision = plan.work
+    how: _emulation.Emulation | None = plan.emulation
+    last = _emulation.USUAL if how is None else how.last
+    kernels = kernels if how is None else how.kernels(kernels, inputs)
+    inputs = inputs[:3]
     grads = _gradients.Gradients(*outputs)
     if geometry is None:
         for output in outputs:
@@ -66,14 +75,14 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
         used = (grads.input is not None or grads.weight is not None, grads.weight is not None, grads.input is not None)
         operands = tuple(_ascend.round_operand(array, precision, threads) if needed else array
                          for array, needed in zip(inputs, used, strict=True))
-        own = _ascend.written_first(_ascend.format_of(inputs[0].dtype).name)
+        own = _ascend.written_first(format_of(inputs[0].dtype).name)
         stages = _gradients.Gradients(*(
-            _ascend.staged(output, written, last)
+            _emulation.staged(output, written, last)
             for output, written in zip(grads, (precision.written, "float32", own), strict=True)))
     _gradients.run(geometry, transposed, *operands, stages._replace(bias=None), kernels, threads)
     _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(None, None, stages.bias), kernels, threads)
     for stage, output in zip(stages, grads, strict=True):
-        _ascend.deliver(stage, output, last, threads)
+        _emulation.deliver(stage, output, last, threads)
 
 
 def _statuses() -> dict[str, dict[str, int]]:
@@ -81,7 +90,7 @@ def _statuses() -> dict[str, dict[str, int]]:
     return {product: {**numbers, "geometry": 161002} for product in ascend.PRODUCTS}
 
 
-convolution_backward = register(OpSpec(
+convolution_backward = register(_scales.scaled(OpSpec(
     vendor="ascend",
     name="ConvolutionBackward",
     since_version=1,
@@ -118,14 +127,8 @@ convolution_backward = register(OpSpec(
                   "(HF32, or float16 on atlas-910), 2 float16 (bfloat16 operands too), 3 HF32.", 0, minimum=0,
                   maximum=3, rule="E26"),
         Attribute("outputFormats", "strings", "Formats of the three gradients, empty or None for that of the tensor it "
-                  "is the gradient of.", None, only=("emulation",)),
-        Attribute("rounding", "string", "The one rounding of each result, as convreg.quantize does it; None for the "
-                  "format's own.", None, choices={"*": Spellings({name: name for name in ROUNDINGS})},
-                  only=("emulation",)),
-        Attribute("saturate", "bool", "Whether a result that is too large becomes the format's largest number, as in "
-                  "convreg.quantize.", False, only=("emulation",)),
-        Attribute("seed", "int", "Of stochastic rounding, the same for all outputs; None for a fresh one.", None,
-                  minimum=0, only=("emulation",)),
+                  "is the gradient of.", None, only=(_emulation.CONFORMANCE,)),
+        *_emulation.LAST_ROUNDING,
     ),
     types={
         "T1": _ascend.type_table("gradOutput"),
@@ -142,4 +145,4 @@ convolution_backward = register(OpSpec(
     plan=plan,
     run=run,
     infer=infer,
-))
+), ROLE, _emulation.CONFORMANCE))

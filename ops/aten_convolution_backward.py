@@ -9,6 +9,7 @@ from convreg.registry import register
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType
 
 from . import _gradients
+from ._emulation import emulated
 
 FORMATS = ("float32", "float64", "bfloat16", "float16")
 
@@ -36,7 +37,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
     _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(*outputs), kernels, threads)
 
 
-convolution_backward = register(OpSpec(
+convolution_backward = register(emulated(OpSpec(
     vendor="aten",
     name="convolution_backward",
     since_version=1,
@@ -69,4 +70,4 @@ convolution_backward = register(OpSpec(
     plan=plan,
     run=run,
     infer=infer,
-))
+)))

@@ -9,6 +9,7 @@ from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
 from . import _onednn, _views
+from ._emulation import emulated
 
 
 def plan(call: Call) -> Plan:
@@ -33,7 +34,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
                    bias=inputs[2])
 
 
-convolution = register(OpSpec(
+convolution = register(emulated(OpSpec(
     vendor="onednn",
     name="Convolution",
     since_version=1,
@@ -53,4 +54,4 @@ convolution = register(OpSpec(
     plan=plan,
     run=run,
     infer=infer,
-))
+)))

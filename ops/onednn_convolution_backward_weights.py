@@ -6,10 +6,11 @@ from convreg.registry import register
 from convreg.spec import OpSpec, Port
 
 from . import _onednn
+from ._emulation import emulated
 
 gradient = _onednn.WeightsGradient(large="src", small="diff_dst")
 
-convolution_backward_weights = register(OpSpec(
+convolution_backward_weights = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvolutionBackwardWeights",
     since_version=1,
@@ -30,4 +31,4 @@ convolution_backward_weights = register(OpSpec(
     plan=gradient.plan,
     run=gradient.run,
     infer=gradient.infer,
-))
+)))

@@ -9,6 +9,7 @@ from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
 from . import _onednn, _views
+from ._emulation import emulated
 
 
 def plan(call: Call) -> Plan:
@@ -33,7 +34,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
                          _views.data(outputs[0], groups, layout), threads, bias=inputs[2])
 
 
-convtranspose = register(OpSpec(
+convtranspose = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvTranspose",
     since_version=1,
@@ -55,4 +56,4 @@ convtranspose = register(OpSpec(
     plan=plan,
     run=run,
     infer=infer,
-))
+)))

@@ -10,6 +10,7 @@ from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
 from . import _onednn, _views
+from ._emulation import emulated
 
 
 def plan(call: Call) -> Plan:
@@ -33,7 +34,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
                    _views.data(outputs[0], groups, layout), threads)
 
 
-convtranspose_backward_data = register(OpSpec(
+convtranspose_backward_data = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvTransposeBackwardData",
     since_version=1,
@@ -57,4 +58,4 @@ convtranspose_backward_data = register(OpSpec(
     plan=plan,
     run=run,
     infer=infer,
-))
+)))

@@ -6,10 +6,11 @@ from convreg.registry import register
 from convreg.spec import OpSpec, Port
 
 from . import _onednn
+from ._emulation import emulated
 
 gradient = _onednn.WeightsGradient(large="diff_dst", small="src")
 
-convtranspose_backward_weights = register(OpSpec(
+convtranspose_backward_weights = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvTransposeBackwardWeights",
     since_version=1,
@@ -29,4 +30,4 @@ convtranspose_backward_weights = register(OpSpec(
     plan=gradient.plan,
     run=gradient.run,
     infer=gradient.infer,
-))
+)))

@@ -6,8 +6,9 @@ from convreg.registry import register
 from convreg.spec import Attribute, OpSpec, Port
 
 from . import _onednn, _openvino
+from ._emulation import emulated
 
-convolution_backprop_data = register(OpSpec(
+convolution_backprop_data = register(emulated(OpSpec(
     vendor="openvino",
     name="ConvolutionBackpropData",
     since_version=1,
@@ -35,4 +36,4 @@ convolution_backprop_data = register(OpSpec(
     plan=_openvino.plan,
     run=_openvino.run,
     infer=_openvino.infer,
-))
+)))

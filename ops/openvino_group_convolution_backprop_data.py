@@ -6,8 +6,9 @@ from convreg.registry import register
 from convreg.spec import OpSpec, Port
 
 from . import _openvino
+from ._emulation import emulated
 
-group_convolution_backprop_data = register(OpSpec(
+group_convolution_backprop_data = register(emulated(OpSpec(
     vendor="openvino",
     name="GroupConvolutionBackpropData",
     since_version=1,
@@ -27,4 +28,4 @@ group_convolution_backprop_data = register(OpSpec(
     plan=_openvino.plan,
     run=_openvino.run,
     infer=_openvino.infer,
-))
+)))

@@ -22,6 +22,7 @@ CASES = json.loads((HERE / "data" / "ascend_examples.json").read_text())["cases"
 REASONS = (HERE.parent / "docs" / "conformance-ascend.md").read_text()
 function = convreg.ascend.convolution_backward
 spec = function.spec
+NO_SCALES = (None,) * len(spec.scale_ports)
 
 PRODUCTS = {"950": "ascend950", "A2": "atlas-a2", "910": "atlas-910"}
 INPUTS = ("gradOutput", "input", "weight")
@@ -72,7 +73,7 @@ def call_of(case):
     attrs = {**{a.name: a.default for a in spec.attributes if not a.only}, **case["attrs"]}
     values = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in attrs.items())
     return Call(spec, PRODUCTS[case["product"]],
-                tuple(tensor(case["input_shapes"], case["dtypes"], name) for name in INPUTS), values,
+                (*(tensor(case["input_shapes"], case["dtypes"], name) for name in INPUTS), *NO_SCALES), values,
                 tuple(tensor(case["output_shapes"], case["dtypes"], name) for name in OUTPUTS), (True,) * 3)
 
 
@@ -189,7 +190,7 @@ def test_kernel_case(case):
     values = {**{a.name: a.default for a in spec.attributes}, **attributes}
     made = plan_of(Call(
         spec, "emulation",
-        tuple(map(tensor_type, operands)),
+        (*map(tensor_type, operands), *NO_SCALES),
         tuple((key, tuple(entry or "" if key == "outputFormats" else entry for entry in value)
                if isinstance(value, list) else value) for key, value in values.items()),
         (None,) * 3, (True,) * 3)).outputs[OUTPUTS.index(port)]

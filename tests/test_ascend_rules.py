@@ -171,8 +171,8 @@ def test_rule_about_8_bit_formats(rule, changes, formats):
     if rule == "E57":
         shapes = (shapes[1], shapes[0], shapes[2])
     with pytest.raises(OpError) as caught:
-        plan_of(Call(spec, "ascend950", tuple(map(TensorType, shapes, formats)), tuple(attributes.items()),
-                     (None,) * 3, (True,) * 3))
+        plan_of(Call(spec, "ascend950", (*map(TensorType, shapes, formats), None, None, None),
+                     tuple(attributes.items()), (None,) * 3, (True,) * 3))
     assert (caught.value.rule, caught.value.status) == (rule, 561103 if rule > "E55" else 161002)
 
 
@@ -303,10 +303,10 @@ def test_inference_follows_the_operands():
                     "outputPadding": None, "groups": 1, "outputMask": (True, True, True), "cubeMathType": 0,
                     "outputFormats": ("", "float32", "")}.items())
     operands = (TensorType(("N", 6, None, None), "float16"), TensorType(("N", 4, "H", "W"), "float16"),
-                TensorType((6, 4, 3, 3), "bfloat16"))
+                TensorType((6, 4, 3, 3), "bfloat16"), None, None, None)
     inferred = spec.infer(Call(spec, "emulation", operands, values, (None,) * 3, (True, True, True)))
     assert inferred == (operands[1], TensorType((6, 4, 3, 3), "float32"), TensorType((6,), "float16"))
-    blind = tuple(TensorType(None, "float32") for _ in range(3))
+    blind = (*(TensorType(None, "float32") for _ in range(3)), None, None, None)
     inferred = spec.infer(Call(spec, "document", blind, values, (None,) * 3, (True, False, True)))
     assert inferred == (TensorType(None, "float32"), None, TensorType((None,), "float32"))
 

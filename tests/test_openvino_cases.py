@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.binding import attribute_values
+from convreg.binding import make_call
 from convreg.formats import FORMATS
-from convreg.spec import Call, Rules, TensorType
+from convreg.spec import TensorType
 
 CASES = json.loads((Path(__file__).parent / "data" / "openvino_backprop.json").read_text())["cases"]
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64"}
@@ -68,16 +68,13 @@ def inferred(case: dict) -> TensorType:
     tensors = tuple(TensorType(dims(case["inputs"][name]["shape"]), TYPES[case["inputs"][name]["dtype"]])
                     for name in ("data", "filter"))
     chosen = extra.pop("conformance", spec.conformances[0])
-    asking = Call(spec, chosen, (*tensors, None), (), (None,), (True,))
-    values = attribute_values(asking, Rules(), {**attributes(case), **extra})
     stated = case["inputs"]["output_shape"]
     shape = None
     if stated is not None:
         kind = stated["kind"]
         shape = (tuple(stated["values"]) if kind == "constant"
                  else (None,) * stated["shape"][0] if kind == "runtime" else dims(stated["of_shape"]))
-    values["output_shape"] = shape
-    call = Call(spec, chosen, (*tensors, None), tuple(values.items()), (None,), (True,))
+    call = make_call(spec, chosen, (*tensors, None), {"output_shape": shape}, {**attributes(case), **extra})
     call.check_formats()
     (made,) = spec.infer(call)
     return made

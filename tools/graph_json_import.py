@@ -114,7 +114,7 @@ def _convolution(builder: ModelBuilder, operation: Operation, lenient: bool) -> 
     """Add the node of one operation of the convolution family."""
     kind = operation.kind
     spec = get(CONVOLUTIONS[kind]).spec
-    most, least = len(spec.inputs), sum(not port.optional for port in spec.inputs)
+    most, least = len(spec.vendor_inputs), sum(not port.optional for port in spec.inputs)
     if not least <= len(operation.inputs) <= most or len(operation.outputs) != 1:
         raise GraphError(f"{len(operation.inputs)} inputs and {len(operation.outputs)} outputs; allowed: {least}"
                          f"{f' or {most}' if most > least else ''} inputs and 1 output [rule R8]")

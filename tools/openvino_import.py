@@ -190,7 +190,7 @@ class _Import:
         # An empty list is the runtime's neutral value, which is also what it takes for a missing attribute.
         attributes: dict[str, Any] = {name: integers(layer.attributes.get(name, ""), repr(name)) for name in lists}
         attributes["auto_pad"] = layer.attributes.get("auto_pad", "explicit").lower()
-        if len(spec.conformances) > 1:
+        if spec.name == "ConvolutionBackpropData":
             attributes |= {"data_format": "NCX", "filter_format": "OIX", "conformance": "openvino"}
         if len(inputs) == 3:
             inputs[2] = self._shape_operand(inputs[2], layer)

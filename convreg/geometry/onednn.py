@@ -192,7 +192,7 @@ def backward_data(call: Call) -> tuple[Geometry, tuple[int, ...]]:
                   split_weights(weights, call["weights_format"]))
     try:
         groups = check_channels(call, sides, ("diff_src", "diff_dst"))
-        page = sides.small[2] if call.conformance == "document" else None
+        page = sides.small[2] if call.base == "document" else None
         pads = pads_in_effect(call, sides.large[2], page, sides.weights[2])
         return relate(call, sides, pads, groups), shape
     except OpError as error:
@@ -228,7 +228,7 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     small_channels, large_channels, taps = split_weights(weights, call["weights_format"])
     groups = call["groups"]
     transposed = call["weights_format"] in ("IOX", "XOI")
-    page_order = (call.conformance == "document" and transposed and groups > 1 and large_channels == channels)
+    page_order = (call.base == "document" and transposed and groups > 1 and large_channels == channels)
     if page_order:
         small_channels, large_channels = small_channels * groups, channels // groups
     try:
@@ -319,7 +319,7 @@ def infer_forward(call: Call, large: str) -> Shape | None:
     data, weights = known
     batch, _, spatial = split_data(data, call["data_format"])
     small, _, taps = split_weights(weights, call["weights_format"])
-    if call["weights_format"] in ("IOX", "XOI") and call["groups"] > 1 and call.conformance == "document":
+    if call["weights_format"] in ("IOX", "XOI") and call["groups"] > 1 and call.base == "document":
         small = None  # the order of grouped weights is only known together with all channel counts
     extents: list[Dim] = []
     for x, k, s, d, begin, end in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],

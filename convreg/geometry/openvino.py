@@ -37,7 +37,7 @@ class Operands(NamedTuple):
 
 def row(call: Call, mistake: str) -> str:
     """Return the row of the table in force."""
-    return ROWS[mistake][call.conformance == "openvino"]
+    return ROWS[mistake][call.base == "openvino"]
 
 
 def is_grouped(call: Call) -> bool:
@@ -60,7 +60,7 @@ def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
     lists = {}
     for name, neutral in (("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0), ("output_padding", 0)):
         value = ints(call[name], count, neutral)
-        if not value and call.conformance == "openvino":
+        if not value and call.base == "openvino":
             value = (neutral,) * count
         if len(value) != count:
             raise call.refuse(name, list(value), f"one entry per spatial axis ({count})", row(call, name))
@@ -107,7 +107,7 @@ def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[i
     output = call.spec.outputs[0].name
     if stated is not None and any(extent < 0 for extent in stated):
         raise call.refuse("output_shape", list(stated), "no negative entry", row(call, "negative"))
-    if stated is not None and call.conformance == "document" and len(stated) == count + 2:
+    if stated is not None and call.base == "document" and len(stated) == count + 2:
         full_batch, full_channels, spatial = split_data(stated, layout(call))
         if full_batch != batch:
             raise call.refuse("output_shape", list(stated), f"batch {batch}", row(call, "batch"))
@@ -115,9 +115,9 @@ def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[i
             raise call.refuse("output_shape", list(stated), f"{channels} channels", row(call, "channels"))
         stated = spatial
     elif stated is not None and len(stated) != count:
-        both = " or the full shape" if call.conformance == "document" else ""
+        both = " or the full shape" if call.base == "document" else ""
         raise call.refuse("output_shape", list(stated), f"the {count} spatial extents{both}", row(call, "output_shape"))
-    if stated is None and call.has(output) and call.conformance == "document":
+    if stated is None and call.has(output) and call.base == "document":
         stated = split_data(call.shape(output), layout(call))[2]
     return stated
 
@@ -157,7 +157,7 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         if extent < 0:
             raise call.refuse(f"spatial axis {index}", extent, "an output extent of at least 0 after the pads",
                               row(call, "extent"))
-        if call.conformance == "document" and stated and call["auto_pad"] == "none":
+        if call.base == "document" and stated and call["auto_pad"] == "none":
             slack = extent + pb + pe - full
             if not 0 <= slack < s and slack != op:
                 raise call.refuse("output_shape", list(stated), f"an extent that leaves 0 to {s - 1} or "
@@ -188,7 +188,7 @@ def infer(call: Call) -> Shape | None:
     if groups is None and isinstance(known.small, int) and known.small and isinstance(data[1], int):
         groups = data[1] // known.small  # the Group operation's filter may leave its first extent open
     channels = groups * large if isinstance(groups, int) and isinstance(large, int) else None
-    if stated is not None and len(stated) == count + 2 and call.conformance == "document":
+    if stated is not None and len(stated) == count + 2 and call.base == "document":
         return stated
     if stated is not None:
         return join_data(known.batch, channels, stated if len(stated) == count else (None,) * count, layout(call))
@@ -209,6 +209,6 @@ def spatial_count(call: Call, data: Shape | None, weights: Shape | None, stated:
         return len(data) - 2
     if weights is not None:
         return len(weights) - 2 - is_grouped(call)
-    if stated is not None and call.conformance == "openvino":
+    if stated is not None and call.base == "openvino":
         return len(stated)
     return next((len(call[name]) for name in ("strides", "dilations", "pads_begin", "pads_end") if call[name]), None)

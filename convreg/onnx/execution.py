@@ -96,7 +96,8 @@ class SpecNode(OpRun):
 def empty(spec: OpSpec, port: Port, inputs: Iterable[Any]) -> Any:
     """Stand in for an output that is named although the node's attributes mask it off: no elements."""
     for other, value in zip(spec.inputs, inputs, strict=True):
-        if other.type == port.type and value is not None and format_of(value.dtype) is not None:
+        alike = other.type == port.type or other.name == port.like
+        if alike and value is not None and format_of(value.dtype) is not None:
             return np.empty(0, value.dtype)
     return np.empty(0, FORMATS["float32"].dtype)
 

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from .. import __version__, registry
 from ..binding import Bound, asking, bind
-from ..derive import Arguments, Operator, reader_of
+from ..derive import SCALES, Arguments, Operator, reader_of
 from ..errors import GraphError
 from ..formats import FORMATS
 from ..outputs import Array
@@ -76,7 +76,7 @@ def node_model(
         spec.name, _names(spec.inputs, tensors), _names(spec.outputs, made), name=spec.function_name,
         domain=spec.onnx_domain, doc_string=spec.doc)
     node.attribute.extend(attribute_proto(name, value, _kind(spec, name)) for name, value in attributes.items())
-    types = [payload.carried_format(tensors.get(port.name)) or "" for port in spec.inputs]
+    types = [payload.carried_format(tensors.get(port.name)) or "" for port in spec.vendor_inputs]
     if any(types):
         node.attribute.append(attribute_proto(payload.ATTRIBUTE, types, "strings"))
     graph = helper.make_graph(
@@ -174,7 +174,10 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     if payload.may_carry(spec):
         tensors = payload.read(asking(spec, spec.conformances[0]), stated.pop(payload.ATTRIBUTE, None), tensors)
     attributes = {snake_case(name): _python(_kind(spec, name), value) for name, value in stated.items()}
-    return NodeCall(operator, tuple(tensors), attributes)
+    count = len(spec.vendor_inputs)
+    if any(scale is not None for scale in tensors[count:]):
+        attributes[SCALES] = tuple(tensors[count:])
+    return NodeCall(operator, tuple(tensors[:count]), attributes)
 
 
 def _python(kind: Kind, value: Any) -> Any:

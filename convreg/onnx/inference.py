@@ -16,7 +16,7 @@ from onnx.shape_inference import InferenceContext
 from ..binding import asking, check_declared, judged, make_call, plan_of, shape_value
 from ..errors import OpError
 from ..formats import format_of
-from ..spec import OpSpec, Port, Shape, TensorType, by_conformance
+from ..spec import OpSpec, Port, Shape, TensorType
 from . import payload
 
 
@@ -63,7 +63,7 @@ def _infer(spec: OpSpec, context: InferenceContext, conformance: str) -> tuple[T
                 if context.get_attribute(port.name) is None:
                     stated[port.name] = _unread(context, index)
         elif not present and not port.optional:
-            rule = by_conformance(spec.rules, conformance).missing_input
+            rule = spec.rules_under(conformance).missing_input
             raise before.refuse(port.name, None, "a tensor", rule, wrong_type=True)
     attributes = {name: _value(proto) for name in _names(spec) if (proto := context.get_attribute(name)) is not None}
     named = range(context.get_num_outputs())
@@ -105,7 +105,7 @@ def _stated(
     spec: OpSpec, conformance: str, port: Port, context: InferenceContext, index: int
 ) -> Shape | None:
     """Extents that a shape input states, as far as they are known before the graph runs."""
-    before, rules = asking(spec, conformance), by_conformance(spec.rules, conformance)
+    before, rules = asking(spec, conformance), spec.rules_under(conformance)
     constant = context.get_input_data(index)
     if constant is not None:
         return shape_value(before, rules, port, numpy_helper.to_array(constant))

@@ -201,7 +201,7 @@ def compute_format(problem: Problem) -> str:
 
 def rounding_stage(problem: Problem, role: Role) -> str:
     """The format that a result passes through on its way to its own."""
-    if role == "grad_bias":
+    if role == "grad_bias" and problem.spec.vendor == "ascend":
         own = problem.type_of("grad_output").format
         return compute_format(problem) if FORMATS[own].bits == 8 else own
     return problem.precision.written if role == "grad_data" and problem.precision.written else compute_format(problem)
@@ -215,6 +215,9 @@ def check_formats(problem: Problem, role: Role) -> None:
         if name not in CASTS:
             raise problem.error(f"{name} has no element type in ONNX, so that no standard operator converts it; "
                                 f"allowed: {', '.join(CASTS)}")
+    for port in problem.spec.scale_ports:
+        if problem.call.has(port.name):
+            raise problem.error(f"{port.name} has no standard form here; allowed: no scales, after Dequantize")
     if not problem.rounds_as_usual:
         raise problem.error("rounding and saturate are more than a standard operator does; allowed: neither")
     if problem.precision.operands == "hf32" and role != "grad_bias":

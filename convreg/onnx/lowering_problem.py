@@ -86,8 +86,8 @@ class Problem:
 
     @property
     def rounds_as_usual(self) -> bool:
-        """Whether results are rounded as everyone does, not as Ascend's `rounding` and `saturate` choose."""
-        return self.spec.vendor != "ascend" or not self.rounded or self.plan.work.last.usual
+        """Whether results are rounded as everyone does, not as `rounding` and `saturate` choose."""
+        return not self.rounded or self.plan.emulation is None or self.plan.emulation.last.usual
 
     @property
     def results(self) -> list[Role]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -84,14 +85,16 @@ class Record(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """An operator as nodes ask for it: the names of the attributes to read, and the maker of nodes."""
+    """An operator as nodes of a record ask for it: the names of the attributes to read, the formats of the inputs' type
+    variables, and the maker of nodes."""
 
     spec: OpSpec
     attributes: tuple[str, ...]
+    formats: dict[str, str]
 
     def node(self, attributes: dict[str, Any], wanted: tuple[bool, ...], elements: tuple[int, ...]) -> Node:
         """Return the node with these attributes, named outputs and element types of the outputs."""
-        return Node(self.spec, attributes, wanted, elements)
+        return Node(self.spec, attributes, wanted, elements, self.formats)
 
 
 def records() -> tuple[Record, ...]:
@@ -112,7 +115,8 @@ def records_of(spec: OpSpec) -> tuple[Record, ...]:
     """
     names = [attribute.name for attribute in spec.attributes]
     names += [port.name for port in spec.shape_ports if port.attribute]
-    operator = Operator(spec, (*names, "conformance") if len(spec.conformances) > 1 else tuple(names))
+    if len(spec.conformances) > 1:
+        names.append("conformance")
     found: dict[tuple[int, ...], Record] = {}
     for conformance in spec.conformances:
         for formats in signatures(spec, conformance):
@@ -121,7 +125,8 @@ def records_of(spec: OpSpec) -> tuple[Record, ...]:
             outputs = tuple((element_of(name), option(port)) for port, name in
                             zip(spec.outputs, default_formats(spec, conformance, formats), strict=True))
             found.setdefault(tuple(entry[0] for entry in inputs), Record(
-                ort_domain(spec), spec.name, spec.since_version, inputs, outputs, operator))
+                ort_domain(spec), spec.name, spec.since_version, inputs, outputs,
+                Operator(spec, tuple(names), formats)))
     return tuple(found.values())
 
 
@@ -139,16 +144,21 @@ def option(port: Port) -> int:
 
 
 def signatures(spec: OpSpec, conformance: str) -> Iterator[dict[str, str]]:
-    """Yield the formats of the inputs' type variables, every combination."""
+    """Yield the formats of the inputs' type variables, every combination that `Call.check_formats` lets pass."""
     variables = list(dict.fromkeys(port.type for port in spec.inputs if not port.shape))
-    for formats in product(*(by_conformance(spec.types[name], conformance) for name in variables)):
-        yield dict(zip(variables, formats, strict=True))
+    operands = {port.type for port in spec.inputs if not port.shape and not port.scales}
+    for chosen in product(*(by_conformance(spec.types[name], conformance) for name in variables)):
+        formats = dict(zip(variables, chosen, strict=True))
+        kinds = {formats[name] for name in operands}
+        if len(kinds) == 1 or not (conformance in spec.uniform or "float64" in kinds):
+            yield formats
 
 
 def default_formats(spec: OpSpec, conformance: str, formats: dict[str, str]) -> list[str]:
-    """Return the outputs' formats as far as the inputs' decide them: a shared type variable, or the operator's rule."""
-    if all(port.type in formats for port in spec.outputs):
-        return [formats[port.type] for port in spec.outputs]
+    """Return the outputs' formats as far as the inputs' decide them: by variable, by `like`, or by the operator."""
+    variables = {port.name: port.type for port in spec.inputs}
+    if all(port.type in formats or port.like for port in spec.outputs):
+        return [formats[port.type if port.type in formats else variables[port.like]] for port in spec.outputs]
     tensors = tuple(None if port.shape else TensorType(None, formats[port.type]) for port in spec.inputs)
     defaults = tuple((attribute.name, None if attribute.required else attribute.default)
                      for attribute in spec.attributes)
@@ -182,15 +192,19 @@ class Node:
         Which outputs have a name.
     elements : tuple of int
         Element types that onnxruntime gives the outputs.
+    formats : dict
+        Formats of the inputs by type variable.
 
     Raises
     ------
     OpError
-        If an attribute is refused whatever the inputs, or is a list of strings, which onnxruntime shows to nobody.
+        If an attribute is refused whatever the inputs, or is a list of strings, which onnxruntime shows to nobody, or
+        if the conformance refuses the formats.
     """
 
     def __init__(
-        self, spec: OpSpec, attributes: dict[str, Any], wanted: tuple[bool, ...], elements: tuple[int, ...]
+        self, spec: OpSpec, attributes: dict[str, Any], wanted: tuple[bool, ...], elements: tuple[int, ...],
+        formats: dict[str, str],
     ) -> None:
         self.spec, self.wanted, self.elements = spec, wanted, elements
         self.conformance = attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
@@ -199,8 +213,16 @@ class Node:
             if attribute.kind == "strings" and attribute.name in attributes:
                 raise asking(spec, spec.conformances[0]).refuse(
                     attribute.name, "given", f"no such attribute {ELSEWHERE}", "arguments")
-        judged(spec, self.conformance, lambda chosen: attribute_values(
-            asking(spec, chosen), by_conformance(spec.rules, chosen), attributes))
+        needed = tuple(None if port.optional or port.shape else TensorType(None, formats[port.type])
+                       for port in spec.inputs)
+
+        def check(chosen: str) -> None:
+            before = asking(spec, chosen)
+            attribute_values(before, spec.rules_under(chosen), attributes)
+            if not spec.ordered_checks:
+                replace(before, inputs=needed).check_formats()
+
+        judged(spec, self.conformance, check)
 
     def program(self, tensors: Sequence[Tensor | None]) -> Program:
         """Return what to do for these inputs and all like them.

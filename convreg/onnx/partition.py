@@ -86,7 +86,7 @@ class Partition:
         operator = registry.find_node(node.domain, node.op_type)
         if operator is None:
             return True
-        fixed = fixed_types(operator.spec, [self._element(name) for name in node.input])
+        fixed = fixed_types(operator.spec, [self._element(name) if name else None for name in node.input])
         return fixed is None or all(
             not name or self._element(name) in (0, element)
             for name, element in zip(node.output, fixed, strict=False))
@@ -279,9 +279,13 @@ def declarations(model: ModelProto) -> dict[str, ValueInfoProto]:
             if value.type.HasField("tensor_type")}
 
 
-def fixed_types(spec: OpSpec, elements: Sequence[int]) -> Sequence[int] | None:
-    """Return the element types that onnxruntime gives an operator's outputs, None where it takes no such inputs."""
+def fixed_types(spec: OpSpec, elements: Sequence[int | None]) -> Sequence[int] | None:
+    """Return the element types that onnxruntime gives an operator's outputs, None where it takes no such inputs.
+
+    `elements` are those of the inputs, None for absent ones.
+    """
     for record in records_of(spec):
-        if all(entry[0] in (0, element) for entry, element in zip(record.inputs, elements, strict=False)):
+        if all(element is None or entry[0] in (0, element)
+               for entry, element in zip(record.inputs, elements, strict=False)):
             return [entry[0] for entry in record.outputs]
     return None

@@ -48,8 +48,9 @@ def stated_types(call: Call, value: Any) -> tuple[str, ...]:
     """Return one format name per input, empty where the element type is meant, from an attribute's value or None."""
     entries = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
     inputs = call.spec.inputs
-    if len(entries) > len(inputs):
-        raise call.refuse(ATTRIBUTE, list(entries), f"at most {len(inputs)} names, one per input", "arguments")
+    most = len(call.spec.vendor_inputs)  # scales have one format
+    if len(entries) > most:
+        raise call.refuse(ATTRIBUTE, list(entries), f"at most {most} names, one per input", "arguments")
     for entry in entries:
         if entry != "" and entry not in FORMATS:
             raise call.refuse(ATTRIBUTE, list(entries), f"names of formats, or empty: {', '.join(FORMATS)}",

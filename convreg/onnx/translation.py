@@ -187,8 +187,8 @@ class _Node:
     def check(self) -> None:
         """Plan the statement as the target's operator would; raises `OpError` where its rule refuses."""
         statement, spec = self.statement, self.statement.spec
-        tensors = tuple(None if port.shape else TensorType(self._shape(self.by_port[port.name]), self.format)
-                        for port in spec.inputs)
+        tensors = tuple(TensorType(self._shape(self.by_port[port.name]), self.format) if port.name in self.by_port
+                        else None for port in spec.inputs)
         stated: dict[str, Shape | None] = {port.name: statement.shape for port in spec.shape_ports}
         call = make_call(spec, statement.conformance, tensors, stated, statement.attributes, wanted=self._wanted())
         assert geometry_of(plan_of(call)) == self.geometry, statement
@@ -202,7 +202,7 @@ class _Node:
         if len(spec.conformances) > 1:
             attributes["conformance"] = statement.conformance
         inputs = []
-        for port in spec.inputs:
+        for port in spec.vendor_inputs:
             if not port.shape:
                 inputs.append(self._operand(builder, self.by_port[port.name]))
             elif port.attribute and not self._open_batch(statement.shape):

@@ -1,0 +1,235 @@
+"""Scales of operands: the ports that bring them, what they may be, and kernels that apply them.
+
+An operand's values are its decoded numbers times its scale. A scale that is the same for all terms of a result (one
+number, or one per channel that the result keeps) multiplies the finished float32 sum; a scale along a channel that is
+summed over multiplies the decoded operand in float32 before the products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from convreg.conversion import dequantize, quantize
+from convreg.formats import FORMATS
+from convreg.geometry import Geometry
+from convreg.roles import OPERANDS, Role, Roles, is_transposed
+from convreg.spec import Call, OpSpec, Port
+
+from ._views import Array
+
+Side = Literal["large", "small"]
+
+VARIABLE, FORMAT = "S", "float32"
+"""The type variable of the ports, and the only format it takes."""
+
+TENSORS = {"forward": ("large", "taps", "small"), "backward_data": ("small", "taps", "large"),
+           "backward_weights": ("large", "small", "taps")}
+"""The arrays of every kernel in its order; the last is written."""
+
+CHANNELS = {"grad_output": "channel", "data": "channel", "weight": "output channel of the forward operator",
+            "bias": "channel"}
+"""What a vector of scales has one number for."""
+
+
+def scaled(spec: OpSpec, roles: Roles, conformance: str) -> OpSpec:
+    """Return a declaration with a port added for the scale of each operand, spelled as its other ports."""
+    suffix = "_scale" if all(port.name.islower() for port in spec.inputs) else "Scale"
+    ports = tuple(
+        Port(port.name + suffix, f"One number, or one per {CHANNELS[_role(roles, port.name)]}.", VARIABLE,
+             optional=True, scales=port.name, only=(conformance,))
+        for port in spec.inputs if not port.shape)
+    return replace(spec, inputs=(*spec.inputs, *ports), types={**spec.types, VARIABLE: (FORMAT,)})
+
+
+def _role(roles: Roles, port: str) -> Role:
+    return next(role for role in OPERANDS if roles.port(role) == port)
+
+
+class Scale(NamedTuple):
+    """A scale as a call states it: the input that holds it, what it scales, and the side whose channels it has one
+    number for, None for one number in all."""
+
+    index: int
+    port: str
+    role: Role
+    along: Side | None
+
+
+class Layout(NamedTuple):
+    """The sides and groups of a call, as far as scales care."""
+
+    gradient: Side
+    """The side of grad_output."""
+    outputs: Side
+    """The side that holds the output channels of the forward convolution."""
+    groups: int
+
+    def tensor(self, role: Role) -> str:
+        """Return the kernels' name of an operand."""
+        if role in ("weight", "bias"):
+            return {"weight": "taps", "bias": "bias"}[role]
+        return self.gradient if role == "grad_output" else _other(self.gradient)
+
+
+def _other(side: Side) -> Side:
+    return "small" if side == "large" else "large"
+
+
+def layout_of(call: Call, roles: Roles, geometry: Geometry) -> Layout:
+    """Return where the operands of a call lie."""
+    gradient: Side = "large" if is_transposed(call, roles) else "small"
+    return Layout(gradient, _other(gradient) if roles.forward else gradient, geometry.groups)
+
+
+def scales_of(call: Call, roles: Roles, geometry: Geometry) -> tuple[Scale, ...]:
+    """Return the scales that a call gives, refused where their shape is none that it could have."""
+    layout = layout_of(call, roles, geometry)
+    channels: dict[Side, int] = {"large": geometry.groups * geometry.large_channels,
+                                 "small": geometry.groups * geometry.small_channels}
+    found = []
+    for index, port in enumerate(call.spec.inputs):
+        if not port.scales or not call.has(port.name):
+            continue
+        role, (shape, format) = _role(roles, port.scales), call.tensor(port.name)
+        if format != FORMAT:
+            raise call.refuse(port.name, format, FORMAT, "arguments", wrong_type=True)
+        along: Side = layout.outputs
+        if role in ("grad_output", "data"):
+            along = layout.gradient if role == "grad_output" else _other(layout.gradient)
+        if all(extent == 1 for extent in shape):
+            found.append(Scale(index, port.name, role, None))
+        elif shape == (channels[along],):
+            found.append(Scale(index, port.name, role, along))
+        else:
+            inputs = ", not per input channel" if role == "weight" and shape == (channels[_other(along)],) else ""
+            raise call.refuse(port.name, list(shape), f"shape [] or [1], or [{channels[along]}] for one number per "
+                              f"{CHANNELS[role]}{inputs}", "arguments")
+    return tuple(found)
+
+
+def check_values(call: Call, scale: Scale, values: Array) -> None:
+    """Refuse numbers that cannot be scales."""
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        raise call.refuse(scale.port, float(values[bad][0]), "finite numbers above zero", "arguments")
+
+
+class Factor(NamedTuple):
+    """The numbers of a scale, in the float64 that products of several are exact in."""
+
+    values: Array
+    along: Side | None
+    groups: int
+
+    def over(self, tensor: str) -> Array:
+        """Return the numbers so that they broadcast to a kernel's view of a tensor."""
+        if self.along is None:
+            return self.values.reshape(())
+        shapes = {"taps": (self.groups, -1, 1, 1, 1, 1) if self.along == "small" else (self.groups, 1, -1, 1, 1, 1),
+                  "bias": (-1,)}
+        return self.values.reshape(shapes.get(tensor, (1, self.groups, -1, 1, 1, 1)))
+
+
+class ScaledKernels:
+    """The four kernels for scaled operands, computed by those of another module.
+
+    Parameters
+    ----------
+    kernels : module
+        What computes, or notes, the sums.
+    layout : Layout
+    factors : mapping
+        By the kernels' name of the operand: large, small, taps or bias.
+    """
+
+    def __init__(self, kernels: ModuleType, layout: Layout, factors: dict[str, Factor]) -> None:
+        self._kernels, self._layout, self._factors = kernels, layout, factors
+
+    def forward(self, large: Array, taps: Array, small: Array, **settings: Any) -> None:
+        """Fill the small side."""
+        self._convolve("forward", (large, taps, small), **settings)
+
+    def backward_data(self, small: Array, taps: Array, large: Array, **settings: Any) -> None:
+        """Fill the large side."""
+        self._convolve("backward_data", (small, taps, large), **settings)
+
+    def backward_weights(self, large: Array, small: Array, taps: Array, **settings: Any) -> None:
+        """Fill the taps."""
+        self._convolve("backward_weights", (large, small, taps), **settings)
+
+    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
+        """Fill the bias gradient: `small` is grad_output, whichever side it is on."""
+        factor = self._factors.get(self._layout.gradient)
+        sums = _wide(bias, formats[1], factor is not None)
+        self._kernels.bias_sum(small, sums, formats=(formats[0], _wide_format(formats[1], factor is not None)),
+                               threads=threads)
+        if factor is not None:
+            _multiply(sums, factor.over("bias"))
+        _narrow(sums, bias, formats[1], threads)
+
+    def _convolve(
+        self, kernel: str, arrays: tuple[Array, Array, Array], *, formats: tuple[str, str, str], threads: int = 0,
+        bias: Array | None = None, **window: Any,
+    ) -> None:
+        names, result = TENSORS[kernel], arrays[2]
+        kept = ("small", "large", None) if kernel == "backward_weights" else (names[2], None)
+        whole: list[Array] = []
+        operands = []
+        for name, array, format in zip(names[:2], arrays[:2], formats[:2], strict=True):
+            factor = self._factors.get(name)
+            if factor is not None and factor.along not in kept:
+                array, format = _applied(array, format, factor.over(name), threads)
+            elif factor is not None:
+                whole.append(factor.over(names[2]))
+            operands.append((array, format))
+        if bias is not None and "bias" in self._factors:
+            bias = bias.copy()
+            _multiply(bias, self._factors["bias"].over("bias"))
+        (first, first_format), (second, second_format) = operands
+        sums = _wide(result, formats[2], bool(whole))
+        added = {} if bias is None or whole else {"bias": bias}
+        getattr(self._kernels, kernel)(
+            first, second, sums, formats=(first_format, second_format, _wide_format(formats[2], bool(whole))),
+            threads=threads, **added, **window)
+        if whole:
+            _multiply(sums, prod(whole))
+            if bias is not None:
+                with np.errstate(all="ignore"):
+                    np.add(sums, bias.reshape(1, self._layout.groups, -1, 1, 1, 1), out=sums)
+        _narrow(sums, result, formats[2], threads)
+
+
+def _wide_format(format: str, scaled: bool) -> str:
+    """The format of sums that a factor is still to multiply."""
+    return FORMAT if scaled and format != "float64" else format
+
+
+def _wide(result: Array, format: str, scaled: bool) -> Array:
+    """Where sums go: to the result itself unless they must be multiplied first and it is too narrow for them."""
+    wide = _wide_format(format, scaled)
+    return result if wide == format else np.empty(result.shape, FORMATS[wide].dtype)
+
+
+def _narrow(sums: Array, result: Array, format: str, threads: int) -> None:
+    """Round multiplied sums to the format of the result, as kernels do."""
+    if sums is not result:
+        quantize(sums, format, out=result.view(FORMATS[format].dtype), threads=threads or None)
+
+
+def _applied(array: Array, format: str, factor: Array, threads: int) -> tuple[Array, str]:
+    """Return an operand decoded and multiplied, and its new format."""
+    wide = "float64" if format == "float64" else FORMAT
+    values = dequantize(array, format, dtype=FORMATS[wide].dtype, threads=threads or None)
+    _multiply(values, factor)
+    return values, wide
+
+
+def _multiply(values: Array, factor: Array) -> None:
+    """Multiply in place, in float64 and rounded once."""
+    with np.errstate(all="ignore"):
+        np.multiply(values, factor, out=values, casting="same_kind", dtype=np.float64)
