@@ -230,6 +230,10 @@ def _applied(array: Array, format: str, factor: Array, threads: int) -> tuple[Ar
 
 
 def _multiply(values: Array, factor: Array) -> None:
-    """Multiply in place, in float64 and rounded once."""
+    """Multiply in place as in float64, rounded once; a factor that the values' format holds needs no more than it."""
     with np.errstate(all="ignore"):
-        np.multiply(values, factor, out=values, casting="same_kind", dtype=np.float64)
+        narrow = factor.astype(values.dtype)
+        if np.array_equal(narrow, factor):
+            np.multiply(values, narrow, out=values)
+        else:
+            np.multiply(values, factor, out=values, casting="same_kind", dtype=np.float64)

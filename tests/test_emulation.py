@@ -519,3 +519,28 @@ def test_explanations_show_the_conformance_where_it_differs():
     narrow = convreg.explain("ConvolutionBackwardData", *shapes, **lists, dtypes="hifloat8")
     assert [reading.accepted for reading in narrow.readings] == [False, False, True]
     assert narrow["emulation"].outputs[0].format == "hifloat8"
+
+
+def test_files_of_vendors_have_no_such_conformance(tmp_path):
+    exporting = pytest.importorskip("convreg.tools.onnx_io")
+    for name, suffix, more in (("onednn::ConvolutionBackwardData", ".json", {"output_format": "bfloat16"}),
+                               ("openvino::GroupConvolutionBackpropData", ".xml", {"output_format": "bfloat16"})):
+        path = tmp_path / f"model{suffix}"
+        with pytest.raises(GraphError, match="'emulation'"):
+            exporting.export_model(model_of(line(name), **more), path)
+        assert not path.exists()
+
+
+def test_calls_recorded_from_a_model_keep_their_scales():
+    """Measured as any other: the scale belongs to the call, the formats are those asked for."""
+    rng = np.random.default_rng(14)
+    call = line("aten::convolution_backward", ("float32",) * 3, rng.standard_normal)
+    scales = (rng.uniform(1, 2, 6).astype(np.float32), None, None)
+    feeds = call.feeds | {"grad_output_scale": scales[0]}
+    (found,) = convreg.onnx.gradient_calls(model_of(call, scales=scales), feeds).values()
+    for result, plain in zip(found.operator(*found.inputs, **found.attributes), run(call, scales=scales), strict=True):
+        same(result, plain)
+    told = convreg.numerics.compare(found.operator, found.inputs, found.attributes, formats=["float32"], scaled=False)
+    assert told.operator == call.name
+    assert all(row.error.snr_db > 120 for row in told.rows)
+    assert list(told.shapes) == ["grad_output", "input", "weight"]

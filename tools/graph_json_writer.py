@@ -141,6 +141,8 @@ class _Writer:
         """An operation of oneDNN's convolution family, by the library's rules."""
         problem = problem_of(node, self.model.scope, self.model.versions.get(VENDOR))
         assert problem is not None
+        if problem.plan.emulation is not None:
+            raise GraphError("conformance 'emulation' has number formats and scales that oneDNN graphs lack")
         if problem.batch is None:
             raise GraphError("the batch must be known before the graph runs")
         geometry = problem.geometry

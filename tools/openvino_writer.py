@@ -149,6 +149,8 @@ def _transposed(step: Writing) -> Port:
 
 def _window(step: Writing) -> tuple[dict[str, Any], list[Port]]:
     """Explicit attributes of a node, and its stated shape where only a run will tell what to make of it."""
+    if step.attributes.get("conformance") == "emulation":
+        raise GraphError("conformance 'emulation' has number formats and scales that OpenVINO lacks")
     problem = None
     try:
         problem = problem_of(step.node, step.view.scope, step.view.versions.get(VENDOR))

@@ -19,7 +19,7 @@ from ..formats import FORMATS as STORED
 from ..formats import format_of, formats
 from ..outputs import Array
 from ..presentation import aligned, markdown_table
-from ..spec import Call, by_conformance
+from ..spec import Call
 from .metrics import Binades, Error, binades_of, error_of, flushed_share
 from .scaling import Rounding, best_exponent
 
@@ -318,16 +318,16 @@ class _Measured:
             if made is not None and made.format != "float32":
                 raise self.asking.refuse(port.name, made.format, "float32 results for float32 operands", "arguments",
                                          wrong_type=True)
-        wide = [self.operands[port.name].astype(np.float64) if port.name in self.operands else None
-                for port in spec.inputs]
+        wide = [None if array is None else self.operands.get(port.name, array).astype(np.float64)
+                for port, array in zip(spec.inputs, bound.inputs, strict=True)]
         self.exact = {port.name: values for port, values in
                       zip(spec.outputs, exact_results(spec, bound.plan, wide), strict=True) if values is not None}
 
     def _operands(self, tensors: Sequence[Any]) -> dict[str, Array]:
-        rules = by_conformance(self.spec.rules, self.asking.conformance)
+        rules = self.spec.rules_under(self.asking.conformance)
         operands = {}
         for port, value in zip(self.spec.inputs, tensors, strict=True):
-            if port.shape or value is None:
+            if port.shape or port.scales or value is None:
                 continue
             array = tensor_value(self.asking, rules, port, value)
             held = format_of(array.dtype)
@@ -341,7 +341,7 @@ class _Measured:
         return operands
 
     def _tensors(self, operands: Mapping[str, Array]) -> list[Any]:
-        return [operands.get(port.name, None if not port.shape else value)
+        return [operands.get(port.name, value if port.shape or port.scales else None)
                 for port, value in zip(self.spec.inputs, self.given.tensors, strict=True)]
 
     def rows(self, operand: Rounding, target: Rounding, scaled: bool, seed: int) -> list[Row]:

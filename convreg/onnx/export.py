@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,9 +174,14 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     if payload.may_carry(spec):
         tensors = payload.read(asking(spec, spec.conformances[0]), stated.pop(payload.ATTRIBUTE, None), tensors)
     attributes = {snake_case(name): _python(_kind(spec, name), value) for name, value in stated.items()}
-    count = len(spec.vendor_inputs)
+    return node_call(operator, tensors, attributes)
+
+
+def node_call(operator: Operator, tensors: Sequence[Any], attributes: dict[str, Any]) -> NodeCall:
+    """Return a call of tensors in port order, scales among the other arguments as Python has them."""
+    count = len(operator.spec.vendor_inputs)
     if any(scale is not None for scale in tensors[count:]):
-        attributes[SCALES] = tuple(tensors[count:])
+        attributes = {**attributes, SCALES: tuple(tensors[count:])}
     return NodeCall(operator, tuple(tensors[:count]), attributes)
 
 

@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..roles import roles_of
 from ..spec import OpSpec, snake_case
 from .execution import ObservedCall
-from .export import NodeCall
+from .export import NodeCall, node_call
 from .models import Source
 from .session import Session
 
@@ -65,7 +65,7 @@ def _call(call: ObservedCall) -> NodeCall:
     if call.conformance is not None:
         attributes["conformance"] = call.conformance
     operator = registry.get(spec.qualified_name, spec.since_version)
-    return NodeCall(operator, inputs, attributes)
+    return node_call(operator, inputs, attributes)
 
 
 def _chooses_formats(spec: OpSpec, name: str) -> bool:
