@@ -59,7 +59,8 @@ def bind(
     OpError, OpTypeError
         With the rule that refuses and, in ``accepted_by``, the conformances that would not.
     """
-    inputs = (*inputs, *(None,) * (len(spec.inputs) - len(inputs)))
+    if len(inputs) < len(spec.inputs):
+        inputs = (*inputs, *(None,) * (len(spec.inputs) - len(inputs)))
     key = signature(spec, inputs, attributes, conformance, out, wanted)
     if key is not None and key in _seen:
         call, plan = _seen[key]
@@ -86,7 +87,9 @@ def signature(
         return None
     parts: list[Hashable] = [spec, conformance, wanted]
     for port, value in zip(spec.inputs, inputs, strict=True):
-        if value is not None and not port.shape:
+        if value is None:
+            parts.append(None)
+        elif not port.shape:
             if type(value) is not np.ndarray or format_of(value.dtype) is None:
                 return None
             parts += (value.shape, value.dtype)

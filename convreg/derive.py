@@ -18,7 +18,7 @@ from .binding import asking, bind
 from .errors import Refusing, near_misses
 from .formats import FORMATS
 from .outputs import Array, allocate
-from .spec import Attribute, Call, OpSpec, Plan, by_conformance, snake_case
+from .spec import Attribute, Call, OpSpec, Plan, Rules, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...] | None
 
@@ -52,11 +52,12 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
     positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
     inputs = [snake_case(port.name) for port in spec.vendor_inputs]
     vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
+    unscaled = [None] * len(spec.scale_ports)
     call = asking(spec, spec.conformances[0])
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         if len(args) > len(positional):
-            rule = spec.rules_under(kwargs.get("conformance", spec.conformances[0])).arity
+            rule = _rules(call, kwargs.get("conformance")).arity
             raise call.refuse("arguments", f"{len(args)} positional", f"{len(positional)}: {', '.join(positional)}",
                               rule, wrong_type=True)
         for name, value in zip(positional, args, strict=False):
@@ -65,8 +66,9 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
             kwargs[name] = value
         out, threads, conformance = (kwargs.pop(name, None) for name in ("out", "threads", "conformance"))
         tensors = [kwargs.pop(name, None) for name in inputs]
-        if spec.scale_ports:
-            tensors += scale_values(call, kwargs.pop(SCALES, None))
+        if unscaled:
+            scales = kwargs.pop(SCALES, None)
+            tensors += unscaled if scales is None else scale_values(call, scales)
         attributes = {}
         for name, value in kwargs.items():
             if name not in vendor_names:
@@ -84,8 +86,6 @@ SCALES = "scales"
 def scale_values(call: Call, value: Any) -> list[Any]:
     """Return one entry per port that scales, None where an operand has no scale."""
     ports = call.spec.scale_ports
-    if value is None:
-        return [None] * len(ports)
     if not isinstance(value, tuple | list) or len(value) != len(ports):
         scaled = ", ".join(snake_case(port.scales) for port in ports)
         raise call.refuse(SCALES, value, f"a tuple of {len(ports)}, one scale each of {scaled}, None for none",
@@ -175,9 +175,13 @@ def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: 
     names = list(known)
     near = near_misses(name, names)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    chosen = conformance if conformance in call.spec.conformances else call.conformance
-    rule = call.spec.rules_under(chosen).unknown
+    rule = _rules(call, conformance).unknown
     return call.refuse(name, "given", f"{hint}one of {', '.join(names)}", rule, wrong_type=True)
+
+
+def _rules(call: Call, conformance: Any) -> Rules:
+    """Return the rows under a conformance that may be none."""
+    return call.spec.rules_under(conformance if conformance in call.spec.conformances else call.conformance)
 
 
 def signature_of(spec: OpSpec) -> inspect.Signature:
