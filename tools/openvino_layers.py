@@ -128,6 +128,21 @@ def _convolution(step: Step) -> None:
     step.finish("Conv", step.inputs, **step.window())
 
 
+def _fake_quantize(step: Step) -> None:
+    """Round to one of `levels` places from the low to the high input bound, then stretch to the output bounds."""
+    step.text("auto_broadcast", "numpy", "numpy", "none")
+    data, low, high, out_low, out_high = step.inputs
+    node, dtype = step.node, helper.tensor_dtype_to_np_dtype(step.builder.value(data).element)
+    levels = step.number("levels")
+    if levels < 2:
+        raise GraphError(f"levels is {levels}; allowed: at least 2")
+    steps = step.builder.constant(np.array(levels - 1).astype(dtype), "steps")
+    place = node("Round", node("Mul", node("Div", node("Sub", data, low), node("Sub", high, low)), steps))
+    value = node("Add", node("Mul", node("Div", place, steps), node("Sub", out_high, out_low)), out_low)
+    value = node("Where", node("Greater", data, node("Max", low, high)), out_high, value)
+    step.finish("Where", [node("LessOrEqual", data, node("Min", low, high)), out_low, value])
+
+
 def _group_convolution(step: Step) -> None:
     """The filter carries the groups as an axis of its own; ONNX folds them into the output channels."""
     data, filter_name = step.inputs
@@ -232,7 +247,7 @@ LAYERS = {
         "Equal": "Equal", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual", "Less": "Less",
         "LessEqual": "LessOrEqual", "LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor",
     }.items()},
-    **{name: _reduction(name) for name in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")},
+    **{f"Reduce{name}": _reduction(f"Reduce{name}") for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")},
     "AvgPool": Kind(range(1, 2), (*_POOL, "exclude-pad"), _average_pool),
     "BatchNormInference": Kind(range(5, 6), ("epsilon",), _batch_norm),
     "Clamp": Kind(range(1, 2), ("min", "max"), _clamp),
@@ -240,6 +255,7 @@ LAYERS = {
     "Convolution": Kind(range(2, 3), _WINDOW, _convolution),
     "Divide": Kind(range(2, 3), ("auto_broadcast", "m_pythondiv"), _divide),
     "Elu": Kind(range(1, 2), ("alpha",), lambda step: step.finish("Elu", step.inputs, alpha=step.real("alpha"))),
+    "FakeQuantize": Kind(range(5, 6), ("levels", "auto_broadcast"), _fake_quantize),
     "Gelu": Kind(range(1, 2), ("approximation_mode",), _gelu),
     "GroupConvolution": Kind(range(2, 3), _WINDOW, _group_convolution),
     "HSigmoid": Kind(range(1, 2), (), lambda step: step.finish("HardSigmoid", step.inputs, alpha=1 / 6, beta=0.5)),

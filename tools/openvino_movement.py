@@ -60,16 +60,18 @@ def _slice(step: Step) -> None:
 
 def _strided_slice(step: Step) -> None:
     """Begin, end and stride per axis, with masks that leave a bound open or drop the axis."""
-    if any(step.numbers("new_axis_mask")) or any(step.numbers("ellipsis_mask")):
-        raise GraphError("new_axis_mask and ellipsis_mask are not known to the reader where they are set")
-    begin, end = step.constant(1), step.constant(2)
-    strides = step.constant(3) if len(step.inputs) > 3 else [1] * len(begin)
-    if not len(begin) == len(end) == len(strides):
-        raise GraphError(f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} entries")
-    open_begin, open_end, dropped = (
-        [*mask, *[0] * (len(begin) - len(mask))]
-        for mask in map(step.numbers, ("begin_mask", "end_mask", "shrink_axis_mask"))
-    )
+    if any(step.numbers("ellipsis_mask")):
+        raise GraphError("ellipsis_mask is not known to the reader where it is set")
+    bounds = [step.constant(1), step.constant(2)]
+    count = len(bounds[0])
+    bounds.append(step.constant(3) if len(step.inputs) > 3 else [1] * count)
+    if not len(bounds[1]) == len(bounds[2]) == count:
+        raise GraphError(f"begin, end and strides have {', '.join(str(len(bound)) for bound in bounds)} entries")
+    masks = [[*mask, *[0] * (count - len(mask))] for mask in map(step.numbers, (
+        "new_axis_mask", "begin_mask", "end_mask", "shrink_axis_mask"))]
+    new = masks.pop(0)[:count]
+    begin, end, strides, open_begin, open_end, dropped = (
+        [entry for entry, is_new in zip(entries, new, strict=False) if not is_new] for entries in (*bounds, *masks))
     for axis, stride in enumerate(strides):
         if dropped[axis]:
             end[axis], strides[axis] = (begin[axis] + 1 or LIMITS.max), 1
@@ -82,8 +84,13 @@ def _strided_slice(step: Step) -> None:
     operands = [step.inputs[0], integers(begin, "begin"), integers(end, "end"), integers(range(len(begin)), "axes"),
                 integers(strides, "strides")]
     axes = [axis for axis in range(len(begin)) if dropped[axis]]
+    if axes and any(new):
+        raise GraphError("new_axis_mask beside shrink_axis_mask is not known to the reader")
     if axes:
         step.finish("Squeeze", [step.node("Slice", *operands), integers(axes, "axes")])
+    elif any(new):
+        places = [place for place, is_new in enumerate(new) if is_new]
+        step.finish("Unsqueeze", [step.node("Slice", *operands), integers(places, "axes")])
     else:
         step.finish("Slice", operands)
 
@@ -114,13 +121,33 @@ def _variadic_split(step: Step) -> None:
 
 def _pad(step: Step) -> None:
     mode = step.text("pad_mode", "constant", "constant", "edge", "reflect")
-    sides = [step.vector(1), step.vector(2)]
+    data, sides = step.inputs[0], [step.vector(1), step.vector(2)]
     held = [step.builder.constant_array(side) for side in sides]
-    if all(side is not None for side in held):  # inference follows a constant, but no Concat of two
-        pads = step.builder.constant(np.concatenate(held), "pads")  # type: ignore[arg-type]
-    else:
+    if held[0] is None or held[1] is None:
         pads = step.node("Concat", *sides, axis=0)
-    step.finish("Pad", [step.inputs[0], pads, *step.inputs[3:]], mode=mode)
+    else:  # inference follows a constant, but no Concat of two
+        before, after = (np.asarray(side) for side in held)
+        if min(*before, *after, 0) < 0:
+            data = _cropped(step, data, np.minimum(before, 0), np.minimum(after, 0))
+        pads = step.builder.constant(np.maximum([*before, *after], 0), "pads")
+    step.finish("Pad", [data, pads, *step.inputs[3:]], mode=mode)
+
+
+def _cropped(step: Step, data: str, before: np.ndarray, after: np.ndarray) -> str:
+    """What negative pads leave: few runtimes take them."""
+    ends = [int(end) or LIMITS.max for end in after]
+    return step.node("Slice", data, step.builder.integers((-before).tolist(), "starts"),
+                     step.builder.integers(ends, "ends"))
+
+
+def _tile(step: Step) -> None:
+    """Repeats may be more or fewer than axes: the shorter list gets ones in front."""
+    repeats, rank = step.constant(1), step.rank(0)
+    data = step.inputs[0]
+    if len(repeats) > rank:
+        data = step.node("Unsqueeze", data, step.builder.integers(range(len(repeats) - rank), "axes"))
+    repeats = [1] * (rank - len(repeats)) + repeats
+    step.finish("Tile", [data, step.builder.integers(repeats, "repeats")])
 
 
 MOVEMENT = {
@@ -135,6 +162,7 @@ MOVEMENT = {
     "Squeeze": Kind(range(1, 3), (), _squeeze),
     "StridedSlice": Kind(range(3, 5), ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),
                          _strided_slice),
+    "Tile": Kind(range(2, 3), (), _tile),
     "Transpose": Kind(range(2, 3), (), _transpose),
     "Unsqueeze": Kind(range(2, 3), (), _unsqueeze),
     "VariadicSplit": Kind(range(3, 4), (), _variadic_split, several=True),
