@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
 from convreg.tools import bench, bench_check, bench_peers, bench_report
-from convreg.tools.bench_check import DTYPES, LAYOUTS, Case, defect, make_case, reference
+from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULT_DTYPES, Case, defect, make_case, reference
 from convreg.tools.bench_machine import Machine
 from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, open_peers
 from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
@@ -54,7 +54,7 @@ def test_reference_equals_the_plain_loops(problems, direction, layout, monkeypat
 def test_defects_are_found(dtype):
     case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", dtype, "ncx")
     expected = reference(case)
-    right = expected.astype(DTYPES[dtype])
+    right = expected.astype(RESULT_DTYPES[dtype])
     assert defect(case, right, expected) == ""
     assert "allowed" in defect(case, np.roll(right, 1, axis=3), expected)
     assert "error nan" in defect(case, np.full_like(right, np.nan), expected)
@@ -193,17 +193,17 @@ def test_a_slow_peer_stops_early_and_short_calls_repeat(monkeypatch):
 def test_convreg_alone_with_every_output(tmp_path, capsys):
     figures = tmp_path / "figures.json"
     assert main(["bench", "g2mb2_ic4ih6oc6kh3ph1", "--peers", "none", "--dir=BWD_D,BWD_W,FWD", "--dtype",
-                 "f32,bf16,f16", "--layout", "ncx,nxc", "--repeat", "2", "--seconds", "0", "--threads", "1", "--json",
+                 ",".join(DTYPES), "--layout", "ncx,nxc", "--repeat", "2", "--seconds", "0", "--threads", "1", "--json",
                  str(figures), "--markdown"]) == 0
     out, error = capsys.readouterr()
-    assert out.count("### ") == 18
+    assert out.count("### ") == 36
     assert "threads of every library: 1" in out
     assert "| g2mb2_ic4ih6oc6kh3ph1 | 1.56e-05 |" in out
-    assert "18" in error.splitlines()[0]
+    assert "36" in error.splitlines()[0]
     written = json.loads(figures.read_text())
     assert written["machine"]["peaks"].keys() == DTYPES.keys()
     assert written["machine"]["bandwidth"] > 0
-    assert len(written["results"]) == 18
+    assert len(written["results"]) == 36
     assert {(row["direction"], row["dtype"], row["layout"]) for row in written["results"]} == {
         (direction, dtype, layout) for direction in DIRECTIONS for dtype in DTYPES for layout in LAYOUTS}
     for row in written["results"]:

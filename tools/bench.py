@@ -25,7 +25,7 @@ from convreg.presentation import PLOT_FORMATS, picture_format
 
 from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
 from .bench_machine import measure_machine
-from .bench_peers import PEERS, Peer, Prepared, Unsupported, open_peers
+from .bench_peers import LIBRARIES, PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
 from .files import write_atomically
@@ -50,7 +50,7 @@ def run(
     directions: Sequence[str] = ("data", "weights"),
     dtypes: Sequence[str] = ("f32",),
     layouts: Sequence[str] = ("ncx",),
-    peers: Sequence[str] = tuple(PEERS),
+    peers: Sequence[str] = LIBRARIES,
     threads: int | None = None,
     repeat: int = 5,
     seconds: float = 0.5,
@@ -64,7 +64,7 @@ def run(
     problems : sequence of Problem
         The layers; those that name directions of their own keep them.
     directions : sequence of {"data", "weights", "forward"}
-    dtypes : sequence of {"f32", "bf16", "f16"}
+    dtypes : sequence of {"f32", "bf16", "f16", "e4m3fn", "e5m2", "hifloat8"}
     layouts : sequence of {"ncx", "nxc"}
         Channels before space (weights OIX) or behind it (weights XIO).
     peers : sequence of str
@@ -198,11 +198,12 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
                         "BWD_W, FWD (default BWD_D,BWD_W; for a model what it computes)")
     parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
-    parser.add_argument("--dtype", type=names, default=["f32"], metavar="DTYPE,...", help="f32, bf16, f16")
+    parser.add_argument("--dtype", type=names, default=["f32"], metavar="DTYPE,...", help=", ".join(DTYPES))
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
                         help="ncx (weights oix), nxc (weights xio)")
-    parser.add_argument("--peers", type=names, default=list(PEERS), metavar="NAME,...",
-                        help=f"libraries beside convreg, of {', '.join(PEERS)}, or none (default: those installed)")
+    parser.add_argument("--peers", type=names, default=list(LIBRARIES), metavar="NAME,...",
+                        help=f"libraries beside convreg, of {', '.join(LIBRARIES)}, none (default: those installed); "
+                        "f32: convreg's own f32")
     parser.add_argument("--only", action="append", metavar="NAME", help="only layers of this name, * for any letters")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of every library (default: convreg's)")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs at the least (default 5)")

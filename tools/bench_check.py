@@ -15,11 +15,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import convreg
 from convreg.outputs import Array
 
 from .bench_problems import Problem, inside
 
-DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16),
+          "e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+          "hifloat8": convreg.hifloat8}
+EIGHT_BIT = ("e4m3fn", "e5m2", "hifloat8")
+RESULT_DTYPES = {name: np.dtype(np.float32) if name in EIGHT_BIT else dtype for name, dtype in DTYPES.items()}
+"""What results are stored in: sums of 8-bit numbers, which they would overflow, in f32."""
 LAYOUTS = ("ncx", "nxc")
 OPERANDS = {"forward": ("large", "taps"), "backward_data": ("small", "taps"), "backward_weights": ("large", "small")}
 RESULT = {"forward": "small", "backward_data": "large", "backward_weights": "taps"}
@@ -59,7 +65,10 @@ class Case:
     @property
     def bytes(self) -> int:
         """Bytes that a call reads and writes at the least."""
-        return sum(map(prod, self.problem.shapes)) * DTYPES[self.dtype].itemsize
+        shapes = self.problem.shapes._asdict()
+        result = prod(shapes.pop(RESULT[self.kernel]))
+        return (sum(map(prod, shapes.values())) * DTYPES[self.dtype].itemsize
+                + result * RESULT_DTYPES[self.dtype].itemsize)
 
 
 def make_case(problem: Problem, direction: str, dtype: str, layout: str) -> Case:
@@ -72,7 +81,9 @@ def make_case(problem: Problem, direction: str, dtype: str, layout: str) -> Case
         values = random.random(stored, np.float32)
         values *= 2
         values -= 1
-        operands[name] = from_layout(values.astype(DTYPES[dtype], copy=False), name, layout)
+        stored_values = (convreg.quantize(values, "hifloat8") if dtype == "hifloat8"
+                         else values.astype(DTYPES[dtype], copy=False))
+        operands[name] = from_layout(stored_values, name, layout)
     return Case(problem, direction, dtype, layout, operands)
 
 
@@ -107,7 +118,7 @@ def reference(case: Case) -> Array:
              for name, array in (*case.operands.items(), (RESULT[case.kernel], result))}
     for n, tap, xs, ys in _products(case):
         at: dict[str, Any] = {"taps": (..., *tap), "large": (n, ..., *xs), "small": (n, ..., *ys)}
-        operand = [np.asarray(views[name][at[name]], np.float64) for name in OPERANDS[case.kernel]]
+        operand = [widened(views[name][at[name]]) for name in OPERANDS[case.kernel]]
         target = views[RESULT[case.kernel]][at[RESULT[case.kernel]]]
         if case.kernel == "backward_weights":
             large, small = (array.reshape(*array.shape[:2], -1) for array in operand)
@@ -117,6 +128,13 @@ def reference(case: Case) -> Array:
             matrix = weights if case.kernel == "forward" else weights.swapaxes(1, 2)
             target += (matrix @ data.reshape(*data.shape[:2], -1)).reshape(target.shape)
     return result
+
+
+def widened(array: Array, dtype: Any = np.float64) -> Array:
+    """Numbers of any of the formats, exactly."""
+    if array.dtype.itemsize == 1:
+        return convreg.dequantize(array, dtype=dtype)
+    return np.asarray(array, dtype)
 
 
 def _products(case: Case) -> Iterator[tuple[int, tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
@@ -146,9 +164,10 @@ def defect(case: Case, result: Array, expected: Array) -> str:
     """
     if result.shape != expected.shape:
         return f"shape {list(result.shape)} instead of {list(expected.shape)}"
-    if result.dtype != DTYPES[case.dtype]:
-        return f"{result.dtype} instead of {DTYPES[case.dtype]}"
-    unit = float(ml_dtypes.finfo(DTYPES[case.dtype]).eps) / 2
+    stored = RESULT_DTYPES[case.dtype]
+    if result.dtype != stored:
+        return f"{result.dtype} instead of {stored}"
+    unit = float(ml_dtypes.finfo(stored).eps) / 2
     typical = sqrt(case.terms) / 3  # the product of two operands has the standard deviation 1/3
     worst, where, error = -1.0, [0], 0.0
     for index in range(result.shape[0]):  # in slices: the results of large layers fill memory

@@ -114,6 +114,8 @@ class OneDnn:
 
     def _descriptor(self, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None) -> Descriptor:
         """Describe a tensor with these strides, in elements, or leave the layout to the library."""
+        if dtype not in FORMATS:
+            raise Unsupported("formats other than f32, bf16 and f16")
         handle = c_void_p()
         common = (byref(handle), len(shape), _integers(shape), FORMATS[dtype])
         if strides is None:

@@ -6,6 +6,7 @@ An entry of `PEERS` takes the number of threads and raises ImportError where its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +16,20 @@ import numpy as np
 import convreg
 from convreg.geometry import Axis, effective
 
-from .bench_check import DTYPES, LAYOUTS, OPERANDS, RESULT, Array, Case, from_layout, to_layout
+from .bench_check import (
+    DTYPES,
+    EIGHT_BIT,
+    LAYOUTS,
+    OPERANDS,
+    RESULT,
+    RESULT_DTYPES,
+    Array,
+    Case,
+    from_layout,
+    to_layout,
+    to_layout_shape,
+    widened,
+)
 from .bench_problems import reach
 from .files import reason
 
@@ -41,7 +55,9 @@ class Peer(Protocol):
 
 
 class Convreg:
-    """convreg's oneDNN operators, called as a Python user calls them."""
+    """convreg's oneDNN operators, called as a Python user calls them; 8-bit formats, which oneDNN's operators do not
+    take, at the kernels behind them, with results in f32.
+    """
 
     def __init__(self, threads: int | None) -> None:
         self.threads = threads
@@ -51,6 +67,8 @@ class Convreg:
         """Bind the arguments; the call checks them, allocates the result and computes."""
         problem, layout = case.problem, case.layout
         axes = problem.geometry.axes
+        if case.dtype in EIGHT_BIT:
+            return self._kernel(case)
         if any(axis.begin < 0 for axis in axes):
             raise Unsupported("negative padding")
         weights = ("IOX", "XOI") if problem.transposed else ("OIX", "XIO")
@@ -80,6 +98,46 @@ class Convreg:
         return Prepared(partial(operator, *inputs, **settings), lambda array: from_layout(array, result, layout))
 
 
+    def _kernel(self, case: Case) -> Prepared:
+        from convreg.ops import _views, kernels
+
+        geometry, groups = case.problem.geometry, case.problem.geometry.groups
+        threads = self.threads or 0
+
+        def view(name: str, array: Array) -> _views.View:
+            stored = to_layout(array, name, case.layout)
+            return (_views.weights(stored, groups, ("OIX", "XIO")[LAYOUTS.index(case.layout)]) if name == "taps"
+                    else _views.data(stored, groups, case.layout.upper()))
+
+        run, result = getattr(_views, case.kernel), RESULT[case.kernel]
+        views = [view(name, case.operands[name]) for name in OPERANDS[case.kernel]]
+
+        def call() -> Array:
+            stored = np.empty(to_layout_shape(case.result_shape, result, case.layout), RESULT_DTYPES[case.dtype])
+            made = from_layout(stored, result, case.layout)
+            run(kernels, geometry, *views, view(result, made), threads)
+            return made
+
+        return Prepared(call, lambda array: array)
+
+
+class Float32:
+    """convreg in f32 on the same numbers, for what a narrower format gains."""
+
+    def __init__(self, threads: int) -> None:
+        self.own = Convreg(threads)
+        self.about = "convreg on the same operands decoded to f32 beforehand, results in f32"
+
+    def prepare(self, case: Case) -> Prepared:
+        """As `Convreg.prepare`."""
+        if case.dtype == "f32":
+            raise Unsupported("f32 itself")
+        operands = {name: from_layout(np.ascontiguousarray(widened(to_layout(array, name, case.layout), np.float32)),
+                                      name, case.layout) for name, array in case.operands.items()}
+        call, array = self.own.prepare(replace(case, dtype="f32", operands=operands))
+        return Prepared(call, lambda result: array(result).astype(RESULT_DTYPES[case.dtype]))
+
+
 class Torch:
     """PyTorch: aten.convolution_backward for one gradient, aten.convolution forward."""
 
@@ -97,6 +155,8 @@ class Torch:
         The input that a weights gradient reads is padded beforehand: training keeps it from the forward pass.
         """
         torch, aten, problem = self.torch, self.torch.ops.aten, case.problem
+        if case.dtype in EIGHT_BIT:
+            raise Unsupported("has no 8-bit convolution")
         axes, groups = problem.geometry.axes, problem.geometry.groups
         tensors = {name: self._tensor(array, name, case.layout) for name, array in case.operands.items()}
         stride, dilation = [axis.stride for axis in axes], [axis.dilation for axis in axes]
@@ -274,8 +334,10 @@ def _onednn(threads: int) -> Peer:
 
 
 PEERS: dict[str, Callable[[int], Peer]] = {
-    "torch": Torch, "onnxruntime": OnnxRuntime, "openvino": OpenVino, "onednn": _onednn,
+    "torch": Torch, "onnxruntime": OnnxRuntime, "openvino": OpenVino, "onednn": _onednn, "f32": Float32,
 }
+LIBRARIES = tuple(name for name in PEERS if name != "f32")
+"""Those that are not convreg itself."""
 
 
 def open_peers(names: Sequence[str], threads: int) -> tuple[dict[str, Peer], dict[str, str]]:

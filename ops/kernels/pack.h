@@ -39,6 +39,61 @@ INLINE float load_number(const void *source, int format, int64_t offset)
                                     : code_values[format - NUMBER_FLOAT8_E4M3FN][*(const uint8_t *)place];
 }
 
+#if WIDTH == 16
+/* 8-bit codes, 32 of them as 16 bits each, to bfloat16 codes. */
+typedef struct {
+    __m512i part[4]; /* magnitudes of the codes 0 to 127 */
+    __m512i nan;     /* the code whose magnitude is another number's, or none */
+} decoder;
+
+INLINE decoder decoder_of(int format)
+{
+    decoder d = {{{0}}, _mm512_set1_epi16(-1)};
+    if (format != NUMBER_BFLOAT16) {
+        for (int i = 0; i < 4; i++)
+            d.part[i] = _mm512_loadu_si512(code_magnitudes[format - NUMBER_FLOAT8_E4M3FN] + 32 * i);
+        if (format == NUMBER_HIFLOAT8)
+            d.nan = _mm512_set1_epi16(0x80);
+    }
+    return d;
+}
+
+INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
+{
+    if (format == NUMBER_BFLOAT16)
+        return codes;
+    __m512i low = _mm512_permutex2var_epi16(d->part[0], codes, d->part[1]);
+    __m512i high = _mm512_permutex2var_epi16(d->part[2], codes, d->part[3]);
+    __m512i value = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40)), high);
+    value = _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
+    return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
+}
+#endif
+
+/* The first n <= WIDTH numbers of an 8-bit format at p, zeros after them. */
+INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
+{
+#if WIDTH == 16
+    const decoder d = decoder_of(format);
+    __m512i codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p));
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, codes), 16);
+#elif WIDTH == 8
+    uint64_t bytes = 0;
+    if (n == 8)
+        memcpy(&bytes, p, 8);
+    else
+        for (int64_t i = 0; i < n; i++)
+            bytes |= (uint64_t)p[i] << 8 * i;
+    return (vector)_mm256_i32gather_ps(code_values[format - NUMBER_FLOAT8_E4M3FN],
+                                       _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes)), 4);
+#else
+    vector values = {0};
+    for (int64_t i = 0; i < n; i++)
+        values[i] = code_values[format - NUMBER_FLOAT8_E4M3FN][p[i]];
+    return values;
+#endif
+}
+
 /* The first n numbers at p (n >= WIDTH: a whole vector), zeros after them. */
 INLINE vector load_vector(const void *p, int format, int64_t n)
 {

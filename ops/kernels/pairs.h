@@ -18,36 +18,8 @@ static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const 
 }
 
 /* ------------------------------------------------------------------------------------------------------------------
- * Codes: 32 at a time, as bfloat16
+ * Codes: 32 at a time, as bfloat16 (`decode_words` of pack.h)
  */
-
-typedef struct {
-    __m512i part[4]; /* magnitudes of the codes 0 to 127 */
-    __m512i nan;     /* the code whose magnitude is another number's, or none */
-} decoder;
-
-INLINE decoder decoder_of(int format)
-{
-    decoder d = {{{0}}, _mm512_set1_epi16(-1)};
-    if (format != NUMBER_BFLOAT16) {
-        for (int i = 0; i < 4; i++)
-            d.part[i] = _mm512_loadu_si512(code_magnitudes[format - NUMBER_FLOAT8_E4M3FN] + 32 * i);
-        if (format == NUMBER_HIFLOAT8)
-            d.nan = _mm512_set1_epi16(0x80);
-    }
-    return d;
-}
-
-INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
-{
-    if (format == NUMBER_BFLOAT16)
-        return codes;
-    __m512i low = _mm512_permutex2var_epi16(d->part[0], codes, d->part[1]);
-    __m512i high = _mm512_permutex2var_epi16(d->part[2], codes, d->part[3]);
-    __m512i value = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40)), high);
-    value = _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
-    return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
-}
 
 typedef struct {
     __m512i smallest; /* magnitude less one, so that zero is the largest */
