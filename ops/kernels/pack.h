@@ -102,6 +102,8 @@ INLINE vector load_vector(const void *p, int format, int64_t n)
         return n >= WIDTH ? *(const vector *)p : LOAD_PART((const float *)p, n);
     if (format == NUMBER_BFLOAT16)
         return (vector)(__builtin_convertvector(LOAD_HALVES((const uint16_t *)p, n >= WIDTH ? WIDTH : n), vector_uint) << 16);
+    if (format != NUMBER_FLOAT16)
+        return load_bytes(p, format, n >= WIDTH ? WIDTH : n);
     for (int i = 0; i < (n >= WIDTH ? WIDTH : n); i++)
         values[i] = load_number(p, format, i);
     return values;
