@@ -12,8 +12,11 @@ from convreg.tools.cli import main
 from convreg.tools.onnx_io import export_golden, export_model, golden, import_ir
 from drawn import dyadic, normal
 from graphs import data_gradient, model, value
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_files import arrays_of
 from onnx import helper
+from test_emulation import EIGHT_BIT, drawn_scales, emulated_calls
 
 import convreg
 import convreg.onnx
@@ -98,6 +101,23 @@ def test_hifloat8_nodes():
     expected = convreg.ascend.convolution_backward.reference(*arrays, **stated)[0]
     np.testing.assert_allclose(made["f64_gradInput"], expected, rtol=1e-13, atol=1e-13)
     assert not np.allclose(made["out_gradInput"], expected, rtol=1e-6, atol=0)
+
+
+@settings(max_examples=40)
+@given(emulated_calls(formats=EIGHT_BIT, special=False), st.data())
+def test_any_formats_and_scales(call, data):
+    """The reference of an emulated node is that of the function: exact operands times exact scales."""
+    rng = np.random.default_rng(1)
+    scales, _ = drawn_scales(call, rng, lambda _: data.draw(st.sampled_from(["none", "tensor", "channel"])))
+    call = call._replace(arguments={**call.arguments, "scales": scales})
+    source = call.model
+    ports = [port.name for port in convreg.get(call.name).spec.scale_ports]
+    made = golden(source, {**call.feeds, **{port: scale for port, scale in zip(ports, scales, strict=True)
+                                            if scale is not None}})
+    expected = convreg.get(call.name).reference(*call.tensors, **call.arguments)
+    names = [entry.name for entry in source.graph.output]
+    for name, exact in zip(names, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        np.testing.assert_allclose(made[f"f64_{name}"], exact, rtol=1e-12, atol=1e-12)
 
 
 def test_conversions_around_moved_bytes():

@@ -164,6 +164,7 @@ def _grad_data(problem: Problem, builder: Builder, geometry: Geometry, wide: str
     bias = None
     if "bias" in problem.names:
         bias = builder.cast(problem.names["bias"], problem.type_of("bias").format, wide)
+        bias = bias if problem.rounded else _scaled(problem, builder, "bias", bias)
     if not parts.touches(geometry):
         shape = (parts.small_shape if problem.transposed else parts.large_shape)(geometry)
         zeros = builder.zeros(shape, wide, None if problem.batch is not None else problem.names["grad_output"])
@@ -215,7 +216,7 @@ def check_formats(problem: Problem, role: Role) -> None:
         if name not in CASTS:
             raise problem.error(f"{name} has no element type in ONNX, so that no standard operator converts it; "
                                 f"allowed: {', '.join(CASTS)}")
-    for port in problem.spec.scale_ports:
+    for port in problem.spec.scale_ports if problem.rounded else ():
         if problem.call.has(port.name):
             raise problem.error(f"{port.name} has no standard form here; allowed: no scales, after Dequantize")
     if not problem.rounds_as_usual:
@@ -230,7 +231,28 @@ def operand(problem: Problem, builder: Builder, role: Role, format: str, *, roun
     value, own = problem.names[role], problem.type_of(role).format
     if rounded and problem.precision.operands == "float16":
         value, own = builder.cast(value, own, "float16"), "float16"
-    return from_layout(builder, builder.cast(value, own, format), problem, role)
+    value = from_layout(builder, builder.cast(value, own, format), problem, role)
+    return value if problem.rounded else _scaled(problem, builder, role, value)
+
+
+def _scaled(problem: Problem, builder: Builder, role: Role, value: str) -> str:
+    """Multiply a float64 operand, channel-first, or a bias by its scale: with no rounding to spoil, before the sums."""
+    emulation, geometry = problem.plan.emulation, problem.geometry
+    for scale in emulation.scales if emulation is not None and geometry is not None else ():
+        if scale.role != role:
+            continue
+        factor, ones = problem.node.input[scale.index], [1] * len(geometry.axes)
+        if scale.along is None:
+            value = builder.add("Mul", value, builder.reshape(factor, [1]))
+        elif role == "weight" and scale.along == "large":
+            shape = parts.weight_shape(geometry)
+            value = builder.reshape(value, [geometry.groups, geometry.small_channels, *shape[1:]])
+            value = builder.add("Mul", value, builder.reshape(factor, [geometry.groups, 1, shape[1], *ones]))
+            value = builder.reshape(value, shape)
+        else:
+            shape = {"bias": (-1,), "weight": (-1, 1, *ones)}.get(role, (1, -1, *ones))
+            value = builder.add("Mul", value, builder.reshape(factor, shape))
+    return value
 
 
 def from_layout(builder: Builder, value: str, problem: Problem, role: Role) -> str:
