@@ -238,10 +238,12 @@ def operand(problem: Problem, builder: Builder, role: Role, format: str, *, roun
 def _scaled(problem: Problem, builder: Builder, role: Role, value: str) -> str:
     """Multiply a float64 operand, channel-first, or a bias by its scale: with no rounding to spoil, before the sums."""
     emulation, geometry = problem.plan.emulation, problem.geometry
-    for scale in emulation.scales if emulation is not None and geometry is not None else ():
+    assert geometry is not None
+    ones = [1] * len(geometry.axes)
+    for scale in () if emulation is None else emulation.scales:
         if scale.role != role:
             continue
-        factor, ones = problem.node.input[scale.index], [1] * len(geometry.axes)
+        factor = problem.node.input[scale.index]
         if scale.along is None:
             value = builder.add("Mul", value, builder.reshape(factor, [1]))
         elif role == "weight" and scale.along == "large":
