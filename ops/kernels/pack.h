@@ -224,6 +224,8 @@ INLINE quad load_quad(const void *source, int format, int64_t offset)
 {
     if (format == NUMBER_FLOAT32)
         return *(const quad *)((const float *)source + offset);
+    if (format == NUMBER_BFLOAT16)
+        return (quad)(__builtin_convertvector(*(const quad_half *)((const uint16_t *)source + offset), quad_uint) << 16);
     return (quad){load_number(source, format, offset), load_number(source, format, offset + 1),
                   load_number(source, format, offset + 2), load_number(source, format, offset + 3)};
 }

@@ -22,6 +22,8 @@ typedef int32_t vector_int __attribute__((vector_size(4 * WIDTH), aligned(4), ma
 typedef uint32_t vector_uint __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef uint16_t vector_half __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t quad_uint __attribute__((vector_size(16)));
+typedef uint16_t quad_half __attribute__((vector_size(8), aligned(2), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -23,6 +23,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
         share_work(w, isa, threads, plan)
         return
     plan_chunk(w, isa, plan)
+    if plan.framed:
+        share_work(w, isa, threads, plan)
+        return
     # Enough tasks for the threads: lanes apart first, which shares no packing.
     plan.panel_parts = max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES))
     plan.row_parts = 1
@@ -60,9 +63,12 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
     """Cut panels and strands into parts: enough tasks for the threads, their sums near, and the least packed twice."""
     cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, tasks, sums
-    cdef bint again = plan.cut.length > 2 * plan.steps  # sums are met once for each chunk
+    cdef bint again = plan.cut.length > (2 if plan.pairs else 1) * plan.steps  # sums are met once for each chunk
     cdef double cost, least = -1, lanes = <double>w.M, frames
-    frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
+    if plan.pairs:
+        frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
+    else:
+        frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
         row_parts = 1
         if again:
