@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx.inliner
 import pytest
 from convreg.ops.kernels import direct
 from drawn import Drawn, convolutions
@@ -500,15 +501,49 @@ def test_scales_of_the_wrong_length_are_refused_before_a_graph_runs():
         convreg.onnx.check(model)
 
 
-def test_lowering_takes_8_bit_floats_and_names_what_it_does_not():
+def standard_forms(model):
+    """A model in standard nodes, with functions for its nodes, and in another dialect's nodes."""
+    yield convreg.onnx.lower(model)
+    functions = convreg.onnx.attach_functions(model)
+    yield onnx.inliner.inline_local_functions(functions)
+    yield convreg.onnx.translate(model, "aten", rest="lower")
+
+
+@pytest.mark.parametrize("name", EMULATED)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_standard_forms_take_8_bit_floats_and_scales(name, transposed):
+    """Sums of theirs are float32 as ours; scales multiply their operands there."""
     rng = np.random.default_rng(13)
-    call = line("onednn::ConvolutionBackwardData", ("float8_e5m2", "float8_e4m3fn"), rng.standard_normal)
-    lowered = convreg.onnx.lower(model_of(call, output_format="float32"))
-    result = convreg.onnx.run(lowered, call.feeds)["diff_src"]
-    np.testing.assert_allclose(result, run(call, output_format="float32")[0], rtol=1e-5, atol=1e-5)
-    for more, reason in (({"scales": (1, None)}, "diff_dst_scale"), ({"rounding": "toward_zero"}, "rounding")):
-        with pytest.raises(GraphError, match=reason):
-            convreg.onnx.lower(model_of(call, **more))
+    formats = itertools.cycle(("float8_e5m2", "float8_e4m3fn", "bfloat16"))
+    call = calls(CASE, lambda shape: convreg.quantize(rng.standard_normal(shape), next(formats)),
+                 transposed=transposed)[name]
+    scales, _ = drawn_scales(call, rng, lambda port: "tensor" if port == "input" else "channel")
+    chosen = {"scales": scales, **formats_argument(name, "float32")}
+    model, expected = model_of(call, **chosen), run(call, **chosen)
+    ports = convreg.get(name).spec.scale_ports
+    feeds = call.feeds | {port.name: scale for port, scale in zip(ports, scales, strict=True)}
+    for made in standard_forms(model):
+        for result, exact in zip(convreg.onnx.run(made, feeds).values(), expected, strict=True):
+            assert result.dtype == np.float32
+            np.testing.assert_allclose(result, exact, rtol=1e-5, atol=1e-4)
+
+
+def test_no_standard_form_of_chosen_roundings():
+    call = line("onednn::ConvolutionBackwardData", ("float8_e5m2", "float8_e4m3fn"))
+    with pytest.raises(GraphError, match="rounding"):
+        convreg.onnx.lower(model_of(call, rounding="toward_zero"))
+
+
+def test_golden_vectors_of_scaled_calls():
+    golden = pytest.importorskip("convreg.tools.golden").golden
+    rng = np.random.default_rng(15)
+    call = line("onednn::ConvolutionBackwardWeights", ("hifloat8", "float8_e5m2"), rng.standard_normal)
+    scales = (rng.uniform(1, 2, 4).astype(np.float32), None)
+    taken = convreg.onnx.NodeCall(convreg.get(call.name), call.tensors, {**call.arguments, "scales": scales})
+    arrays = golden(taken)
+    exact = convreg.get(call.name).reference(*call.tensors, **call.arguments, scales=scales)
+    np.testing.assert_allclose(arrays["f64_diff_weights"], exact, rtol=1e-12)
+    assert np.array_equal(arrays["in_src_scale"], scales[0])
 
 
 def test_explanations_show_the_conformance_where_it_differs():
@@ -516,6 +551,9 @@ def test_explanations_show_the_conformance_where_it_differs():
     lists = {**CASE.attributes, "groups": 2, "data_format": "NCX", "weights_format": "OIX"}
     alike = convreg.explain("ConvolutionBackwardData", *shapes, **lists)
     assert [reading.conformance for reading in alike.readings] == ["document", "library"]
+    (told,) = convreg.onnx.explain_nodes(model_of(line("onednn::ConvolutionBackwardData"), scales=(
+        np.ones(6, np.float32), np.float32(2)))).values()
+    assert [reading.accepted for reading in told.readings] == [False, False, True]
     narrow = convreg.explain("ConvolutionBackwardData", *shapes, **lists, dtypes="hifloat8")
     assert [reading.accepted for reading in narrow.readings] == [False, False, True]
     assert narrow["emulation"].outputs[0].format == "hifloat8"

@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import convreg
 import convreg.onnx
 from convreg import GraphError, registry
+from convreg.derive import SCALES
 from convreg.formats import format_of
 from convreg.onnx import NodeCall
 from convreg.onnx.lowering import rewrite, write_wide
@@ -103,9 +104,11 @@ def _as_model(call: NodeCall, inputs: Mapping[str, Any] | None) -> tuple[ModelPr
     if inputs is not None:
         raise GraphError("a call holds its own inputs")
     model = convreg.onnx.node_model(call.operator, *call.inputs, **call.attributes, as_inputs=True)
-    ports = (port.name for port in call.operator.spec.inputs)
+    spec = call.operator.spec
+    given = [*zip(spec.vendor_inputs, call.inputs, strict=False),
+             *zip(spec.scale_ports, call.attributes.get(SCALES, ()), strict=False)]
     taken = {value.name for value in model.graph.input}
-    return model, {name: value for name, value in zip(ports, call.inputs, strict=False) if name in taken}
+    return model, {port.name: value for port, value in given if port.name in taken}
 
 
 def _code_names(model: ModelProto) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from .. import registry
+from ..derive import SCALES
 from ..errors import GraphError
 from ..explain import Explanation, explain
 from ..roles import roles_of
@@ -47,10 +48,13 @@ def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanat
         if roles is None:
             continue
         reader = Reader(node, spec, roles, scope)
-        tensors = {port.name: reader.tensor(port) for port in spec.inputs if not port.shape}
+        tensors = {port.name: reader.tensor(port) for port in spec.vendor_inputs if not port.shape}
         arguments = {snake_case(key): value for key, value in reader.attributes.items()}
         arguments |= {port.name: stated for port in spec.shape_ports if (stated := reader.stated(port.name))}
         arguments |= {snake_case(port): tensor.extents for port, tensor in tensors.items() if tensor is not None}
+        scales = [reader.tensor(port) for port in spec.scale_ports]
+        if any(scales):
+            arguments[SCALES] = [scale and scale.extents for scale in scales]
         formats = {port: tensor.format for port, tensor in tensors.items() if tensor is not None}
         found[place(node)] = explain(spec.qualified_name, dtypes=formats, **arguments)
     if not found:

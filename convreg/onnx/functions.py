@@ -10,7 +10,7 @@ from ..roles import Role
 from .lowering import rewrite, write_standard
 from .lowering_builder import Builder, Names
 from .lowering_conversion import Conversion
-from .lowering_problem import Problem
+from .lowering_problem import Problem, scale_names
 from .models import Source
 
 FUNCTIONS_IR, OVERLOADS_IR = 8, 10
@@ -81,9 +81,10 @@ def function_of(problem: Problem | Conversion) -> FunctionProto:
         write_standard(problem.renamed(inputs, outputs), body)
     else:
         names: dict[Role, str] = {role: problem.roles.port(role) for role in problem.names}
+        scales = scale_names(problem.plan, inputs)
         made = set(names.values())
         blank = tuple((index, name) for index, name in enumerate(outputs) if name not in made)
-        write_standard(replace(problem, names=names, masked=blank), body)
+        write_standard(replace(problem, names=names, masked=blank, scales=scales), body)
     return helper.make_function(
         node.domain, node.op_type, inputs, outputs, body.nodes, [],
         attributes=[attribute.name for attribute in node.attribute], doc_string=spec.doc)

@@ -164,7 +164,7 @@ def _grad_data(problem: Problem, builder: Builder, geometry: Geometry, wide: str
     bias = None
     if "bias" in problem.names:
         bias = builder.cast(problem.names["bias"], problem.type_of("bias").format, wide)
-        bias = bias if problem.rounded else _scaled(problem, builder, "bias", bias)
+        bias = scaled(builder, bias, problem, "bias", wide)
     if not parts.touches(geometry):
         shape = (parts.small_shape if problem.transposed else parts.large_shape)(geometry)
         zeros = builder.zeros(shape, wide, None if problem.batch is not None else problem.names["grad_output"])
@@ -216,9 +216,6 @@ def check_formats(problem: Problem, role: Role) -> None:
         if name not in CASTS:
             raise problem.error(f"{name} has no element type in ONNX, so that no standard operator converts it; "
                                 f"allowed: {', '.join(CASTS)}")
-    for port in problem.spec.scale_ports if problem.rounded else ():
-        if problem.call.has(port.name):
-            raise problem.error(f"{port.name} has no standard form here; allowed: no scales, after Dequantize")
     if not problem.rounds_as_usual:
         raise problem.error("rounding and saturate are more than a standard operator does; allowed: neither")
     if problem.precision.operands == "hf32" and role != "grad_bias":
@@ -232,29 +229,27 @@ def operand(problem: Problem, builder: Builder, role: Role, format: str, *, roun
     if rounded and problem.precision.operands == "float16":
         value, own = builder.cast(value, own, "float16"), "float16"
     value = from_layout(builder, builder.cast(value, own, format), problem, role)
-    return value if problem.rounded else _scaled(problem, builder, role, value)
+    return scaled(builder, value, problem, role, format)
 
 
-def _scaled(problem: Problem, builder: Builder, role: Role, value: str) -> str:
-    """Multiply a float64 operand, channel-first, or a bias by its scale: with no rounding to spoil, before the sums."""
-    emulation, geometry = problem.plan.emulation, problem.geometry
+def scaled(builder: Builder, value: str, problem: Problem, role: Role, format: str) -> str:
+    """Multiply an operand, channel-first or small side first, by its scale before anything is summed."""
+    if role not in problem.scales:
+        return value
+    scale, geometry = next(entry for entry in problem.plan.emulation.scales if entry.role == role), problem.geometry
     assert geometry is not None
+    factor = builder.cast(problem.scales[role], problem.call.tensor(scale.port).format, format)
     ones = [1] * len(geometry.axes)
-    for scale in () if emulation is None else emulation.scales:
-        if scale.role != role:
-            continue
-        factor = problem.node.input[scale.index]
-        if scale.along is None:
-            value = builder.add("Mul", value, builder.reshape(factor, [1]))
-        elif role == "weight" and scale.along == "large":
-            shape = parts.weight_shape(geometry)
-            value = builder.reshape(value, [geometry.groups, geometry.small_channels, *shape[1:]])
-            value = builder.add("Mul", value, builder.reshape(factor, [geometry.groups, 1, shape[1], *ones]))
-            value = builder.reshape(value, shape)
-        else:
-            shape = {"bias": (-1,), "weight": (-1, 1, *ones)}.get(role, (1, -1, *ones))
-            value = builder.add("Mul", value, builder.reshape(factor, shape))
-    return value
+    if scale.along is None:
+        return builder.add("Mul", value, builder.reshape(factor, [1]))
+    if role != "weight":
+        return builder.add("Mul", value, factor if role == "bias" else builder.reshape(factor, [-1, *ones]))
+    if scale.along == "small":
+        return builder.add("Mul", value, builder.reshape(factor, [-1, 1, *ones]))
+    shape = parts.weight_shape(geometry)  # the large side's channels are those of a group
+    apart = builder.reshape(value, [geometry.groups, geometry.small_channels, *shape[1:]])
+    beside = builder.reshape(factor, [geometry.groups, 1, geometry.large_channels, *ones])
+    return builder.reshape(builder.add("Mul", apart, beside), shape)
 
 
 def from_layout(builder: Builder, value: str, problem: Problem, role: Role) -> str:

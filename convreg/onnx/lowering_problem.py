@@ -5,8 +5,8 @@ The shapes come from inference. Every extent must be known but the batch, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from onnx import GraphProto, NodeProto
 
@@ -44,7 +44,7 @@ class Problem:
 
     `names` holds the values of the operands that are there and of the results that are computed; `masked` the outputs
     that are named although the node's attributes mask them off. `batch` is None where only a run will tell. Where it
-    is not `rounded`, everything is float64.
+    is not `rounded`, everything is float64. `scales` holds the values that operands are multiplied by.
     """
 
     node: NodeProto
@@ -55,6 +55,7 @@ class Problem:
     names: Mapping[Role, str]
     masked: tuple[tuple[int, str], ...]
     rounded: bool = True
+    scales: Mapping[Role, str] = field(default_factory=dict)
 
     @property
     def spec(self) -> OpSpec:
@@ -174,7 +175,12 @@ def problem_of(node: NodeProto, scope: Scope, version: int | None) -> Problem | 
                 masked.append((index, node.output[index]))
             else:
                 names[next(role for role in RESULTS if roles.port(role) == port.name)] = node.output[index]
-    return Problem(node, call, plan, roles, reader.batch, names, tuple(masked))
+    return Problem(node, call, plan, roles, reader.batch, names, tuple(masked), scales=scale_names(plan, node.input))
+
+
+def scale_names(plan: Plan, inputs: Sequence[str]) -> dict[Role, str]:
+    """Return the values among a node's inputs that scale operands, by the role of what they scale."""
+    return {} if plan.emulation is None else {scale.role: inputs[scale.index] for scale in plan.emulation.scales}
 
 
 class Reader:

@@ -266,6 +266,6 @@ def _format(problem: Problem, results: tuple[Role, ...]) -> tuple[str, bool]:
     """Return the format of a new node, and whether all that it touches is in it, so that nothing is converted."""
     operands = [role for role in OPERANDS if role in problem.names]
     formats = {problem.type_of(role).format for role in (*operands, *results)}
-    if len(formats) == 1 and problem.precision.operands is None:
+    if len(formats) == 1 and problem.precision.operands is None and not problem.scales:
         return formats.pop(), True
     return compute_format(problem), False
