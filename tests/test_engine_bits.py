@@ -116,6 +116,35 @@ def test_random_calls(isa, seed):
             compare(kernel, case, arrays, formats, rng, bias)
 
 
+def drawn_depthwise_case(rng: random.Random) -> Case:
+    """Groups of one to three channels: several images and rows, long lines and kernels, windows over any edge."""
+    dimensions = rng.choice([1, 2, 2, 2, 3])
+    axes = []
+    for _ in range(dimensions):
+        k = rng.choice([1, 2, 3, 3, 4, 5, 7, 11, *([17, 33, 40] if dimensions == 1 else [])])
+        s, d = rng.choice([1, 1, 1, 2, 2, 3, 5]), rng.choice([1, 1, 1, 2, 3, 4])
+        b, y = rng.choice([0, k // 2, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 40, 3: 9}[dimensions])
+        axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, -b, 3]), 1), y, k, s, d, b))
+    axes = [(1, 1, 1, 1, 1, 0)] * (3 - dimensions) + axes
+    x, y, k, s, d, b = zip(*axes, strict=True)
+    batch, groups, c, m = rng.choice([1, 2, 3, 4, 5, 9]), rng.choice([2, 3, 5, 19]), *rng.choices([1, 1, 1, 2, 3], k=2)
+    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_depthwise_calls(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(6):
+        case = drawn_depthwise_case(rng)
+        name = rng.choice(["float32", "float32", "bfloat16", "float16"])
+        formats = dict.fromkeys(("large", "small", "taps"), name)
+        arrays = {operand: in_some_layout(rng, drawn_values(rng, getattr(case, operand), name)) for operand in formats}
+        for kernel in OPERANDS:
+            channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
+            bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
+            compare(kernel, case, arrays, formats, rng, bias)
+
+
 # Every case takes more than the million multiplications below which the engine stays on one thread (panels.team_for).
 LARGER = {
     "first layer": Case((2, 1, 3, 1, 61, 59), (2, 1, 32, 1, 31, 30), (1, 32, 3, 1, 7, 7), (1, 2, 2), begin=(0, 3, 3)),
@@ -127,6 +156,10 @@ LARGER = {
     "depthwise, strided": Case(
         (4, 99, 1, 1, 30, 41), (4, 99, 1, 1, 15, 21), (99, 1, 1, 1, 3, 3), (1, 2, 2), begin=(0, 1, 1)),
     "depthwise, long": Case((5, 19, 1, 1, 1, 400), (5, 19, 1, 1, 1, 400), (19, 1, 1, 1, 1, 33), begin=(0, 0, 16)),
+    "depthwise, small planes": Case(
+        (6, 210, 1, 1, 14, 14), (6, 210, 1, 1, 14, 14), (210, 1, 1, 1, 5, 5), begin=(0, 2, 2)),
+    "depthwise, few groups": Case(
+        (1, 2, 1, 9, 60, 70), (1, 2, 1, 9, 60, 70), (2, 1, 1, 3, 3, 3), begin=(1, 1, 1)),
     "small groups": Case((1, 5, 4, 9, 10, 21), (1, 5, 4, 9, 10, 21), (5, 4, 4, 3, 3, 3), begin=(1, 1, 1)),
     "pointwise": Case((2, 1, 70, 1, 14, 15), (2, 1, 130, 1, 14, 15), (1, 130, 70, 1, 1, 1)),
     "one position": Case((29, 1, 64, 1, 4, 4), (29, 1, 40, 1, 1, 1), (1, 40, 64, 1, 4, 4)),

@@ -5,6 +5,7 @@
     product.pxi    forward, and each stride class of backward_data, from gathered panels
     planar.pxi     ... from input laid out once for all taps
     channels.pxi   ... of groups of one channel, their channels side by side in memory
+    sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
     jobs.pxi       ... cut into tasks
     weights.pxi    backward_weights
     weights_pairs.pxi  ... in pairs of bfloat16 positions
@@ -19,15 +20,15 @@ import os
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from isa cimport (
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, TILE_LANES, TILE_ROWS, code_range, instruction_set, instruction_sets, lane_span,
-    line_function, pair_run, prepare_codes, strided_function, tile_function, tile_run,
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, code_range, instruction_set,
+    instruction_sets, lane_span, line_function, pair_run, prepare_codes, strided_function, sweep_row, tile_function, tile_run,
 )
-from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32
+from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16
 from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number
 from reduction cimport REDUCTION_FEW, chain_sum, cut_reduction, reduction_cut
 
@@ -39,6 +40,8 @@ include "isa.pxi"
 include "product.pxi"
 include "planar.pxi"
 include "channels.pxi"
+include "sweep.pxi"
+include "sweep_jobs.pxi"
 include "jobs.pxi"
 include "weights_pairs.pxi"
 include "weights.pxi"
@@ -174,7 +177,7 @@ cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) e
     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[1], c.taps.stride[2]
     build_product(&p, axes, &c.taps, taps, offsets)
     try:
-        run_products(&p, 1, threads, report)
+        run_products(&p, 1, 1, threads, report)
     finally:
         free(taps)
     return 0
@@ -229,7 +232,7 @@ cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* rep
                     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
                     build_product(p, axes, &c.taps, taps + used, offsets + used)
                     used += p.tap_count
-        run_products(products, classes, threads, report)
+        run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
     finally:
         free(products)
         free(taps)

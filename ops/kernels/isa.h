@@ -17,6 +17,8 @@ enum {
     TILE_LANES = 48,   /* ... and in lanes */
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
+    SWEEP_ROWS = 6,    /* output rows of a sweep, at most */
+    SWEEP_SLOTS = 4,   /* vectors of each, at most */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -45,6 +47,28 @@ typedef void (*dot_function)(float *sums, const float *large, const int64_t *shi
  * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
 typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
                            ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
+
+/* A row of input and the output rows first, ..., last of a sweep that it joins: steps first_step, ... of the reduction. */
+typedef struct {
+    int64_t kind;       /* (masked*SWEEP_ROWS + first)*SWEEP_ROWS + last; masked: some of its lanes lie outside */
+    int64_t masks;      /* where its masks begin */
+    int64_t place;      /* where the row begins */
+    int64_t weights;    /* of output row `first` at the first step; those of the next output rows follow */
+    int64_t first_step;
+    int64_t steps;
+} sweep_row;
+
+/* `height` rows of outputs in several slots, a vector each, that differ in where they read (`places`) and write: row j of a
+ * slot is stored from its target + j*line bytes on, in `format`, numbers `step` apart, the lanes of the mask `kept`.  Step k
+ * of an input row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the
+ * factors weights[k*weight_step]. */
+typedef void (*sweep_function)(const sweep_row *rows, int64_t row_count, int height, int masked, const float *const *places,
+                               const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
+                               float bias, char *const *targets, unsigned kept, int format, int64_t line, int64_t step);
+
+/* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
+typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
+                               int64_t count);
 
 /* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
  * offsets[tap] + p*position_step + c of `source` times
@@ -173,6 +197,8 @@ typedef struct {
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     line_function lines;
+    sweep_function sweep[SWEEP_SLOTS];           /* [slots - 1]; NULL where nothing is loaded under a mask */
+    weave_function weave;                        /* or NULL, likewise */
     channels_function channels;
     channels_dot_function channels_dot;
     frame_function frame;

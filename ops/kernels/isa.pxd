@@ -9,6 +9,8 @@ cdef extern from "isa.h" nogil:
         TILE_LANES
         DOT_LANES
         DOT_TAPS
+        SWEEP_ROWS
+        SWEEP_SLOTS
     int64_t NO_ELEMENT
     ctypedef struct tile_run:
         Py_ssize_t rows
@@ -27,6 +29,17 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*line_function)(
         const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, float*, Py_ssize_t,
         float) noexcept
+    ctypedef struct sweep_row:
+        int64_t kind
+        int64_t masks
+        int64_t place
+        int64_t weights
+        int64_t first_step
+        int64_t steps
+    ctypedef void (*sweep_function)(
+        const sweep_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
+        float, char* const*, unsigned, int, int64_t, int64_t) noexcept
+    ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
     ctypedef void (*channels_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
         const float*, Py_ssize_t, const float*) noexcept
@@ -89,6 +102,8 @@ cdef extern from "isa.h" nogil:
         strided_function strided[8][3]
         masked_function masked[3]
         line_function lines
+        sweep_function sweep[4]
+        weave_function weave
         channels_function channels
         channels_dot_function channels_dot
         frame_function frame

@@ -102,12 +102,15 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     return space - start
 
 
-cdef int run_products(Product* products, int64_t count, int threads, int64_t* report) except -1 nogil:
-    """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits. With
-    `report`, only write there how many bytes of workspace that takes."""
+cdef int run_products(Product* products, int64_t count, int64_t columns, int threads, int64_t* report) except -1 nogil:
+    """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits. `columns`
+    of them, one after the other, take turns along the innermost axis. With `report`, only write there how many bytes of
+    workspace that takes."""
     cdef const instruction_set* isa = current
     if side_by_side(products, isa):
         return run_channels(products, count, isa, threads, report)
+    if try_sweeps(products, count, columns, isa, threads, report):
+        return 0
     if isa.pairs != NULL and products.D > 1 and fits_pairs(products.input.format) and fits_pairs(products.weights.format):
         if try_products(products, count, isa, True, threads, report):
             return 0

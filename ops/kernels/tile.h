@@ -7,6 +7,8 @@
  *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
  *     LOAD_HALVES(p, n)         optional: the first n <= WIDTH 16-bit codes at p, zeros after them
  *     STORE_PART(p, n, v)       optional: the first n < WIDTH floats of v to p
+ *     LOAD_MASKED(p, m), MULTIPLY_ADD_MASKED(a, b, c, m), STORE_MASKED(p, m, v), STORE_HALVES(p, m, v)
+ *                               optional, all or none: the same in lanes whose bit of m is set; STORE_HALVES stores codes
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; pairs.h follows
  *
  * and includes this file inside its target region.
@@ -276,6 +278,14 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 
 #include "pack.h"
 #include "channels.h"
+#ifdef LOAD_MASKED
+#include "sweep.h"
+#define SWEEPS {SUFFIX(sweep_1), SUFFIX(sweep_2), SUFFIX(sweep_3), SUFFIX(sweep_4)}
+#define WEAVE SUFFIX(weave)
+#else
+#define WEAVE NULL
+#define SWEEPS {NULL}
+#endif
 
 /* ------------------------------------------------------------------------------------------------------------------ */
 
@@ -297,6 +307,8 @@ const instruction_set SUFFIX(instruction_set) = {
     .strided = ALL_ENTRIES(strided),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .lines = SUFFIX(lines),
+    .sweep = SWEEPS,
+    .weave = WEAVE,
     .channels = SUFFIX(channels),
     .channels_dot = SUFFIX(channels_dot),
     .frame = SUFFIX(frame),

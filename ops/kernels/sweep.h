@@ -1,0 +1,160 @@
+/* Outputs of one row of weights, from input that is read where it lies: every row of it, once loaded, joins all output rows
+ * whose taps meet it.  tile.h includes this where an instruction set loads and adds under a mask. */
+
+typedef uint16_t lane_mask;
+
+/* Keeps a value in its register: a load used several times would be folded back into each use. */
+#define KEEP(value) __asm__("" : "+v"(value))
+
+INLINE void sweep_steps(int slots, int first, int last, int masked, vector (*sum)[SWEEP_SLOTS], const sweep_row *row,
+                        const float *const *places, const uint16_t *masks, const int64_t *columns,
+                        const float *weights, ptrdiff_t weight_step)
+{
+    const float *weight = weights + row->weights + row->first_step * weight_step;
+    const int64_t *column = columns + row->first_step;
+    for (int64_t k = 0; k < row->steps; k++) {
+        vector lanes[SWEEP_SLOTS];
+        lane_mask taken = masked ? masks[row->masks + row->first_step + k] : 0xffff;
+        ptrdiff_t place = row->place + column[k];
+#pragma GCC unroll 4
+        for (int s = 0; s < slots; s++) {
+            lanes[s] = masked ? LOAD_MASKED(places[s] + place, taken) : *(const vector *)(places[s] + place);
+            KEEP(lanes[s]);
+        }
+#pragma GCC unroll 6
+        for (int j = first; j <= last; j++) {
+            vector factor = BROADCAST(weight[j - first]);
+            if (slots > 1)
+                KEEP(factor);
+#pragma GCC unroll 4
+            for (int s = 0; s < slots; s++)
+                sum[j][s] = masked ? MULTIPLY_ADD_MASKED(factor, lanes[s], sum[j][s], taken)
+                                   : MULTIPLY_ADD(factor, lanes[s], sum[j][s]);
+        }
+        weight += weight_step;
+    }
+}
+
+INLINE vector_half bfloat16_codes(vector values)
+{
+    vector_uint bits = (vector_uint)values, quiet = (bits >> 16 & 0x8000u) | 0x7fc0u;
+    vector_uint rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    vector_int nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return __builtin_convertvector((vector_uint)((nan & (vector_int)quiet) | (~nan & (vector_int)rounded)), vector_half);
+}
+
+static __attribute__((noinline)) void SUFFIX(store_numbers)(void *target, int format, int64_t step, lane_mask kept,
+                                                            const float *numbers)
+{
+    for (int64_t i = 0; i < WIDTH && kept >> i; i++)
+        store_number(target, format, i * step, numbers[i]);
+}
+
+INLINE void store_lanes(void *target, int format, int64_t step, lane_mask kept, vector values)
+{
+    if (format == NUMBER_FLOAT32 && __builtin_constant_p(kept) && kept == 0xffff)
+        *(vector *)target = values;
+    else if (format == NUMBER_FLOAT32)
+        STORE_MASKED((float *)target, kept, values);
+    else if (format == NUMBER_BFLOAT16)
+        STORE_HALVES((uint16_t *)target, kept, bfloat16_codes(values));
+    else {
+        float numbers[WIDTH];
+        *(vector *)numbers = values;
+        SUFFIX(store_numbers)(target, -1 - format, step, kept, numbers);
+    }
+}
+
+/* `format` is known where it is stored by vectors, else negative. */
+INLINE void store_sweep(int slots, int height, vector (*sum)[SWEEP_SLOTS], float bias, char *const *targets,
+                        unsigned kept, int format, int64_t line, int64_t step)
+{
+    vector start = BROADCAST(bias);
+    KEEP(start);
+#pragma GCC unroll 6
+    for (int j = 0; j < SWEEP_ROWS; j++)
+        if (j < height)
+#pragma GCC unroll 4
+            for (int s = 0; s < slots; s++)
+                store_lanes(targets[s] + j * line, format, step, kept, sum[j][s] + BROADCAST(0.0f) + start);
+}
+
+#define SWEEP_CASE(masked, first, last)                                                                                  \
+    case (masked * SWEEP_ROWS + first) * SWEEP_ROWS + last:                                                              \
+        sweep_steps(slots, first, last, masked, sum, rows + r, places, masks, columns, weights, weight_step);            \
+        break;
+#define SWEEP_FROM_5(m) SWEEP_CASE(m, 5, 5)
+#define SWEEP_FROM_4(m) SWEEP_CASE(m, 4, 4) SWEEP_CASE(m, 4, 5)
+#define SWEEP_FROM_3(m) SWEEP_CASE(m, 3, 3) SWEEP_CASE(m, 3, 4) SWEEP_CASE(m, 3, 5)
+#define SWEEP_FROM_2(m) SWEEP_CASE(m, 2, 2) SWEEP_CASE(m, 2, 3) SWEEP_CASE(m, 2, 4) SWEEP_CASE(m, 2, 5)
+#define SWEEP_FROM_1(m)                                                                                                  \
+    SWEEP_CASE(m, 1, 1) SWEEP_CASE(m, 1, 2) SWEEP_CASE(m, 1, 3) SWEEP_CASE(m, 1, 4) SWEEP_CASE(m, 1, 5)
+#define SWEEP_FROM_0(m)                                                                                                  \
+    SWEEP_CASE(m, 0, 0) SWEEP_CASE(m, 0, 1) SWEEP_CASE(m, 0, 2) SWEEP_CASE(m, 0, 3) SWEEP_CASE(m, 0, 4)                   \
+    SWEEP_CASE(m, 0, 5)
+#define SWEEP_CASES(m)                                                                                                   \
+    SWEEP_FROM_0(m) SWEEP_FROM_1(m) SWEEP_FROM_2(m) SWEEP_FROM_3(m) SWEEP_FROM_4(m) SWEEP_FROM_5(m)
+
+INLINE void sweep_body(int slots, const sweep_row *rows, int64_t row_count, int height, int masked,
+                       const float *const *places, const uint16_t *masks, const int64_t *columns,
+                       const float *weights, ptrdiff_t weight_step, float bias, char *const *targets, unsigned kept,
+                       int format, int64_t line, int64_t step)
+{
+    vector sum[SWEEP_ROWS][SWEEP_SLOTS];
+#pragma GCC unroll 6
+    for (int j = 0; j < SWEEP_ROWS; j++)
+#pragma GCC unroll 4
+        for (int s = 0; s < slots; s++)
+            sum[j][s] = (vector){0};
+    int64_t masked_kind = masked ? SWEEP_ROWS * SWEEP_ROWS : 0;
+    for (int64_t r = 0; r < row_count; r++)
+        switch (rows[r].kind + masked_kind) {
+            SWEEP_CASES(0)
+            SWEEP_CASES(1)
+        }
+    if (format == NUMBER_FLOAT32 && step == 1 && kept == 0xffff)
+        store_sweep(slots, height, sum, bias, targets, 0xffff, NUMBER_FLOAT32, line, 1);
+    else if (format == NUMBER_FLOAT32 && step == 1)
+        store_sweep(slots, height, sum, bias, targets, kept, NUMBER_FLOAT32, line, 1);
+    else if (format == NUMBER_BFLOAT16 && step == 1)
+        store_sweep(slots, height, sum, bias, targets, kept, NUMBER_BFLOAT16, line, 1);
+    else
+        store_sweep(slots, height, sum, bias, targets, kept, -1 - format, line, step);
+}
+
+#define SWEEP(slots)                                                                                                     \
+    static void SUFFIX(sweep_##slots)(const sweep_row *rows, int64_t row_count, int height, int masked,                   \
+                                      const float *const *places, const uint16_t *masks, const int64_t *columns,  \
+                                      const float *weights, ptrdiff_t weight_step, float bias, char *const *targets,     \
+                                      unsigned kept, int format, int64_t line, int64_t step)                     \
+    {                                                                                                                    \
+        sweep_body(slots, rows, row_count, height, masked, places, masks, columns, weights, weight_step, bias, targets,   \
+                   kept, format, line, step);                                                                          \
+    }
+SWEEP(1) SWEEP(2) SWEEP(3) SWEEP(4)
+
+INLINE void weave_pairs(void *target, int format, const float *source, ptrdiff_t between, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 2 * WIDTH) {
+        __m512 a = _mm512_loadu_ps(source + i / 2), b = _mm512_loadu_ps(source + between + i / 2);
+        int64_t left = count - i;
+        for (int part = 0; part < 2 && left > 0; part++, left -= WIDTH) {
+            __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            __m512i order = part ? _mm512_add_epi32(low, _mm512_set1_epi32(8)) : low;
+            store_lanes((void *)at(target, format, i + part * WIDTH), format, 1,
+                        left < WIDTH ? (lane_mask)((1u << left) - 1) : 0xffff, (vector)_mm512_permutex2var_ps(a, order, b));
+        }
+    }
+}
+
+static void SUFFIX(weave)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
+                          int64_t count)
+{
+    if (ways == 2 && step == 1 && format == NUMBER_FLOAT32)
+        weave_pairs(target, NUMBER_FLOAT32, source, between, count);
+    else if (ways == 2 && step == 1 && format == NUMBER_BFLOAT16)
+        weave_pairs(target, NUMBER_BFLOAT16, source, between, count);
+    else
+        for (int64_t i = 0; i < count; i++)
+            store_number(target, format, i * step, source[i % ways * between + i / ways]);
+}
