@@ -11,6 +11,7 @@
     weights_pairs.pxi  ... in pairs of bfloat16 positions
     weights_jobs.pxi   ... cut into tasks
     narrow.pxi     ... where the small side has few channels in a group
+    sweep_weights.pxi  ... and loads take masks
     channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
 
 Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
@@ -25,8 +26,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from isa cimport (
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, code_range, instruction_set,
-    instruction_sets, lane_span, line_function, pair_run, prepare_codes, strided_function, sweep_row, tile_function, tile_run,
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, code_range,
+    instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, strided_function, sweep_row,
+    tile_function, tile_run,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16
 from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number
@@ -47,6 +49,7 @@ include "weights_pairs.pxi"
 include "weights.pxi"
 include "weights_jobs.pxi"
 include "narrow.pxi"
+include "sweep_weights.pxi"
 include "channels_weights.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -287,7 +290,8 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
     if weights_side_by_side(&w, current):
         run_channels_weights(&w, threads, report)
     elif w.M <= REDUCTION_FEW:
-        run_narrow_weights(&w, threads, report)
+        if not try_sweep_weights(&w, threads, report):
+            run_narrow_weights(&w, threads, report)
     else:
         run_weights(&w, threads, report)
     return 0

@@ -19,6 +19,7 @@ enum {
     DOT_TAPS = 12,     /* dot products side by side, at most */
     SWEEP_ROWS = 6,    /* output rows of a sweep, at most */
     SWEEP_SLOTS = 4,   /* vectors of each, at most */
+    SWEEP_COLUMNS = 5, /* rows and columns of taps whose dot products a sweep advances together, at most */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -65,6 +66,16 @@ typedef struct {
 typedef void (*sweep_function)(const sweep_row *rows, int64_t row_count, int height, int masked, const float *const *places,
                                const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
                                float bias, char *const *targets, unsigned kept, int format, int64_t line, int64_t step);
+
+/* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
+ * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
+ * places[t], for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES positions; of the last one those in mask
+ * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
+ * masks[block*(SWEEP_COLUMNS + 1)] and following, tell for each t what lies inside, and end with whether all does. */
+typedef void (*sweep_dot_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
+                                   const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
+                                   int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
+                                   int64_t vectors, unsigned last);
 
 /* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
 typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
@@ -198,6 +209,7 @@ typedef struct {
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     line_function lines;
     sweep_function sweep[SWEEP_SLOTS];           /* [slots - 1]; NULL where nothing is loaded under a mask */
+    sweep_dot_function sweep_dot[SWEEP_COLUMNS][SWEEP_COLUMNS]; /* [rows - 1][columns - 1]; likewise */
     weave_function weave;                        /* or NULL, likewise */
     channels_function channels;
     channels_dot_function channels_dot;

@@ -11,6 +11,7 @@ cdef extern from "isa.h" nogil:
         DOT_TAPS
         SWEEP_ROWS
         SWEEP_SLOTS
+        SWEEP_COLUMNS
     int64_t NO_ELEMENT
     ctypedef struct tile_run:
         Py_ssize_t rows
@@ -39,6 +40,9 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*sweep_function)(
         const sweep_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
         float, char* const*, unsigned, int, int64_t, int64_t) noexcept
+    ctypedef void (*sweep_dot_function)(
+        float*, Py_ssize_t, const float*, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t, int64_t,
+        int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept
     ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
     ctypedef void (*channels_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
@@ -103,6 +107,7 @@ cdef extern from "isa.h" nogil:
         masked_function masked[3]
         line_function lines
         sweep_function sweep[4]
+        sweep_dot_function sweep_dot[5][5]
         weave_function weave
         channels_function channels
         channels_dot_function channels_dot

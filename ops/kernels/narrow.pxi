@@ -168,15 +168,16 @@ cdef void join_pieces(float* partials, int64_t pieces, int64_t count) noexcept n
         step *= 2
 
 
-cdef void store_narrow(const Weights* w, const Narrow* p, const instruction_set* isa, int64_t g, float* partials) noexcept nogil:
+cdef void store_narrow(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
+                       float* partials) noexcept nogil:
     """Add the pieces of one group, [piece][m][c][tap], and store."""
-    cdef int64_t count = w.M * w.C * p.relation.tap_count, i, j
+    cdef int64_t count = w.M * w.C * tap_count, i, j
     cdef int64_t t[3]
     cdef lane_span span
-    join_pieces(partials, p.cut.pieces, count)
+    join_pieces(partials, pieces, count)
     for j in range(count):
-        tap_at(w, j % p.relation.tap_count, t)
-        i = j // p.relation.tap_count
+        tap_at(w, j % tap_count, t)
+        i = j // tap_count
         span = lane_span(0, 1, g * w.taps_stride[0] + i // w.C * w.taps_stride[1] + i % w.C * w.taps_stride[2]
                          + t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5], 1)
         isa.scatter(partials + j, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
@@ -229,7 +230,7 @@ cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 
             run_narrow(w, &p, isa, task // p.cut.pieces, task % p.cut.pieces, partials + task * count,
                        &scratch[thread_number()])
     for task in range(w.G):
-        store_narrow(w, &p, isa, task, partials + task * p.cut.pieces * count)
+        store_narrow(w, p.relation.tap_count, p.cut.pieces, isa, task, partials + task * p.cut.pieces * count)
     return_workspace(space)
     free(p.relation.taps)
     return 0

@@ -14,8 +14,10 @@ INLINE void sweep_steps(int slots, int first, int last, int masked, vector (*sum
     const int64_t *column = columns + row->first_step;
     for (int64_t k = 0; k < row->steps; k++) {
         vector lanes[SWEEP_SLOTS];
-        lane_mask taken = masked ? masks[row->masks + row->first_step + k] : 0xffff;
+        __mmask16 taken = masked ? masks[row->masks + row->first_step + k] : 0xffff;
         ptrdiff_t place = row->place + column[k];
+        if (masked)
+            __asm__("" : "+Yk"(taken)); /* one mask for all that use it */
 #pragma GCC unroll 4
         for (int s = 0; s < slots; s++) {
             lanes[s] = masked ? LOAD_MASKED(places[s] + place, taken) : *(const vector *)(places[s] + place);
@@ -158,3 +160,5 @@ static void SUFFIX(weave)(void *target, int format, int64_t step, int64_t ways, 
         for (int64_t i = 0; i < count; i++)
             store_number(target, format, i * step, source[i % ways * between + i / ways]);
 }
+
+#include "sweep_dot.h"

@@ -111,12 +111,6 @@ cdef inline int64_t magnitude(int64_t a) noexcept nogil:
     return a if a >= 0 else -a
 
 
-cdef int64_t common_divisor(int64_t a, int64_t b) noexcept nogil:
-    while b:
-        a, b = b, a % b
-    return a
-
-
 cdef bint plan_sweep(const Product* p, const instruction_set* isa, Sweep* s) noexcept nogil:
     """Whether this product can be swept; how."""
     cdef int axis

@@ -285,6 +285,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #else
 #define WEAVE NULL
 #define SWEEPS {NULL}
+#define SWEEP_DOTS {{NULL}}
 #endif
 
 /* ------------------------------------------------------------------------------------------------------------------ */
@@ -308,6 +309,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .lines = SUFFIX(lines),
     .sweep = SWEEPS,
+    .sweep_dot = SWEEP_DOTS,
     .weave = WEAVE,
     .channels = SUFFIX(channels),
     .channels_dot = SUFFIX(channels_dot),

@@ -1,0 +1,214 @@
+"""backward_weights where the small side has few channels in a group and its lines lie where loads take masks: as
+`narrow.pxi`, but the large side is read in place.  A line of it meets the lines of the small side of several tap rows; up to
+SWEEP_COLUMNS rows and columns of taps advance together.
+"""
+
+cdef enum:
+    SWEEP_PLANE_LINES = 256   # cache lines of planes so small that the processor does not foresee the next
+
+
+cdef struct DotSweep:
+    Product relation         # forward's: where each tap meets the large side
+    Sweep sweep              # how the large side is read
+    uint16_t* masks          # [run of columns][vector][SWEEP_COLUMNS, whether all are full]
+    int64_t* places          # of the tap columns
+    int64_t vectors          # of a line
+    int64_t runs             # of tap columns
+    int64_t rows_step        # tap rows that share lines of the large side are so far apart
+    int64_t apart            # ... and meet lines of the small side so far apart
+    bint direct              # the small side too is read in place
+    reduction_cut cut
+
+
+cdef struct DotScratch:
+    float* large
+    float* small
+    float* sums              # [m][c][tap][DOT_LANES]
+
+
+cdef bint plan_dot_sweep(const Weights* w, const instruction_set* isa, DotSweep* s) noexcept nogil:
+    """Whether the weights' gradient is swept; `s.relation` is known."""
+    cdef Product* r = &s.relation
+    cdef int64_t divisor
+    if (isa.sweep_dot[0][0] == NULL or w.G == 1 or w.C > REDUCTION_FEW or r.tap_count == 0
+            or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_sweep(r, isa, &s.sweep)):
+        return False
+    divisor = common_divisor(w.s[1], w.d[1])
+    s.rows_step, s.apart = w.s[1] // divisor, w.d[1] // divisor
+    s.vectors = ceiling(w.Y[2], DOT_LANES)
+    s.runs = ceiling(w.K[2], SWEEP_COLUMNS)
+    s.direct = w.small.format == NUMBER_FLOAT32 and w.small.x[2] == 1
+    s.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * r.tap_count)
+    return (s.runs * s.vectors <= SWEEP_PLAN // (SWEEP_COLUMNS + 1)
+            and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= SWEEP_FLOATS))
+
+
+cdef int64_t lay_out_dot_plan(DotSweep* s, const Weights* w, char* space) noexcept nogil:
+    cdef char* start = space
+    s.places = <int64_t*>take(&space, w.K[2] * sizeof(int64_t))
+    s.masks = <uint16_t*>take(&space, s.runs * s.vectors * (SWEEP_COLUMNS + 1) * sizeof(uint16_t))
+    return space - start
+
+
+cdef void fill_dot_sweep(DotSweep* s, const Weights* w) noexcept nogil:
+    cdef int64_t run, v, t, x, first, lanes, low, high, phase
+    cdef uint16_t* masks = s.masks
+    cdef bint full
+    for t in range(w.K[2]):
+        x = t * w.d[2] - w.b[2]
+        phase = x - floor_divided(x, s.sweep.phases) * s.sweep.phases
+        s.places[t] = phase * s.sweep.pitch[2] + floor_divided(x, s.sweep.phases)
+    for run in range(s.runs):
+        first = share(w.K[2], s.runs, run)
+        for v in range(s.vectors):
+            lanes = min(DOT_LANES, w.Y[2] - v * DOT_LANES)
+            full = True
+            for t in range(first, share(w.K[2], s.runs, run + 1)):
+                x = v * DOT_LANES * w.s[2] + t * w.d[2] - w.b[2]
+                low = min(lanes, ceiling(-x, w.s[2])) if x < 0 else 0
+                high = max(low, min(lanes, ceiling(w.X[2] - x, w.s[2]))) if x < w.X[2] else low
+                masks[t - first] = ((1 << high) - 1) & ~((1 << low) - 1)
+                full = full and high - low == DOT_LANES
+            masks[SWEEP_COLUMNS] = full
+            masks += SWEEP_COLUMNS + 1
+
+
+cdef void sweep_plane(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
+                      const float* large, const float* small, float* sums) noexcept nogil:
+    """Lines [first, end) of one plane of the small side against the planes of one channel that they meet."""
+    cdef int64_t t0, x0, residue, parts, part, row, rows, x1, line, lines_end, run, column, count
+    cdef int64_t small_line = w.small.x[1] if s.direct else w.Y[2]
+    cdef unsigned last = (1 << (w.Y[2] - (s.vectors - 1) * DOT_LANES)) - 1
+    small += y0 * (w.small.x[0] if s.direct else w.Y[1] * w.Y[2])
+    for t0 in range(w.K[0]):
+        x0 = y0 * w.s[0] + t0 * w.d[0] - w.b[0]
+        if x0 < 0 or x0 >= w.X[0]:
+            continue
+        for residue in range(min(s.rows_step, w.K[1])):
+            count = (w.K[1] - residue + s.rows_step - 1) // s.rows_step
+            parts = ceiling(count, SWEEP_COLUMNS)
+            for part in range(parts):
+                rows = share(count, parts, part + 1) - share(count, parts, part)
+                row = residue + share(count, parts, part) * s.rows_step
+                x1 = row * w.d[1] - w.b[1]  # where line 0 of the small side meets the first of these tap rows
+                line = max(first, ceiling(-x1, w.s[1]) if x1 < 0 else 0)
+                lines_end = min(end + (rows - 1) * s.apart, ceiling(w.X[1] - x1, w.s[1]) if x1 < w.X[1] else 0)
+                for run in range(s.runs):
+                    column = share(w.K[2], s.runs, run)
+                    isa.sweep_dot[rows - 1][share(w.K[2], s.runs, run + 1) - column - 1](
+                        sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
+                        large + x0 * s.sweep.pitch[0] + x1 * s.sweep.pitch[1], w.s[1] * s.sweep.pitch[1], s.places + column,
+                        small, small_line, line, lines_end, first, end, s.apart,
+                        s.masks + run * s.vectors * (SWEEP_COLUMNS + 1), s.vectors, last)
+
+
+cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
+                        DotScratch* scratch) noexcept nogil:
+    """One piece of one group: partial[m][c][tap]."""
+    cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
+    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), n = -1, first, end, m, c, i, y0
+    cdef int64_t tap_count = s.relation.tap_count, sum_count = w.M * w.C * tap_count
+    cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
+    cdef const float* large = scratch.large
+    cdef const float* small = scratch.small
+    if s.sweep.direct:
+        large_lines = ceiling(w.X[0] * w.X[1] * w.X[2], 16)
+    if s.direct:
+        small_lines = ceiling(w.Y[0] * w.Y[1] * w.Y[2], 16)
+    if large_lines + small_lines > SWEEP_PLANE_LINES:
+        large_lines = small_lines = 0
+    memset(scratch.sums, 0, sum_count * DOT_LANES * sizeof(float))
+    while line < lines_end:
+        if line // w.Y[1] // w.Y[0] != n:
+            n = line // w.Y[1] // w.Y[0]
+            if s.sweep.direct:
+                large = <const float*>w.large.data + n * w.large.n + g * w.large.g
+                prefetch_lines(<const char*>(large + 2 * w.large.n), large_lines, False)
+            else:
+                decode_image(&s.sweep, isa, n, g, scratch.large)
+            if s.direct:
+                small = <const float*>w.small.data + n * w.small.n + g * w.small.g
+                prefetch_lines(<const char*>(small + 2 * w.small.n), small_lines, False)
+            else:
+                decode_small(w, isa, n, g, scratch.small)
+        y0 = line // w.Y[1] % w.Y[0]
+        first = line % w.Y[1]
+        end = min(w.Y[1], first + lines_end - line)
+        for m in range(w.M):
+            for c in range(w.C):
+                sweep_plane(w, s, isa, y0, first, end, large + c * s.sweep.channel, small + m * small_channel,
+                            scratch.sums + (m * w.C + c) * tap_count * DOT_LANES)
+        line += end - first
+    for i in range(sum_count):
+        partial[i] = chain_sum(scratch.sums + i * DOT_LANES, DOT_LANES)
+
+
+cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, float* lines) noexcept nogil:
+    cdef int64_t m, y0
+    for m in range(w.M):
+        for y0 in range(w.Y[0]):
+            isa.frame(lines, w.Y[2], w.Y[1], w.Y[2], 0, w.Y[2],
+                      <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0])
+                      * element_size(w.small.format), w.small.format, w.small.x[1], w.small.x[2])
+            lines += w.Y[1] * w.Y[2]
+
+
+cdef int64_t lay_out_dot_scratch(DotScratch* s, const Weights* w, const DotSweep* p, char* space) noexcept nogil:
+    cdef char* start = space
+    s.large = <float*>take(&space, 4 * p.sweep.image)
+    s.small = <float*>take(&space, 0 if p.direct else 4 * (w.M * w.Y[0] * w.Y[1] * w.Y[2] + DOT_LANES))
+    s.sums = <float*>take(&space, 4 * w.M * w.C * p.relation.tap_count * DOT_LANES)
+    return space - start
+
+
+cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* report) except -1 nogil:
+    cdef const instruction_set* isa = current
+    cdef DotScratch layout
+    cdef DotScratch* scratch
+    cdef int64_t count = w.M * w.C * s.relation.tap_count, tasks = w.G * s.cut.pieces, task, size, needed
+    cdef int worker
+    cdef float* partials
+    cdef char* space
+    cdef char* free_space
+    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
+    size = lay_out_dot_scratch(&layout, w, s, NULL)
+    needed = lay_out_dot_plan(s, w, NULL) + threads * (size + sizeof(DotScratch)) + 64 + 4 * tasks * count
+    if report != NULL:
+        report[0] = needed
+        return 0
+    space = take_workspace(needed)
+    if space == NULL:
+        with gil:
+            raise MemoryError
+    free_space = space
+    free_space += lay_out_dot_plan(s, w, free_space)
+    fill_dot_sweep(s, w)
+    scratch = <DotScratch*>take(&free_space, threads * sizeof(DotScratch))
+    for worker in range(threads):
+        free_space += lay_out_dot_scratch(&scratch[worker], w, s, free_space)
+    partials = <float*>free_space
+    if threads == 1:
+        for task in range(tasks):
+            run_dot_sweep(w, s, isa, task // s.cut.pieces, task % s.cut.pieces, partials + task * count, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
+            run_dot_sweep(w, s, isa, task // s.cut.pieces, task % s.cut.pieces, partials + task * count,
+                          &scratch[thread_number()])
+    for task in range(w.G):
+        store_narrow(w, s.relation.tap_count, s.cut.pieces, isa, task, partials + task * s.cut.pieces * count)
+    return_workspace(space)
+    return 0
+
+
+cdef int try_sweep_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
+    """Sweep the weights' gradient, where that is the way; tells whether it was."""
+    cdef DotSweep s
+    cdef bint taken
+    relate(w, &s.relation)
+    try:
+        taken = plan_dot_sweep(w, current, &s)
+        if taken:
+            run_sweep_weights(w, &s, threads, report)
+    finally:
+        free(s.relation.taps)
+    return taken
