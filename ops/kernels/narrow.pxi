@@ -171,16 +171,18 @@ cdef void join_pieces(float* partials, int64_t pieces, int64_t count) noexcept n
 cdef void store_narrow(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
                        float* partials) noexcept nogil:
     """Add the pieces of one group, [piece][m][c][tap], and store."""
-    cdef int64_t count = w.M * w.C * tap_count, i, j
-    cdef int64_t t[3]
+    cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
     cdef lane_span span
-    join_pieces(partials, pieces, count)
-    for j in range(count):
-        tap_at(w, j % tap_count, t)
-        i = j // tap_count
-        span = lane_span(0, 1, g * w.taps_stride[0] + i // w.C * w.taps_stride[1] + i % w.C * w.taps_stride[2]
-                         + t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5], 1)
-        isa.scatter(partials + j, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
+    join_pieces(partials, pieces, w.M * w.C * tap_count)
+    if w.taps_stride[4] == width * w.taps_stride[5]:
+        lines, width = 1, lines * width
+    for i in range(w.M * w.C):
+        for t0 in range(w.K[0]):
+            for t1 in range(lines):
+                span = lane_span(0, width, g * w.taps_stride[0] + i // w.C * w.taps_stride[1] + i % w.C * w.taps_stride[2]
+                                 + t0 * w.taps_stride[3] + t1 * w.taps_stride[4], w.taps_stride[5])
+                isa.scatter(partials, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
+                partials += width
 
 
 cdef int64_t lay_out_narrow(NarrowScratch* s, const Weights* w, const Narrow* p, char* space) noexcept nogil:
@@ -229,7 +231,7 @@ cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 
         for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
             run_narrow(w, &p, isa, task // p.cut.pieces, task % p.cut.pieces, partials + task * count,
                        &scratch[thread_number()])
-    for task in range(w.G):
+    for task in prange(w.G, schedule="static", num_threads=threads):
         store_narrow(w, p.relation.tap_count, p.cut.pieces, isa, task, partials + task * p.cut.pieces * count)
     return_workspace(space)
     free(p.relation.taps)

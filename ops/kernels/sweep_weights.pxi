@@ -194,7 +194,7 @@ cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* 
         for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
             run_dot_sweep(w, s, isa, task // s.cut.pieces, task % s.cut.pieces, partials + task * count,
                           &scratch[thread_number()])
-    for task in range(w.G):
+    for task in prange(w.G, schedule="static", num_threads=threads):
         store_narrow(w, s.relation.tap_count, s.cut.pieces, isa, task, partials + task * s.cut.pieces * count)
     return_workspace(space)
     return 0
