@@ -10,7 +10,7 @@ Several images, which share the weights, and several columns are the slots of on
 
 cdef enum:
     SWEEP_LANES = 16           # of the instruction sets that sweep
-    SWEEP_CHANNELS = 1         # of a group, at most
+    SWEEP_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
     SWEEP_PLAN = 1 << 16       # rows of input in a plan, at most
     SWEEP_FLOATS = 1 << 17     # of decoded planes, of finished planes that are still to be interleaved
 

@@ -197,7 +197,7 @@ cdef bint plan_sweeps(const Product* products, int64_t count, int64_t columns, c
     """Whether these products are swept; `call.sweeps` has room for them."""
     cdef int64_t i, image, tasks
     cdef Sweep* s = call.sweeps
-    if isa.sweep[0] == NULL or products.D > SWEEP_CHANNELS or products.R > SWEEP_CHANNELS or products.G == 1:
+    if isa.sweep[0] == NULL or products.D * products.R > SWEEP_CHANNELS or products.G == 1:
         return False
     for i in range(count):
         if not plan_sweep(&products[i], isa, &s[i]):
