@@ -241,7 +241,8 @@ def compare(
         Whether to measure each format a second time with every operand multiplied by its best power of two before it
         is rounded and divided by it afterwards, and each result likewise. `best_exponent` says which powers are tried
         and when one is the best; for a result the criterion is the error of its last rounding. A power of two changes
-        no bit of a float32 sum short of overflow and underflow, so sums are computed at the operands' own size.
+        no bit of a float32 sum short of overflow and underflow, so sums are computed at the operands' own size; what
+        is beyond float32's range there is lost with any scale.
     result : str, optional
         Format of the results; by default that of the operands.
     rounding, saturate
@@ -312,8 +313,8 @@ class _Measured:
         if given.out is not None:
             raise self.asking.refuse("out", "given", "no array: nothing is returned but errors", "arguments")
         self.given, self.operands = given, self._operands(given.tensors)
-        narrow = self._tensors({name: array.astype(np.float32) for name, array in self.operands.items()})
-        bound = bind(spec, narrow, given.attributes, conformance=given.conformance)
+        hollow = {name: np.broadcast_to(np.float32(0), array.shape) for name, array in self.operands.items()}
+        bound = bind(spec, self._tensors(hollow), given.attributes, conformance=given.conformance)
         for port, made in zip(spec.outputs, bound.plan.outputs, strict=True):
             if made is not None and made.format != "float32":
                 raise self.asking.refuse(port.name, made.format, "float32 results for float32 operands", "arguments",
