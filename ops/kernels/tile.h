@@ -277,6 +277,7 @@ INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *s
 DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
 
 #include "pack.h"
+#include "store.h"
 #include "channels.h"
 #ifdef LOAD_MASKED
 #include "sweep.h"

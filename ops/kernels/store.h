@@ -1,0 +1,120 @@
+/* Finished sums to stored numbers: included by tile.h after pack.h. */
+
+/* Adding +0 makes a zero sum +0 whatever its terms underflowed to, and however much padding they crossed. */
+INLINE float finished(float sum, const float *bias, int64_t row)
+{
+    return bias ? (sum + 0.0f) + bias[row] : sum + 0.0f;
+}
+
+INLINE void store_number(void *target, int format, int64_t offset, float value)
+{
+    void *place = (void *)at(target, format, offset);
+    if (format == NUMBER_FLOAT32)
+        *(float *)place = value;
+    else if (is_wide(format))
+        *(uint16_t *)place = encode16(value, format);
+    else
+        *(uint8_t *)place = encode8(value, format);
+}
+
+INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                           const lane_span *spans, int64_t span_count, const float *bias)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t s = 0; s < span_count; s++) {
+            const float *sums = tile + r * pitch + spans[s].lane;
+            int64_t step = spans[s].step;
+            int64_t offset = spans[s].offset + r * stride;
+            for (int64_t i = 0; i < spans[s].count; i++)
+                store_number(target, format, offset + i * step, finished(sums[i], bias, r));
+        }
+}
+
+static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                            const lane_span *spans, int64_t span_count, const float *bias)
+{
+    BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
+}
+
+#if WIDTH == 16
+INLINE void store_numbers(void *target, int format, int64_t offset, int64_t n, __m512i bits)
+{
+    __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
+    void *place = (void *)at(target, format, offset);
+    if (format == NUMBER_FLOAT32)
+        _mm512_mask_storeu_epi32(place, mask, bits);
+    else if (format == NUMBER_BFLOAT16) {
+        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+        __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
+        __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+        rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
+        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded));
+    } else {
+        float values[16];
+        _mm512_storeu_si512(values, bits);
+        for (int64_t i = 0; i < n; i++)
+            store_number(place, format, i, values[i]);
+    }
+}
+
+/* Rows and their taps side by side in memory: squares of 16 of them and 16 lanes are transposed in registers. */
+INLINE void scatter_taps_transposed(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                    void *target, int format, int64_t lane_stride, int64_t tap_count)
+{
+    int64_t entries = rows * tap_count;
+    for (int64_t lane = 0; lane < lanes; lane += 16) {
+        int64_t t = 0, r = 0, height = lanes - lane < 16 ? lanes - lane : 16;
+        for (int64_t e = 0; e < entries; e += 16) {
+            int64_t n = entries - e < 16 ? entries - e : 16;
+            __m512i row[16];
+            for (int i = 0; i < 16; i++) {
+                row[i] = _mm512_setzero_si512();
+                if (i >= n)
+                    continue;
+                row[i] = (__m512i)(*(const vector *)(tiles + t * tile_step + r * pitch + lane) + BROADCAST(0.0f));
+                if (++t == tap_count) {
+                    t = 0;
+                    r++;
+                }
+            }
+            transpose_vectors(row);
+            for (int i = 0; i < height; i++)
+                store_numbers(target, format, (lane + i) * lane_stride + e, n, row[i]);
+        }
+    }
+}
+#endif
+
+INLINE int side_by_side(int64_t row_stride, const int64_t *taps, int64_t tap_count)
+{
+    int all = row_stride == tap_count;
+    for (int64_t t = 0; t < tap_count; t++)
+        all &= taps[t] == t;
+    return all;
+}
+
+INLINE void scatter_taps_format(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                int64_t tap_count)
+{
+#if WIDTH == 16
+    if (side_by_side(row_stride, taps, tap_count)) {
+        scatter_taps_transposed(tiles, tile_step, pitch, rows, lanes, target, format, lane_stride, tap_count);
+        return;
+    }
+#endif
+    for (int64_t lane = 0; lane < lanes; lane++)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t t = 0; t < tap_count; t++)
+                store_number(target, format, lane * lane_stride + r * row_stride + taps[t],
+                             finished(tiles[t * tile_step + r * pitch + lane], NULL, 0));
+}
+
+static void SUFFIX(scatter_taps)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                 void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                 int64_t tap_count)
+{
+    BY_FORMAT(format, scatter_taps_format, tiles, tile_step, pitch, rows, lanes, target, known_format, lane_stride, row_stride,
+              taps, tap_count)
+}
