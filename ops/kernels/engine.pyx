@@ -3,6 +3,7 @@
     isa.pxi        which instruction set is in use        isa.h, tile.h, isa_*.c    what it does in registers
     panels.pxd     small arithmetic of both products
     product.pxi    forward, and each stride class of backward_data, from gathered panels
+    boxes.pxi      ... with positions sorted by the taps they meet
     planar.pxi     ... from input laid out once for all taps
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
@@ -40,6 +41,7 @@ prepare_codes()
 
 include "isa.pxi"
 include "product.pxi"
+include "boxes.pxi"
 include "planar.pxi"
 include "channels.pxi"
 include "sweep.pxi"
@@ -105,9 +107,9 @@ cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap*
     cdef int64_t i0, i1, i2, number = 0, x
     cdef int axis
     cdef Tap* tap
-    p.taps = store
-    p.tap_offsets = offsets
-    p.tap_count = axes[0].count * axes[1].count * axes[2].count
+    p.all_taps = p.taps = store
+    p.all_offsets = p.tap_offsets = offsets
+    p.all_count = p.tap_count = axes[0].count * axes[1].count * axes[2].count
     for i0 in range(axes[0].count):
         for i1 in range(axes[1].count):
             for i2 in range(axes[2].count):
@@ -116,9 +118,9 @@ cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap*
                 tap.offset[0] = axes[0].offset + i0 * axes[0].offset_step
                 tap.offset[1] = axes[1].offset + i1 * axes[1].offset_step
                 tap.offset[2] = axes[2].offset + i2 * axes[2].offset_step
-                p.tap_offsets[number - 1] = ((axes[0].first + i0 * axes[0].step) * taps.stride[3]
-                                             + (axes[1].first + i1 * axes[1].step) * taps.stride[4]
-                                             + (axes[2].first + i2 * axes[2].step) * taps.stride[5])
+                offsets[number - 1] = ((axes[0].first + i0 * axes[0].step) * taps.stride[3]
+                                       + (axes[1].first + i1 * axes[1].step) * taps.stride[4]
+                                       + (axes[2].first + i2 * axes[2].step) * taps.stride[5])
     p.padded = False
     for axis in range(3):
         for i0 in range(axes[axis].count):
@@ -234,7 +236,7 @@ cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* rep
                     p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
                     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
                     build_product(p, axes, &c.taps, taps + used, offsets + used)
-                    used += p.tap_count
+                    used += p.all_count
         run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
     finally:
         free(products)

@@ -39,12 +39,13 @@ cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction
               masked and job.product.padded, scratch)
 
 
-cdef int64_t plan_jobs(Product* products, const Planar* planar, bint shared, bint masked, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
-                       const float* packed, int threads, Job* jobs, int64_t* job_count) noexcept nogil:
+cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint shared, bint masked, int64_t count,
+                       const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, int threads,
+                       Job* jobs, int64_t* job_count) noexcept nogil:
     """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks."""
     cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, blocks, panels
     cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
-    cdef Product* p
+    cdef const Product* p
     cdef Job* job
     panels = row_panels(products, isa)
     segments = (end_item - 1) // panels - first_item // panels + 1
@@ -130,23 +131,57 @@ cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil
     return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126
 
 
+cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int64_t number) noexcept nogil:
+    """Make a product its pass `number` of `passes`: some of its taps, the sums kept from pass to pass."""
+    cdef int64_t first = share(p.all_count, passes, number)
+    p.taps, p.tap_offsets = p.all_taps + first, p.all_offsets + first
+    p.tap_count = share(p.all_count, passes, number + 1) - first
+    p.started, p.unfinished = number > 0, number + 1 < passes
+    p.panel_size = p.tap_count * p.S * isa.rows + isa.width
+
+
+cdef int64_t packed_floats(Product* products, int64_t count, const instruction_set* isa, int64_t passes) noexcept nogil:
+    """Packed weights of one row panel of all products, in the first pass, which is the largest."""
+    cdef int64_t i, floats = 0
+    for i in range(count):
+        take_taps(&products[i], isa, passes, 0)
+        floats += products[i].panel_size
+    return floats
+
+
+cdef int64_t count_passes(Product* products, int64_t count, const instruction_set* isa, int64_t items, int64_t kept,
+                          int threads) noexcept nogil:
+    """In how many passes over the taps the packed weights of all rows fit, 1 where passes do not pay: where sums of `kept`
+    floats, which wait from pass to pass, are too many, or where reading all weights once more in every pass (their taps
+    lie side by side) costs more than laying out the input once more for every part of the rows."""
+    cdef int64_t passes, most = 0, i
+    for i in range(count):
+        most = max(most, products[i].all_count)
+    if 4 * kept > KEPT_BYTES * threads or products.columns < 2 * products.R:
+        return 1
+    for passes in range(2, most + 1):
+        if 4 * (items * packed_floats(products, count, isa, passes) + kept) <= ROW_BYTES * threads:
+            return passes
+    return 1
+
+
 cdef int try_products(Product* products, int64_t count, const instruction_set* isa, bint pairs, int threads,
                       int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
-    cdef int64_t i, items, item_floats = 0, chunk, first_item, end_item, tasks, task, job_count = 0, taps = 1, size, jobs_size, tap
+    cdef int64_t i, items, item_floats, chunk, size, jobs_size, tap, taps = 1, passes = 1, number, kept = 0
+    cdef int64_t bytes_needed, block_floats = 0, box_count = 0
     cdef double work = 0
-    cdef int64_t bytes_needed
-    cdef int64_t block_floats = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
     cdef int worker
-    cdef bint masked = False, shared, padded = False
-    cdef uint16_t smallest_weight, smallest
+    cdef bint masked = False, shared, padded = False, laid_out = False
+    cdef uint16_t smallest_weight = 0x7fff, smallest = 0x7fff
     cdef Product* p
     cdef ProductScratch layout
     cdef ProductScratch* scratch
     cdef Job* jobs
-    cdef float* packed
+    cdef Box* boxes
+    cdef float* sums
     cdef char* space
     cdef char* aligned
     if planar == NULL:
@@ -155,27 +190,38 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
     for i in range(count):
         p = &products[i]
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
-        p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
-        p.pairs, p.S = pairs, (p.D + 1) // 2 if pairs else p.D
-        p.panel_size = p.tap_count * p.S * isa.rows + isa.width
-        item_floats += p.panel_size
+        p.pairs, p.S, p.kept = pairs, (p.D + 1) // 2 if pairs else p.D, NULL
+        take_taps(p, isa, 1, 0)
         taps = max(taps, p.tap_count)
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
+        p.box_count = cut_boxes(p, isa, NULL)
+        p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
+        box_count += p.box_count
+        kept += p.G * p.panels * row_panels(p, isa) * isa.rows * isa.vectors * isa.width
     shared = count > 1 and plan_shared(products, count, isa, planar)
     for i in range(count):
         if not shared:
             plan_planar(&products[i], isa, &planar[i])
         if planar[i].chosen:
+            laid_out = True
             for tap in range(products[i].tap_count):
                 products[i].taps[tap].shift = tap_shift(&products[i], &planar[i], &products[i].taps[tap])
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
         padded = padded or products[i].padded
     threads = team_for(work, threads)
     items = products.G * row_panels(products, isa)
-    chunk = min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
+    item_floats = packed_floats(products, count, isa, 1)
+    if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:
+        passes = count_passes(products, count, isa, items, kept, threads)
+        item_floats = packed_floats(products, count, isa, passes)
+    if passes == 1:
+        kept = 0
+    chunk = items if passes > 1 else min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
+    chunk = ceiling(items, ceiling(items, chunk))
     size = lay_out_product(&layout, isa, taps, block_floats, NULL)
     jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
-    bytes_needed = 4 * chunk * item_floats + threads * size + threads * sizeof(ProductScratch) + jobs_size + 256
+    bytes_needed = (4 * (chunk * item_floats + kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
+                    + box_count * sizeof(Box) + 384)
     if report != NULL:
         report[0] = max(report[0], bytes_needed)
         free(planar)
@@ -191,35 +237,57 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
         aligned += lay_out_product(&scratch[worker], isa, taps, block_floats, aligned)
         scratch[worker].smallest = scratch[worker].smallest_weight = 0xffff
     jobs = <Job*>take(&aligned, jobs_size)
-    packed = <float*>aligned
-    first_item = 0
-    while first_item < items:
-        end_item = min(items, first_item + chunk)
-        tasks = (end_item - first_item) * count
-        if threads == 1:
-            for task in range(tasks):
-                pack_item(products, count, isa, first_item, end_item, task, packed, &masked, &scratch.smallest_weight)
-        else:
-            for task in prange(tasks, schedule="static", num_threads=threads):
-                pack_item(products, count, isa, first_item, end_item, task, packed, &masked,
-                          &scratch[thread_number()].smallest_weight)
-        if pairs and masked:
+    boxes = <Box*>take(&aligned, box_count * sizeof(Box))
+    sums = <float*>take(&aligned, 4 * kept)
+    for i in range(count):
+        p = &products[i]
+        take_taps(p, isa, 1, 0)
+        p.boxes = boxes
+        boxes += cut_boxes(p, isa, boxes)
+        if passes > 1:
+            p.kept = sums
+            sums += p.G * p.panels * row_panels(p, isa) * isa.rows * isa.vectors * isa.width
+    for number in range(passes):
+        for i in range(count):
+            take_taps(&products[i], isa, passes, number)
+        if not run_product_pass(products, count, isa, planar, shared, padded, items, chunk, threads, <float*>aligned, jobs,
+                                scratch, &masked):
             break
-        tasks = plan_jobs(products, planar, shared and not (masked and padded), masked, count, isa, first_item, end_item, packed, threads, jobs, &job_count)
-        if threads == 1:
-            for task in range(tasks):
-                run_product_task(jobs, job_count, isa, task, masked, scratch)
-        else:
-            for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-                run_product_task(jobs, job_count, isa, task, masked, &scratch[thread_number()])
-        first_item = end_item
-    smallest = smallest_weight = 0x7fff
     for worker in range(threads):
         smallest = min(smallest, scratch[worker].smallest)
         smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
     return_workspace(space)
     free(planar)
     return not pairs or not masked and never_subnormal(smallest, smallest_weight)
+
+
+cdef bint run_product_pass(const Product* products, int64_t count, const instruction_set* isa, const Planar* planar,
+                           bint shared, bint padded, int64_t items, int64_t chunk, int threads, float* packed, Job* jobs,
+                           ProductScratch* scratch, bint* masked) noexcept nogil:
+    """Pack some row panels, run all columns against them, and go on with the next; false where pairs meet something infinite."""
+    cdef int64_t first_item = 0, end_item, tasks, task, job_count = 0
+    while first_item < items:
+        end_item = min(items, first_item + chunk)
+        tasks = (end_item - first_item) * count
+        if threads == 1:
+            for task in range(tasks):
+                pack_item(products, count, isa, first_item, end_item, task, packed, masked, &scratch.smallest_weight)
+        else:
+            for task in prange(tasks, schedule="static", num_threads=threads):
+                pack_item(products, count, isa, first_item, end_item, task, packed, masked,
+                          &scratch[thread_number()].smallest_weight)
+        if products.pairs and masked[0]:
+            return False
+        tasks = plan_jobs(products, planar, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item,
+                          packed, threads, jobs, &job_count)
+        if threads == 1:
+            for task in range(tasks):
+                run_product_task(jobs, job_count, isa, task, masked[0], scratch)
+        else:
+            for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
+                run_product_task(jobs, job_count, isa, task, masked[0], &scratch[thread_number()])
+        first_item = end_item
+    return True
 
 
 cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,

@@ -106,7 +106,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
     wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
     work = <double>(p.tap_count * p.S * max(p.R, 3)) / (2 * isa.width)
     copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
-    gathered = work + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
+    gathered = work * p.met + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
     laid_out = (work * wide + copied * floats * p.S) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
 

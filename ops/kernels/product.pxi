@@ -10,7 +10,8 @@ them, and goes on with the next steps, the sums waiting in a scratch block.  The
 
 cdef enum:
     STEPS = 192              # reduction steps of a lane panel: 192 x 48 floats fit the nearest cache
-    ROW_BYTES = 6 << 20      # packed weights per thread
+    ROW_BYTES = 6 << 20      # packed weights per thread, and sums kept from pass to pass
+    KEPT_BYTES = 3 << 20     # the latter
     SUM_BYTES = 1 << 19      # scratch sums of a task
     NEAR_BYTES = 1 << 19     # packed weights that stay in the middle cache while one column panel after another uses them
     BLOCK = 4                # column panels of a task, at most
@@ -30,6 +31,12 @@ cdef struct Tap:
     int64_t shift      # of its lanes in a planar block, where there are some
 
 
+cdef struct Box:  # output positions numbered one after the other, see boxes.pxi
+    int64_t column      # the first
+    int64_t q[3]        # its position
+    int64_t extent[3]
+
+
 cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset] * weights[g,r,d,tap]
     int64_t N
     int64_t G
@@ -38,9 +45,9 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t Q[3]       # output positions
     int64_t I[3]       # input positions
     int64_t step[3]
-    int64_t tap_count
-    Tap* taps          # in the order of the sum
-    int64_t* tap_offsets  # where their weights begin
+    int64_t all_count
+    Tap* all_taps      # in the order of the sum
+    int64_t* all_offsets  # where their weights begin
     bint padded        # some tap meets a position outside
     bint pairs         # steps of the reduction are pairs of bfloat16 channels
     int64_t S          # steps of a tap
@@ -49,11 +56,20 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Operand weights    # n: between rows, g: between groups, c: between channels d
     const float* bias  # of G*R rows, or NULL
     # plan
+    int64_t tap_count  # of the pass
+    Tap* taps
+    int64_t* tap_offsets
+    Box* boxes         # in the order of the columns
+    int64_t box_count
+    double met         # share of (position, tap) that is left where boxes cut off the rest
     int64_t columns
     int64_t panels
     int64_t first_task
     int64_t tasks
     int64_t panel_size   # floats of the packed weights of one row panel
+    bint started       # its sums were begun with earlier taps and wait in `kept`
+    bint unfinished    # ... or wait there for later ones
+    float* kept        # tiles [group][column panel][row panel], or NULL where one pass takes all taps
 
 
 cdef struct Fragment:  # lanes of a column panel whose positions differ in the innermost axis only
@@ -131,25 +147,6 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Columns
-
-
-cdef int64_t cut_fragments(const Product* p, int64_t column, int64_t count, Fragment* fragments) noexcept nogil:
-    cdef int64_t lane = 0, number = 0, q2, rest, run
-    cdef Fragment* f
-    while lane < count:
-        q2 = (column + lane) % p.Q[2]
-        rest = (column + lane) // p.Q[2]
-        run = min(count - lane, p.Q[2] - q2)
-        f = &fragments[number]
-        f.lane, f.count = lane, run
-        f.q[2] = q2
-        f.q[1] = rest % p.Q[1]
-        rest //= p.Q[1]
-        f.q[0] = rest % p.Q[0]
-        f.n = rest // p.Q[0]
-        number += 1
-        lane += run
-    return number
 
 
 cdef inline void add_span(lane_span* spans, int64_t* number, int64_t lane, int64_t count, int64_t offset,
@@ -271,7 +268,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa), blocks = end_panel - first_panel
     cdef int64_t tile_floats = isa.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
     cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, run_count, span_count, row, rows
-    cdef bint resume = False, last
+    cdef bint resume = p.started, last
     cdef Piece* piece
     cdef float* tile
     cdef const float* panel
@@ -294,14 +291,19 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
         last = tap == p.tap_count
         for j in range(blocks):
             run_count = gather_pieces(p, isa, g, j, piece_count, masked, s)
-            if run_count == 0 and resume and not last:
+            if run_count == 0 and resume and (not last or p.unfinished):
                 continue
-            span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans) if last else 0
+            span_count = 0
+            if last and not p.unfinished:
+                span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
             width = (share(vectors, p.panels, first_panel + j + 1) - share(vectors, p.panels, first_panel + j)) * isa.width
             for r in range(first_row_panel, end_row_panel):
                 row = share(p.R, all_rows, r)
                 rows = share(p.R, all_rows, r + 1) - row
-                tile = s.sums + (j * (end_row_panel - first_row_panel) + r - first_row_panel) * tile_floats
+                if p.kept == NULL:
+                    tile = s.sums + (j * (end_row_panel - first_row_panel) + r - first_row_panel) * tile_floats
+                else:
+                    tile = p.kept + ((g * p.panels + first_panel + j) * all_rows + r) * tile_floats
                 panel = packed + (r - first_row_panel) * p.panel_size
                 if masked:
                     for i in range(rows):
@@ -312,7 +314,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                     if p.pairs:
                         run_tile = isa.pairs.tile[rows - 1][width // isa.width - 1]
                     run_tile(s.runs, run_count, panel, s.lanes, pitch, tile, resume)
-                if last:
+                if last and not p.unfinished:
                     isa.scatter(tile, width, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                 p.output.format, p.output.c, s.spans, span_count,
                                 biases(p, g, row))
