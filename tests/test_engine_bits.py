@@ -165,6 +165,8 @@ LARGER = {
     "one position": Case((29, 1, 64, 1, 4, 4), (29, 1, 40, 1, 1, 1), (1, 40, 64, 1, 4, 4)),
     "wide dilation": Case(
         (1, 1, 40, 1, 17, 17), (1, 1, 24, 1, 17, 17), (1, 24, 40, 1, 3, 3), dilation=(1, 9, 9), begin=(0, 9, 9)),
+    "full padding": Case((1, 1, 24, 6, 7, 8), (1, 1, 40, 4, 5, 6), (1, 40, 24, 3, 3, 3)),
+    "one axis padded": Case((3, 1, 33, 1, 9, 17), (3, 1, 50, 1, 9, 17), (1, 50, 33, 1, 1, 7), begin=(0, 0, 3)),
     "up-sampling by eight": Case((2, 1, 5, 1, 96, 96), (2, 1, 5, 1, 11, 11), (1, 5, 5, 1, 16, 16), (1, 8, 8)),
 }
 
@@ -183,6 +185,20 @@ def test_larger_calls(isa, name, number_format):
             arrays[operand] = np.ascontiguousarray(bits(values).transpose(layout)).transpose(np.argsort(list(layout)))
         for kernel in OPERANDS:
             compare(kernel, case, arrays, formats, rng)
+
+
+def test_weights_packed_in_passes(isa):
+    """More weights than a workspace holds, against few positions: their taps are taken in turns, the sums kept between."""
+    case = Case((1, 1, 3800, 1, 10, 10), (1, 1, 48, 1, 10, 10), (1, 48, 3800, 1, 3, 3), begin=(0, 1, 1))
+    rng = np.random.default_rng(0)
+    large, taps = (rng.standard_normal(shape, dtype=np.float32) for shape in (case.large, case.taps))
+    call = case.window | {"formats": ("float32",) * 3}
+    expected, got = (np.empty(case.small, np.float32) for _ in range(2))
+    direct.forward(large, taps, expected, **call)
+    assert engine.workspace_bytes("forward", large, taps, got, **call) < 8 << 20
+    for threads in (1, 2):
+        engine.forward(large, taps, got, **call, threads=threads)
+        assert np.array_equal(bits(got), bits(expected))
 
 
 def test_special_values_stay_out_of_the_padding(isa):
