@@ -188,7 +188,7 @@ def test_larger_calls(isa, name, number_format):
 
 
 def test_weights_packed_in_passes(isa):
-    """More weights than a workspace holds, against few positions: their taps are taken in turns, the sums kept between."""
+    """More weights than a workspace holds, few positions: the taps are taken in turns, the sums kept between."""
     case = Case((1, 1, 3800, 1, 10, 10), (1, 1, 48, 1, 10, 10), (1, 48, 3800, 1, 3, 3), begin=(0, 1, 1))
     rng = np.random.default_rng(0)
     large, taps = (rng.standard_normal(shape, dtype=np.float32) for shape in (case.large, case.taps))
