@@ -16,8 +16,9 @@ help:
 	@echo "make wheel  build a wheel into dist/"
 	@echo "make clean  remove .venv and everything built"
 
+# One thread: layers this small gain nothing from another, and on a busy machine threads that wait for each other cost.
 demo: $(VENV)/extra-demo
-	$(BIN)/python examples/digits/train.py $(ARGS)
+	CONVREG_NUM_THREADS=$${CONVREG_NUM_THREADS:-1} $(BIN)/python examples/digits/train.py $(ARGS)
 
 test: $(VENV)/extra-test
 	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
