@@ -76,8 +76,9 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
                 job.block = 1
                 blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
             job.row_parts = max(1, ceiling(height * tile_bytes * job.block, SUM_BYTES))
-            if threads > 1 and blocks * segments * count < wanted:
-                job.row_parts = max(job.row_parts, ceiling(wanted, blocks * segments * count))
+            while (job.row_parts < height and blocks * job.row_parts * segments * count < wanted
+                   and blocks * job.row_parts * segments % threads != 0):
+                job.row_parts += 1  # each part lays out the input anew: as few as occupy all threads
             job.row_parts = min(job.row_parts, height)
             job.first_task = tasks
             tasks += blocks * job.row_parts
