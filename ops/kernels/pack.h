@@ -161,6 +161,8 @@ static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t 
     BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step)
 }
 
+#include "join.h"
+
 enum { MOVES = 3 * TILE_LANES };
 
 typedef struct { /* a vector of a panel: `count` numbers from `offset` on, zeros after them */
@@ -188,75 +190,6 @@ INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t sp
     }
     return number;
 }
-
-#if WIDTH == 16
-enum { PARTS = 4 }; /* spans that meet in a vector, at most, where they are put together in registers */
-
-/* A vector of 16 lanes of `steps` steps from masked loads, stored whole: storing the parts across cache lines costs more. */
-INLINE void join_parts(float *place, ptrdiff_t pitch, int64_t steps, const float *const *from, const __mmask16 *mask, int parts,
-                       int64_t stride)
-{
-    for (int64_t k = 0; k < steps; k++) {
-        __m512 joined = _mm512_maskz_loadu_ps(mask[0], from[0] + k * stride);
-        __builtin_prefetch(from[0] + (k + 8) * stride); /* channels are too far apart to be foreseen */
-        for (int part = 1; part < parts; part++)
-            joined = _mm512_mask_loadu_ps(joined, mask[part], from[part] + k * stride);
-        *(vector *)(place + k * pitch) = (vector)joined;
-    }
-}
-
-/* Floats that lie side by side in few spans; false, and nothing written, where they do not. */
-INLINE int gather_joined(float *panel, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const lane_span *spans,
-                         int64_t span_count)
-{
-    const float *from[TILE_VECTORS][PARTS];
-    __mmask16 mask[TILE_VECTORS][PARTS];
-    int parts[TILE_VECTORS], vectors = (int)((spans[span_count - 1].lane + spans[span_count - 1].count + WIDTH - 1) / WIDTH);
-    int64_t s = 0;
-    for (int v = 0; v < vectors; v++) {
-        int64_t first = v * WIDTH, end = first + WIDTH;
-        parts[v] = 0;
-        for (; s < span_count && spans[s].lane < end; s++) {
-            int64_t low = spans[s].lane < first ? 0 : spans[s].lane - first, stop = spans[s].lane + spans[s].count;
-            int64_t high = stop > end ? WIDTH : stop - first;
-            if (spans[s].offset != NO_ELEMENT && high > low) {
-                if (parts[v] == PARTS || (spans[s].step != 1 && spans[s].count > 1))
-                    return 0;
-                from[v][parts[v]] = source + spans[s].offset + first - spans[s].lane;
-                mask[v][parts[v]++] = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
-            }
-            if (stop > end)
-                break;
-        }
-        if (!parts[v]) {
-            from[v][0] = source;
-            mask[v][parts[v]++] = 0;
-        }
-    }
-    for (int64_t k = 0; k < steps; k += 16)
-        for (int v = 0; v < vectors; v++) {
-            int64_t count = steps - k < 16 ? steps - k : 16;
-            float *place = panel + k * pitch + v * WIDTH;
-            const float *start[PARTS];
-            for (int part = 0; part < parts[v]; part++)
-                start[part] = from[v][part] + k * stride;
-            switch (parts[v]) {
-            case 1: join_parts(place, pitch, count, start, mask[v], 1, stride); break;
-            case 2: join_parts(place, pitch, count, start, mask[v], 2, stride); break;
-            case 3: join_parts(place, pitch, count, start, mask[v], 3, stride); break;
-            default: join_parts(place, pitch, count, start, mask[v], PARTS, stride);
-            }
-        }
-    return 1;
-}
-#else
-INLINE int gather_joined(float *panel, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const lane_span *spans,
-                         int64_t span_count)
-{
-    (void)panel, (void)pitch, (void)steps, (void)source, (void)stride, (void)spans, (void)span_count;
-    return 0;
-}
-#endif
 
 INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                                 const lane_span *spans, int64_t span_count)
@@ -435,24 +368,7 @@ static void SUFFIX(gather)(float *panel, ptrdiff_t pitch, int64_t steps, const v
 }
 
 /* Rows and channels that are both far apart in memory have their taps near: walk the taps of one place before the next. */
-INLINE void gather_taps_format(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
-                               int64_t channel_stride, const int64_t *taps, int64_t tap_count)
-{
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t t = 0; t < tap_count; t++)
-            for (int i = 0; i < rows; i++)
-                panel[(t * channels + c) * ROWS + i] =
-                    load_number(source, format, taps[t] + c * channel_stride + i * row_stride);
-}
-
-static void SUFFIX(gather_taps)(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
-                                int64_t channel_stride, const int64_t *taps, int64_t tap_count)
-{
-    if (format == NUMBER_FLOAT32 && rows == ROWS)
-        gather_taps_format(panel, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
-    else
-        gather_taps_format(panel, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
-}
+#include "tap_rows.h"
 
 static int SUFFIX(finite)(const float *values, int64_t count)
 {

@@ -257,12 +257,32 @@ static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, 
 {
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
-    for (int64_t c = 0; c < channels; c += 2) {
-        const void *first = at(source, format, c * channel_stride);
-        const void *second = c + 1 < channels ? at(source, format, (c + 1) * channel_stride) : NULL;
-        for (int64_t t = 0; t < tap_count; t++)
-            put_scattered(panel + (t * ((channels + 1) / 2) + c / 2) * ROWS, at(first, format, taps[t]),
-                          second ? at(second, format, taps[t]) : NULL, format, rows, row_stride, &d, &met);
+    for (int64_t t = 0, end; t < tap_count; t = end) {
+        tap_group group = group_taps(taps, tap_count, t);
+        int turn = worth_turning(&group);
+        end = turn ? group.end : t + 1;
+        for (int64_t c = 0; c < channels; c += 2) {
+            float *place = panel + c / 2 * ROWS;
+            int64_t step = (channels + 1) / 2 * ROWS, offset = turn ? group.low : taps[t];
+            const void *first = at(source, format, c * channel_stride + offset);
+            const void *second = c + 1 < channels ? at(first, format, channel_stride) : NULL;
+            if (!turn) {
+                put_scattered(place + t * step, first, second, format, rows, row_stride, &d, &met);
+                continue;
+            }
+            __m512i row[8];
+            for (int i = 0; i < 8; i++) {
+                __m512i codes = _mm512_setzero_si512();
+                if (i < rows) {
+                    codes = _mm512_slli_epi32(load_codes(at(first, format, i * row_stride), format, group.numbers, 1), 16);
+                    if (second)
+                        codes = _mm512_or_si512(codes, load_codes(at(second, format, i * row_stride), format, group.numbers, 1));
+                }
+                row[i] = decode_words(&d, format, codes);
+                note(&met, row[i]);
+            }
+            store_tap_rows(place, step, row, taps, &group);
+        }
     }
     note_smallest(smallest, &met);
 }

@@ -1,0 +1,99 @@
+/* Row panels of weights whose taps lie side by side: vectors of taps, one for each of 8 rows, become for each tap 8 rows. */
+#if WIDTH == 16 && ROWS == 8
+typedef struct { /* taps [first, end), of which all weights lie among `numbers` <= 16 from `low` on */
+    int64_t first;
+    int64_t end;
+    int64_t low;
+    int64_t numbers;
+} tap_group;
+
+/* The group that begins with tap `first`. */
+INLINE tap_group group_taps(const int64_t *taps, int64_t tap_count, int64_t first)
+{
+    int64_t low = taps[first], high = taps[first], end = first + 1;
+    for (; end < tap_count; end++) {
+        int64_t lower = taps[end] < low ? taps[end] : low, higher = taps[end] > high ? taps[end] : high;
+        if (higher - lower >= 16)
+            break;
+        low = lower;
+        high = higher;
+    }
+    return (tap_group){first, end, low, high - low + 1};
+}
+
+/* Groups of fewer taps are as fast number by number. */
+INLINE int worth_turning(const tap_group *group)
+{
+    return group->end - group->first >= 3;
+}
+
+/* `row` holds the numbers of a group for 8 rows; they go to place + tap*step. */
+INLINE void store_tap_rows(float *place, int64_t step, const __m512i *row, const int64_t *taps, const tap_group *group)
+{
+    float turned[4][2][16]; /* [number % 4][rows 0 to 3, 4 to 7][4 * (number / 4) + row % 4] */
+    for (int half = 0; half < 2; half++) {
+        const __m512i *four = row + 4 * half;
+        __m512i ab = _mm512_unpacklo_epi32(four[0], four[1]), AB = _mm512_unpackhi_epi32(four[0], four[1]);
+        __m512i cd = _mm512_unpacklo_epi32(four[2], four[3]), CD = _mm512_unpackhi_epi32(four[2], four[3]);
+        _mm512_storeu_si512(turned[0][half], _mm512_unpacklo_epi64(ab, cd));
+        _mm512_storeu_si512(turned[1][half], _mm512_unpackhi_epi64(ab, cd));
+        _mm512_storeu_si512(turned[2][half], _mm512_unpacklo_epi64(AB, CD));
+        _mm512_storeu_si512(turned[3][half], _mm512_unpackhi_epi64(AB, CD));
+    }
+    for (int64_t t = group->first; t < group->end; t++) {
+        int64_t number = taps[t] - group->low;
+        const float *from = turned[number % 4][0] + number / 4 * 4;
+        _mm_storeu_ps(place + t * step, _mm_loadu_ps(from));
+        _mm_storeu_ps(place + t * step + 4, _mm_loadu_ps(from + 16));
+    }
+}
+
+INLINE int64_t turn_taps(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                         int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
+{
+    tap_group group = group_taps(taps, tap_count, first);
+    if (!worth_turning(&group))
+        return first;
+    for (int64_t c = 0; c < channels; c++) {
+        __m512i row[8];
+        for (int i = 0; i < 8; i++)
+            row[i] = i < rows ? (__m512i)load_vector(at(source, format, group.low + c * channel_stride + i * row_stride), format,
+                                                     group.numbers)
+                              : _mm512_setzero_si512();
+        store_tap_rows(panel + c * ROWS, channels * ROWS, row, taps, &group);
+    }
+    return group.end;
+}
+#else
+INLINE int64_t turn_taps(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                         int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
+{
+    (void)panel, (void)rows, (void)channels, (void)source, (void)format, (void)row_stride, (void)channel_stride, (void)taps;
+    (void)tap_count;
+    return first;
+}
+#endif
+
+INLINE void gather_taps_format(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                               int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    for (int64_t t = 0, turned; t < tap_count; t = turned) {
+        turned = turn_taps(panel, rows, channels, source, format, row_stride, channel_stride, taps, tap_count, t);
+        if (turned > t)
+            continue;
+        turned = t + 1;
+        for (int64_t c = 0; c < channels; c++)
+            for (int i = 0; i < rows; i++)
+                panel[(t * channels + c) * ROWS + i] =
+                    load_number(source, format, taps[t] + c * channel_stride + i * row_stride);
+    }
+}
+
+static void SUFFIX(gather_taps)(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+                                int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    if (format == NUMBER_FLOAT32 && rows == ROWS)
+        gather_taps_format(panel, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
+    else
+        gather_taps_format(panel, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+}
