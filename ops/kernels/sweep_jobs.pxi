@@ -115,7 +115,7 @@ cdef void run_sweep(const SweepCall* call, const Sweep* s, const instruction_set
                 places[i] = sources[run.image[i]] + run.column[i]
                 targets[i] = results[run.image[i]] + at + run.column[i] * column_bytes
             isa.sweep[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
-                                     s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
+                                     <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
                                      targets, run.kept & block.kept, format, down, step)
 
 
