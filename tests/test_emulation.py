@@ -1,118 +1,37 @@
-"""Conformance "emulation": any formats at every operand, chosen ones for the results, and scales, in every operator."""
+"""Conformance "emulation": any formats at operands, chosen ones for results, in every operator; what it refuses."""
 
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
-import onnx.inliner
 import pytest
 from convreg.ops.kernels import direct
-from drawn import Drawn, convolutions
-from gradient_calls import GradientCall, forward, single, together
+from emulated_calls import (
+    CASE,
+    EIGHT_BIT,
+    EMULATED,
+    NAMES,
+    SIX,
+    codes,
+    emulated_calls,
+    float32,
+    formats_argument,
+    line,
+    run,
+    same,
+    several,
+    sources,
+    wide,
+)
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import convreg
 import convreg.onnx
 from convreg.binding import bind
 from convreg.derive import reader_of
-from convreg.errors import GraphError, OpError, OpTypeError
+from convreg.errors import OpError, OpTypeError
 from convreg.formats import FORMATS, format_of
-from convreg.geometry import Geometry
-from convreg.roles import geometry_of, roles_of
-
-EIGHT_BIT = ("float8_e4m3fn", "float8_e5m2", "hifloat8")
-SIX = ("float32", "float16", "bfloat16", *EIGHT_BIT)
-NAMES = [name for name in convreg.names() if name.split("::")[0] in ("onednn", "openvino", "aten")]
-EMULATED = [*NAMES, "ascend::ConvolutionBackward"]
-
-
-def codes(array):
-    return array.view(f"u{array.itemsize}")
-
-
-def wide(array, dtype=np.float32):
-    return convreg.dequantize(array, dtype=dtype)
-
-
-def same(result, expected):
-    """Equal bits, any NaN for any NaN."""
-    assert result.dtype == expected.dtype
-    assert result.shape == expected.shape
-    numbers = wide(expected)
-    alike = (codes(result) == codes(expected)) | (np.isnan(wide(result)) & np.isnan(numbers))
-    assert alike.all(), (result[~alike], expected[~alike])
-
-
-def several(results):
-    return results if isinstance(results, tuple) else (results,)
-
-
-def calls(case, make, layouts=("NCX", "OIX"), mask=(True, True, True), transposed=False):
-    """A call of every operator that has the conformance, by name."""
-    found = [*single(case, make, layouts), *forward(case, make), *together(case, make, mask, transposed)]
-    return {call.name: call._replace(arguments={**call.arguments, "conformance": "emulation"})
-            for call in found if call.name in EMULATED}
-
-
-def line(name, formats=(), make=np.ones):
-    """A small call of one operator."""
-    call = calls(CASE, lambda shape: make(shape).astype(np.float32))[name]
-    given = [convreg.quantize(array, format) for array, format in zip(call.tensors, formats, strict=False)]
-    return call._replace(tensors=(*given, *call.tensors[len(given):]))
-
-
-def run(call: GradientCall, **more):
-    return several(convreg.get(call.name)(*call.tensors, **{**call.arguments, **more}))
-
-
-def float32(call: GradientCall):
-    """The results of the same call on decoded operands, by the default rules."""
-    arguments = {name: value for name, value in call.arguments.items() if name != "conformance"}
-    return several(convreg.get(call.name)(*map(wide, call.tensors), **arguments))
-
-
-def formats_argument(name, *formats):
-    """How a call of an operator chooses the formats of its results."""
-    spec = convreg.get(name).spec
-    if len(spec.outputs) == 1:
-        return {"output_format": formats[0]}
-    return {"output_formats": list(formats) if len(formats) == 3 else [formats[0]] * 3}
-
-
-def sources(name):
-    """Positions of the operands whose formats the results have."""
-    spec, roles = convreg.get(name).spec, roles_of(convreg.get(name).spec)
-    ports = [port.name for port in spec.inputs]
-    if len(spec.outputs) == 3:
-        return [ports.index(roles.port(role)) for role in ("data", "weight", "grad_output")]
-    return [ports.index(roles.grad_output)]
-
-
-@st.composite
-def emulated_calls(draw, names=EMULATED, formats=SIX, special=True):
-    """A call of some operator with operands in drawn formats; `special` draws any code at all."""
-    transposed = draw(st.booleans())
-    case = draw(convolutions(symmetric=True))
-    seed, raw = draw(st.integers(0, 2**32 - 1)), special and draw(st.booleans())
-    rng = np.random.default_rng(seed)
-
-    def make(shape):
-        format = FORMATS[draw(st.sampled_from(formats))]
-        if raw and format.bits == 8:
-            return rng.integers(0, 256, shape, np.uint8).view(format.dtype)
-        return convreg.quantize(rng.standard_normal(shape), format.name)
-
-    layouts = draw(st.sampled_from([("NCX", "OIX"), ("NXC", "XIO"), ("NCX", "XIO")]))
-    return calls(case, make, layouts, transposed=transposed)[draw(st.sampled_from(names))]
-
-
-CASE = Drawn(2, (2,), (1,), (1,), (1,), (3, 4, 8), (3, 6, 5), (6, 2, 2))
-"""One axis, two groups, four large and six small channels, two taps."""
-
-
-# Values
 
 
 @settings(max_examples=150)
@@ -209,131 +128,6 @@ def test_geometry_is_that_of_the_default_rule():
     grouped = dy, w.reshape(2, 1, 1, 3)
     same(convreg.openvino.group_convolution_backprop_data(*grouped, **window, conformance="emulation"),
          convreg.openvino.group_convolution_backprop_data(*grouped, **window))
-
-
-# Scales
-
-
-POWERS = 2.0 ** np.arange(-3, 4)
-
-
-def data_scale(call, array, rng):
-    """One number per channel of data or a bias, and how it lies beside them."""
-    axis = array.ndim - 1 if call.arguments.get("data_format") == "NXC" or array.ndim == 1 else 1
-    scale = rng.choice(POWERS, array.shape[axis]).astype(np.float32)
-    return scale, scale.reshape([-1 if i == axis else 1 for i in range(array.ndim)])
-
-
-def geometry(call) -> Geometry:
-    spec = convreg.get(call.name).spec
-    tensors, attributes, conformance, _, _ = reader_of(spec)(call.tensors, dict(call.arguments))
-    return geometry_of(bind(spec, tensors, attributes, conformance=conformance).plan)
-
-
-def weight_scale(call, rng):
-    """One number per forward output channel of the weights, and how it lies beside the weights."""
-    spec, roles = convreg.get(call.name).spec, roles_of(convreg.get(call.name).spec)
-    found, array = geometry(call), call.tensors[[port.name for port in spec.inputs].index(roles.weight)]
-    transposed = call.arguments.get("transposed") if roles.transposed is None else roles.transposed
-    of_large = transposed != roles.forward
-    count = found.groups * (found.large_channels if of_large else found.small_channels)
-    scale = rng.choice(POWERS, count).astype(np.float32)
-    if call.name.endswith("GroupConvolutionBackpropData"):
-        return scale, scale.reshape(found.groups, -1, *[1] * (array.ndim - 2))
-    small_first = (scale.reshape(-1, 1) if not of_large else
-                   np.repeat(scale.reshape(found.groups, -1), found.small_channels, 0))
-    beside = small_first.reshape(*small_first.shape, *[1] * (array.ndim - 2))
-    names = [call.arguments.get(name) for name in ("weights_format", "filter_format")]
-    if {"XIO", "XOI"} & {*names}:
-        beside = np.moveaxis(beside, (0, 1), (-1, -2))
-    return scale, beside
-
-
-def drawn_scales(call, rng, choose):
-    """Scales of a call and its operands as float32 with the scales multiplied in, exactly for powers of two."""
-    spec, roles = convreg.get(call.name).spec, roles_of(convreg.get(call.name).spec)
-    ports = [port.name for port in spec.inputs if not port.shape and not port.scales]
-    scales, operands = [], []
-    for port, array in zip(ports, call.tensors, strict=True):
-        kind = choose(port)
-        if kind == "none":
-            scale, beside = None, np.float32(1)
-        elif kind == "tensor":
-            scale = beside = np.float32(rng.choice(POWERS))
-            scale = scale.reshape(rng.choice([0, 1]) * (1,))
-        elif port == roles.weight:
-            scale, beside = weight_scale(call, rng)
-        else:
-            scale, beside = data_scale(call, array, rng)
-        scales.append(scale)
-        operands.append(wide(array) * beside)
-    return tuple(scales), operands
-
-
-@settings(max_examples=250)
-@given(emulated_calls(formats=EIGHT_BIT, special=False), st.data())
-def test_scales_that_are_powers_of_two_equal_scaled_operands(call, data):
-    """In every operator, layout and grouping, any mixture of scales per tensor and per channel is exact."""
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    scales, operands = drawn_scales(call, rng, lambda _: data.draw(st.sampled_from(["none", "tensor", "channel"])))
-    expected = float32(call._replace(tensors=tuple(operands)))
-    for result, exact in zip(run(call, scales=scales, **formats_argument(call.name, "float32")), expected, strict=True):
-        assert np.array_equal(result, exact)
-    reference = several(convreg.get(call.name).reference(*call.tensors, **call.arguments, scales=scales))
-    for result, exact in zip(reference, expected, strict=True):
-        np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-4)
-
-
-def test_where_scales_are_applied():
-    """Kept channels after the float32 sum, summed ones before the products, each rounded to float32 once."""
-    rng = np.random.default_rng(11)
-    call = line("aten::convolution_backward", ("float8_e5m2", "float8_e4m3fn", "hifloat8"), rng.standard_normal)
-    a, b, c = (rng.uniform(0.5, 2, count).astype(np.float32) for count in (6, 4, 6))
-    plain, bare = run(call, output_formats=["float32"] * 3), call.tensors
-    results = run(call, scales=(a, b, c), output_formats=["float32"] * 3)
-    dy, w = wide(bare[0]) * a.reshape(1, 6, 1), wide(bare[2]) * c.reshape(6, 1, 1)
-    same(results[0], run(call._replace(tensors=(dy, bare[1], w)), output_formats=["float32"] * 3)[0])
-    beside = a.astype(float).reshape(6, 1, 1) * np.repeat(b.astype(float).reshape(2, 2), 3, 0).reshape(6, 2, 1)
-    same(results[1], (plain[1] * beside).astype(np.float32))
-    same(results[2], (plain[2].astype(float) * a).astype(np.float32))
-    whole = run(call, scales=(np.float32(0.3), None, [0.7]), output_formats=["float32"] * 3)
-    same(whole[0], (plain[0].astype(float) * np.float32(0.3).item() * np.float32(0.7).item()).astype(np.float32))
-
-
-@pytest.mark.parametrize("name", EMULATED)
-@pytest.mark.parametrize("format", ["float16", *EIGHT_BIT])
-def test_a_scaled_sum_is_rounded_like_any_other(name, format):
-    rng = np.random.default_rng(4)
-    call = line(name, ("float8_e5m2", "hifloat8", "float8_e4m3fn"), rng.standard_normal)
-    count = len(convreg.get(name).spec.scale_ports)
-    scales = tuple(rng.uniform(0.1, 3, 1).astype(np.float32) for _ in range(count))
-    exact = run(call, scales=scales, **formats_argument(name, "float32"))
-    for chosen in ({}, {"rounding": "stochastic", "seed": 5}, {"saturate": True}):
-        for result, sums in zip(run(call, scales=scales, **formats_argument(name, format), **chosen), exact,
-                                strict=True):
-            same(result, convreg.quantize(sums, format, **chosen))
-
-
-@pytest.mark.parametrize("name", ["onednn::Convolution", "onednn::ConvTranspose"])
-def test_a_bias_is_scaled_and_added_after_the_scaled_sum(name):
-    rng = np.random.default_rng(6)
-    call = line(name, ("hifloat8", "hifloat8", "float8_e5m2"), rng.standard_normal)
-    sums = run(call._replace(tensors=call.tensors[:2]), output_format="float32")[0]
-    scale, own = np.float32(0.37), np.float32(1.9)
-    bias = (wide(call.tensors[2]) * own).reshape(1, -1, 1)
-    got = run(call, scales=(scale, None, own), output_format="float32")[0]
-    same(got, (sums.astype(float) * scale.item()).astype(np.float32) + bias)
-
-
-def test_scales_and_operand_roundings_of_ascend():
-    """cubeMathType rounds what is stored; the scale comes after it."""
-    rng = np.random.default_rng(8)
-    call = line("ascend::ConvolutionBackward", ("float32", "float32", "float32"), rng.standard_normal)
-    rounded = call._replace(tensors=tuple(convreg.quantize(array, "hf32") for array in call.tensors))
-    scales = (np.float32(0.3), np.float32(0.7), rng.uniform(0.5, 2, 6).astype(np.float32))
-    for result, expected in zip(run(call, scales=scales, cube_math_type=3)[:2], run(rounded, scales=scales)[:2],
-                                strict=True):
-        same(result, expected)
 
 
 # Refusals
@@ -438,147 +232,3 @@ def test_float64_stands_alone():
             run(call._replace(tensors=tuple(tensors)))
     with pytest.raises(OpTypeError):
         run(line("onednn::ConvolutionBackwardData", ("float64",) * 2))
-
-
-# Graphs
-
-
-def model_of(call, **more):
-    return convreg.onnx.node_model(call.name, *call.tensors, **{**call.arguments, **more}, as_inputs=True)
-
-
-@pytest.mark.parametrize("engine", ["reference", "onnxruntime"])
-@pytest.mark.parametrize("formats", [("hifloat8",) * 3, ("float8_e5m2", "float8_e4m3fn", "float32"),
-                                     ("bfloat16", "hifloat8", "float16")])
-@pytest.mark.parametrize("name", EMULATED)
-def test_nodes_equal_calls(name, formats, engine):
-    """Types follow from the rules, and scales are the node's last inputs."""
-    if engine == "onnxruntime":
-        pytest.importorskip("onnxruntime")
-    rng = np.random.default_rng(12)
-    call = line(name, formats, rng.standard_normal)
-    spec = convreg.get(name).spec
-    scales = (None, rng.uniform(1, 2, ()).astype(np.float32), *[None] * (len(spec.scale_ports) - 2))
-    for more in ({}, {"scales": scales}, {"scales": scales, **formats_argument(name, "float32")}):
-        model = model_of(call, **more)
-        convreg.onnx.check(model)
-        expected = run(call, **more)
-        held = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
-        inferred = convreg.onnx.infer_shapes(model).graph.output
-        assert {value.name: value.type.tensor_type.elem_type for value in inferred} == held
-        feeds = call.feeds | {port.name: scale for port, scale in zip(spec.scale_ports, scales, strict=True)
-                              if scale is not None and "scales" in more}
-        assert {value.name for value in model.graph.input} == set(feeds)
-        results = convreg.onnx.run(model, feeds, engine=engine)
-        for result, plain in zip(results.values(), expected, strict=True):
-            same(result, plain)
-        again = convreg.onnx.call_of(model, feeds)
-        for result, plain in zip(several(again.operator(*again.inputs, **again.attributes)), expected, strict=True):
-            same(result, plain)
-
-
-@pytest.mark.parametrize("engine", ["reference", "onnxruntime"])
-def test_nodes_judge_scales_when_they_run(engine):
-    if engine == "onnxruntime":
-        pytest.importorskip("onnxruntime")
-    call = line("onednn::ConvolutionBackwardData", ("float8_e5m2", "hifloat8"))
-    session = convreg.onnx.Session(model_of(call, scales=(np.ones(6, np.float32), None)), engine=engine)
-    plain = run(call)[0]
-    for _ in range(2):
-        same(session.run({**call.feeds, "diff_dst_scale": np.ones(6, np.float32)})["diff_src"], plain)
-        with pytest.raises(OpError, match=r"diff_dst_scale=0\.0 is refused; allowed: finite numbers above zero"):
-            session.run({**call.feeds, "diff_dst_scale": np.zeros(6, np.float32)})
-
-
-def test_scales_of_the_wrong_length_are_refused_before_a_graph_runs():
-    call = line("onednn::ConvolutionBackwardWeights", ("float8_e5m2", "hifloat8"))
-    model = model_of(call, scales=(np.ones(4, np.float32), None))
-    model.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 5
-    with pytest.raises(GraphError, match="src_scale"):
-        convreg.onnx.check(model)
-    model.graph.node[0].attribute.remove(next(a for a in model.graph.node[0].attribute if a.name == "conformance"))
-    with pytest.raises(GraphError):
-        convreg.onnx.check(model)
-
-
-def standard_forms(model):
-    """A model in standard nodes, with functions for its nodes, and in another dialect's nodes."""
-    yield convreg.onnx.lower(model)
-    functions = convreg.onnx.attach_functions(model)
-    yield onnx.inliner.inline_local_functions(functions)
-    yield convreg.onnx.translate(model, "aten", rest="lower")
-
-
-@pytest.mark.parametrize("name", EMULATED)
-@pytest.mark.parametrize("transposed", [False, True])
-def test_standard_forms_take_8_bit_floats_and_scales(name, transposed):
-    """Sums of theirs are float32 as ours; scales multiply their operands there."""
-    rng = np.random.default_rng(13)
-    formats = itertools.cycle(("float8_e5m2", "float8_e4m3fn", "bfloat16"))
-    call = calls(CASE, lambda shape: convreg.quantize(rng.standard_normal(shape), next(formats)),
-                 transposed=transposed)[name]
-    scales, _ = drawn_scales(call, rng, lambda port: "tensor" if port == "input" else "channel")
-    chosen = {"scales": scales, **formats_argument(name, "float32")}
-    model, expected = model_of(call, **chosen), run(call, **chosen)
-    ports = convreg.get(name).spec.scale_ports
-    feeds = call.feeds | {port.name: scale for port, scale in zip(ports, scales, strict=True)}
-    for made in standard_forms(model):
-        for result, exact in zip(convreg.onnx.run(made, feeds).values(), expected, strict=True):
-            assert result.dtype == np.float32
-            np.testing.assert_allclose(result, exact, rtol=1e-5, atol=1e-4)
-
-
-def test_no_standard_form_of_chosen_roundings():
-    call = line("onednn::ConvolutionBackwardData", ("float8_e5m2", "float8_e4m3fn"))
-    with pytest.raises(GraphError, match="rounding"):
-        convreg.onnx.lower(model_of(call, rounding="toward_zero"))
-
-
-def test_golden_vectors_of_scaled_calls():
-    golden = pytest.importorskip("convreg.tools.golden").golden
-    rng = np.random.default_rng(15)
-    call = line("onednn::ConvolutionBackwardWeights", ("hifloat8", "float8_e5m2"), rng.standard_normal)
-    scales = (rng.uniform(1, 2, 4).astype(np.float32), None)
-    taken = convreg.onnx.NodeCall(convreg.get(call.name), call.tensors, {**call.arguments, "scales": scales})
-    arrays = golden(taken)
-    exact = convreg.get(call.name).reference(*call.tensors, **call.arguments, scales=scales)
-    np.testing.assert_allclose(arrays["f64_diff_weights"], exact, rtol=1e-12)
-    assert np.array_equal(arrays["in_src_scale"], scales[0])
-
-
-def test_explanations_show_the_conformance_where_it_differs():
-    shapes = (CASE.small, CASE.weights, CASE.large)
-    lists = {**CASE.attributes, "groups": 2, "data_format": "NCX", "weights_format": "OIX"}
-    alike = convreg.explain("ConvolutionBackwardData", *shapes, **lists)
-    assert [reading.conformance for reading in alike.readings] == ["document", "library"]
-    (told,) = convreg.onnx.explain_nodes(model_of(line("onednn::ConvolutionBackwardData"), scales=(
-        np.ones(6, np.float32), np.float32(2)))).values()
-    assert [reading.accepted for reading in told.readings] == [False, False, True]
-    narrow = convreg.explain("ConvolutionBackwardData", *shapes, **lists, dtypes="hifloat8")
-    assert [reading.accepted for reading in narrow.readings] == [False, False, True]
-    assert narrow["emulation"].outputs[0].format == "hifloat8"
-
-
-def test_files_of_vendors_have_no_such_conformance(tmp_path):
-    exporting = pytest.importorskip("convreg.tools.onnx_io")
-    for name, suffix, more in (("onednn::ConvolutionBackwardData", ".json", {"output_format": "bfloat16"}),
-                               ("openvino::GroupConvolutionBackpropData", ".xml", {"output_format": "bfloat16"})):
-        path = tmp_path / f"model{suffix}"
-        with pytest.raises(GraphError, match="'emulation'"):
-            exporting.export_model(model_of(line(name), **more), path)
-        assert not path.exists()
-
-
-def test_calls_recorded_from_a_model_keep_their_scales():
-    """Measured as any other: the scale belongs to the call, the formats are those asked for."""
-    rng = np.random.default_rng(14)
-    call = line("aten::convolution_backward", ("float32",) * 3, rng.standard_normal)
-    scales = (rng.uniform(1, 2, 6).astype(np.float32), None, None)
-    feeds = call.feeds | {"grad_output_scale": scales[0]}
-    (found,) = convreg.onnx.gradient_calls(model_of(call, scales=scales), feeds).values()
-    for result, plain in zip(found.operator(*found.inputs, **found.attributes), run(call, scales=scales), strict=True):
-        same(result, plain)
-    told = convreg.numerics.compare(found.operator, found.inputs, found.attributes, formats=["float32"], scaled=False)
-    assert told.operator == call.name
-    assert all(row.error.snr_db > 120 for row in told.rows)
-    assert list(told.shapes) == ["grad_output", "input", "weight"]

@@ -10,11 +10,13 @@ typedef struct {
     int vectors;
 } joined_plan;
 
-/* False where more spans meet, or their numbers do not lie side by side. */
+/* False where there are more lanes than a panel's, more spans meet in a vector, or their numbers do not lie side by side. */
 INLINE int plan_joined(joined_plan *plan, const lane_span *spans, int64_t span_count)
 {
     int64_t s = 0;
     plan->vectors = (int)((spans[span_count - 1].lane + spans[span_count - 1].count + WIDTH - 1) / WIDTH);
+    if (plan->vectors > TILE_VECTORS)
+        return 0;
     for (int v = 0; v < plan->vectors; v++) {
         int64_t first = v * WIDTH, end = first + WIDTH;
         int parts = 0;
