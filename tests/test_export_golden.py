@@ -11,12 +11,13 @@ import pytest
 from convreg.tools.cli import main
 from convreg.tools.onnx_io import export_golden, export_model, golden, import_ir
 from drawn import dyadic, normal
+from drawn_scales import drawn_scales
+from emulated_calls import EIGHT_BIT, emulated_calls
 from graphs import data_gradient, model, value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_files import arrays_of
 from onnx import helper
-from test_emulation import EIGHT_BIT, drawn_scales, emulated_calls
 
 import convreg
 import convreg.onnx
