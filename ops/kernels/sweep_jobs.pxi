@@ -37,10 +37,11 @@ cdef void pack_sweep(const Sweep* s, int64_t g, int64_t r, float* weights) noexc
             weights[i] = number_at(p.weights.data, p.weights.format, start + s.taken[i])
 
 
-cdef void decode_image(const Sweep* s, const instruction_set* isa, int64_t n, int64_t g, float* image) noexcept nogil:
-    """All planes, those of each residue modulo the innermost step side by side."""
+cdef void decode_image(const Sweep* s, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
+                       float* image) noexcept nogil:
+    """Lines [first, end) of all planes, those of each residue modulo the innermost step side by side."""
     cdef const Product* p = s.product
-    cdef int64_t d, phase, x0, count, lines = p.I[1], width = s.pitch[1], size = element_size(p.input.format)
+    cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
     cdef const char* source
     if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
         lines, width = 1, width * lines
@@ -49,9 +50,9 @@ cdef void decode_image(const Sweep* s, const instruction_set* isa, int64_t n, in
             count = width if s.phases == 1 else ceiling(p.I[2] - phase, s.phases)
             for x0 in range(p.I[0]):
                 source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
-                                                      + phase * p.input.x[2]) * size
-                isa.frame(image + d * s.channel + phase * s.pitch[2] + x0 * s.pitch[0], width, lines, count, 0, count,
-                          source, p.input.format, p.input.x[1], s.phases * p.input.x[2])
+                                                      + first * p.input.x[1] + phase * p.input.x[2]) * size
+                isa.frame(image + d * s.channel + phase * s.pitch[2] + x0 * s.pitch[0] + first * s.pitch[1], width, lines,
+                          count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2])
 
 
 cdef void plan_runs(const Sweep* s, int64_t images, SweepScratch* scratch) noexcept nogil:
@@ -133,7 +134,7 @@ cdef void run_sweep_task(const SweepCall* call, const instruction_set* isa, int6
             sources[n] = <const float*>p.input.data + (first + n) * p.input.n + g * p.input.g
         else:
             sources[n] = scratch.decoded + n * s.image
-            decode_image(s, isa, first + n, g, scratch.decoded + n * s.image)
+            decode_image(s, isa, first + n, g, 0, p.I[1], scratch.decoded + n * s.image)
     for r in range(p.R):
         bias = 0 if p.bias == NULL else p.bias[g * p.R + r]
         for i in range(call.count):

@@ -106,7 +106,7 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
                         DotScratch* scratch) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
-    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), n = -1, first, end, m, c, i, y0
+    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), n = -1, first, end, m, c, i, y0, low, high
     cdef int64_t tap_count = s.relation.tap_count, sum_count = w.M * w.C * tap_count
     cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
     cdef const float* large = scratch.large
@@ -119,21 +119,25 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
         large_lines = small_lines = 0
     memset(scratch.sums, 0, sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
+        y0 = line // w.Y[1] % w.Y[0]
+        first = line % w.Y[1]
+        end = min(w.Y[1], first + lines_end - line)
         if line // w.Y[1] // w.Y[0] != n:
             n = line // w.Y[1] // w.Y[0]
+            low, high = 0, w.X[1]
+            if w.Y[0] == 1:  # a piece may be a small part of a plane
+                low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
+                high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
             if s.sweep.direct:
                 large = <const float*>w.large.data + n * w.large.n + g * w.large.g
                 prefetch_lines(<const char*>(large + 2 * w.large.n), large_lines, False)
-            else:
-                decode_image(&s.sweep, isa, n, g, scratch.large)
+            elif high > low:
+                decode_image(&s.sweep, isa, n, g, low, high, scratch.large)
             if s.direct:
                 small = <const float*>w.small.data + n * w.small.n + g * w.small.g
                 prefetch_lines(<const char*>(small + 2 * w.small.n), small_lines, False)
             else:
-                decode_small(w, isa, n, g, scratch.small)
-        y0 = line // w.Y[1] % w.Y[0]
-        first = line % w.Y[1]
-        end = min(w.Y[1], first + lines_end - line)
+                decode_small(w, isa, n, g, first if w.Y[0] == 1 else 0, end if w.Y[0] == 1 else w.Y[1], scratch.small)
         for m in range(w.M):
             for c in range(w.C):
                 sweep_plane(w, s, isa, y0, first, end, large + c * s.sweep.channel, small + m * small_channel,
@@ -143,13 +147,16 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
         partial[i] = chain_sum(scratch.sums + i * DOT_LANES, DOT_LANES)
 
 
-cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, float* lines) noexcept nogil:
+cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
+                       float* lines) noexcept nogil:
+    """Lines [first, end) of all planes."""
     cdef int64_t m, y0
     for m in range(w.M):
         for y0 in range(w.Y[0]):
-            isa.frame(lines, w.Y[2], w.Y[1], w.Y[2], 0, w.Y[2],
-                      <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0])
-                      * element_size(w.small.format), w.small.format, w.small.x[1], w.small.x[2])
+            isa.frame(lines + first * w.Y[2], w.Y[2], end - first, w.Y[2], 0, w.Y[2],
+                      <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0]
+                                                   + first * w.small.x[1]) * element_size(w.small.format),
+                      w.small.format, w.small.x[1], w.small.x[2])
             lines += w.Y[1] * w.Y[2]
 
 
