@@ -64,8 +64,8 @@ def bind(
     key = signature(spec, inputs, attributes, conformance, out, wanted)
     if key is not None and key in _seen:
         call, plan = _seen[key]
-        arrays = tuple(None if port.shape else value for port, value in zip(spec.inputs, inputs, strict=True))
-        return Bound(call, plan, arrays, (None,) * len(spec.outputs))
+        arrays = [None if port.shape else value for port, value in zip(spec.inputs, inputs, strict=True)]
+        return Bound(call, plan, tuple(arrays), (None,) * len(spec.outputs))
     bound = judged(spec, conformance, lambda chosen: _bind(spec, inputs, attributes, chosen, out, wanted))
     if key is not None:
         if len(_seen) >= 4096:
@@ -93,11 +93,16 @@ def signature(
             if type(value) is not np.ndarray or format_of(value.dtype) is None:
                 return None
             parts += (value.shape, value.dtype)
+        elif (known := plain(value)) is NotImplemented:
+            return None
         else:
-            parts.append(plain(value))
+            parts.append(known)
     for name, value in attributes.items():
-        parts += (name, plain(value))
-    return None if NotImplemented in parts else tuple(parts)
+        known = plain(value)
+        if known is NotImplemented:
+            return None
+        parts += (name, known)
+    return tuple(parts)
 
 
 def plain(value: Any) -> Hashable:
