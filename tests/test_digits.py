@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from graphs import checked_shapes
 
 import convreg.onnx
 from convreg.formats import FORMATS
@@ -41,11 +42,7 @@ def test_script_reproduces_the_saved_graph(model):
 
 
 def test_graph_passes_every_check(model):
-    convreg.onnx.check(model)
-    onnx.checker.check_model(model, full_check=True)
-    inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-    shapes = {value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
-              for value in inferred.graph.value_info}
+    shapes = checked_shapes(model)
     assert shapes["relu1.gradient"] == ["batch", 16, 8, 8]
     assert shapes["conv1.weight.gradient"] == [16, 1, 3, 3]
     assert all(node.name for node in model.graph.node)

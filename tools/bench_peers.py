@@ -27,7 +27,6 @@ from .bench_check import (
     Case,
     from_layout,
     to_layout,
-    to_layout_shape,
     widened,
 )
 from .bench_problems import reach
@@ -55,9 +54,7 @@ class Peer(Protocol):
 
 
 class Convreg:
-    """convreg's oneDNN operators, called as a Python user calls them; 8-bit formats, which oneDNN's operators do not
-    take, at the kernels behind them, with results in f32.
-    """
+    """convreg's oneDNN operators, called as a Python user calls them; for 8-bit formats with results in f32."""
 
     def __init__(self, threads: int | None) -> None:
         self.threads = threads
@@ -67,8 +64,6 @@ class Convreg:
         """Bind the arguments; the call checks them, allocates the result and computes."""
         problem, layout = case.problem, case.layout
         axes = problem.geometry.axes
-        if case.dtype in EIGHT_BIT:
-            return self._kernel(case)
         if any(axis.begin < 0 for axis in axes):
             raise Unsupported("negative padding")
         weights = ("IOX", "XOI") if problem.transposed else ("OIX", "XIO")
@@ -78,6 +73,8 @@ class Convreg:
             "groups": problem.geometry.groups, "data_format": layout.upper(),
             "weights_format": weights[LAYOUTS.index(layout)], "threads": self.threads,
         }
+        if case.dtype in EIGHT_BIT:
+            settings |= {"conformance": "emulation", "output_format": RESULT_DTYPES[case.dtype].name}
         result = RESULT[case.kernel]
         inputs = [to_layout(case.operands[name], name, layout) for name in OPERANDS[case.kernel]]
         names = ("conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weights")
@@ -96,29 +93,6 @@ class Convreg:
             settings["dst_shape"] = shape if layout == "ncx" else (shape[0], *shape[2:], shape[1])
         operator = getattr(convreg.onednn, names[("forward", "data", "weights").index(case.direction)])
         return Prepared(partial(operator, *inputs, **settings), lambda array: from_layout(array, result, layout))
-
-
-    def _kernel(self, case: Case) -> Prepared:
-        from convreg.ops import _views, kernels
-
-        geometry, groups = case.problem.geometry, case.problem.geometry.groups
-        threads = self.threads or 0
-
-        def view(name: str, array: Array) -> _views.View:
-            stored = to_layout(array, name, case.layout)
-            return (_views.weights(stored, groups, ("OIX", "XIO")[LAYOUTS.index(case.layout)]) if name == "taps"
-                    else _views.data(stored, groups, case.layout.upper()))
-
-        run, result = getattr(_views, case.kernel), RESULT[case.kernel]
-        views = [view(name, case.operands[name]) for name in OPERANDS[case.kernel]]
-
-        def call() -> Array:
-            stored = np.empty(to_layout_shape(case.result_shape, result, case.layout), RESULT_DTYPES[case.dtype])
-            made = from_layout(stored, result, case.layout)
-            run(kernels, geometry, *views, view(result, made), threads)
-            return made
-
-        return Prepared(call, lambda array: array)
 
 
 class Float32:

@@ -54,9 +54,7 @@ def export(parser: argparse.ArgumentParser) -> Action:
 
         model, feeds = convreg.onnx.load(args.model), None
         if args.input or args.output.endswith(".npz"):
-            session = convreg.onnx.Session(model)
-            wanted = {value.name: value.type for value in model.graph.input if value.name in session.inputs}
-            feeds = tensors.feeds(wanted, args.input, fill=True, seed=args.seed)
+            feeds = tensors.feeds(tensors.needed(model), args.input, fill=True, seed=args.seed)
         onnx_io.export_model(model, args.output, feeds)
         print(f"{args.output}: written")
 
@@ -97,8 +95,7 @@ def run(parser: argparse.ArgumentParser) -> Action:
 
         model = convreg.onnx.load(args.model)
         session = convreg.onnx.Session(model)
-        wanted = {value.name: value.type for value in model.graph.input if value.name in session.inputs}
-        feeds = tensors.feeds(wanted, args.input, fill=args.random, seed=args.seed)
+        feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)
         results = session.run(feeds)
         if args.output:
             tensors.save_together(results, args.output)

@@ -109,8 +109,7 @@ def _of_model(args: argparse.Namespace) -> Iterator[Job]:
     from . import tensors
 
     model = convreg.onnx.load(args.subject)
-    session = convreg.onnx.Session(model)
-    wanted = {value.name: value.type for value in model.graph.input if value.name in session.inputs}
+    wanted = tensors.needed(model)
     feeds = tensors.archived(wanted, args.inputs) if args.inputs else {}
     rest = {name: kind for name, kind in wanted.items() if name not in feeds}
     feeds |= tensors.feeds(rest, args.input, fill=args.random, seed=args.seed)

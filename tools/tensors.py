@@ -9,13 +9,19 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from onnx import TypeProto, helper
+from onnx import ModelProto, TypeProto, helper
 
 from convreg import GraphError, dequantize
 from convreg.formats import format_of
 from convreg.outputs import Array
 
 from .files import PathLike, read_bytes, reason, write_atomically
+
+
+def needed(model: ModelProto) -> dict[str, TypeProto]:
+    """Return the inputs that a run of a model has to be given, name -> type."""
+    held = {tensor.name for tensor in model.graph.initializer}
+    return {value.name: value.type for value in model.graph.input if value.name not in held}
 
 
 def feeds(inputs: Mapping[str, TypeProto], given: Sequence[str], *, fill: bool, seed: int) -> dict[str, Array]:

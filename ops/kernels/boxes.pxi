@@ -19,10 +19,8 @@ cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed)
     cdef int side
     cuts[0] = 0
     for t in range(p.tap_count):
-        low = max(0, ceiling(-p.taps[t].offset[axis], p.step[axis]) if p.taps[t].offset[axis] < 0 else 0)
-        high = p.I[axis] - 1 - p.taps[t].offset[axis]
-        high = min(p.Q[axis], high // p.step[axis] + 1 if high >= 0 else 0)
-        met += max(0, high - low)
+        meet_inside(p.taps[t].offset[axis], p.step[axis], p.I[axis], p.Q[axis], &low, &high)
+        met += high - low
         for side in range(2):
             border = high if side else low
             if border <= 0 or border >= p.Q[axis]:

@@ -32,7 +32,7 @@ from isa cimport (
     tile_function, tile_run,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16
-from panels cimport ceiling, element_size, return_workspace, share, take, take_workspace, team_for, thread_number
+from panels cimport ceiling, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for, thread_number
 from reduction cimport REDUCTION_FEW, chain_sum, cut_reduction, reduction_cut
 
 from .direct import FORMATS

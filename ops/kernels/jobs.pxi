@@ -141,6 +141,11 @@ cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int6
     p.panel_size = p.tap_count * p.S * isa.rows + isa.width
 
 
+cdef inline int64_t kept_floats(const Product* p, const instruction_set* isa) noexcept nogil:
+    """Sums that wait from pass to pass: all tiles."""
+    return p.G * p.panels * row_panels(p, isa) * isa.rows * isa.vectors * isa.width
+
+
 cdef int64_t packed_floats(Product* products, int64_t count, const instruction_set* isa, int64_t passes) noexcept nogil:
     """Packed weights of one row panel of all products, in the first pass, which is the largest."""
     cdef int64_t i, floats = 0
@@ -198,7 +203,7 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
         p.box_count = cut_boxes(p, isa, NULL)
         p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
         box_count += p.box_count
-        kept += p.G * p.panels * row_panels(p, isa) * isa.rows * isa.vectors * isa.width
+        kept += kept_floats(p, isa)
     shared = count > 1 and plan_shared(products, count, isa, planar)
     for i in range(count):
         if not shared:
@@ -247,7 +252,7 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
         boxes += cut_boxes(p, isa, boxes)
         if passes > 1:
             p.kept = sums
-            sums += p.G * p.panels * row_panels(p, isa) * isa.rows * isa.vectors * isa.width
+            sums += kept_floats(p, isa)
     for number in range(passes):
         for i in range(count):
             take_taps(&products[i], isa, passes, number)

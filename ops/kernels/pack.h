@@ -254,40 +254,36 @@ INLINE vector four_quads(const void *a, const void *b, const void *c, const void
     return (vector)_mm512_insertf32x4(all, _mm_loadu_ps(d), 3);
 }
 
-/* 16 lanes x 4 steps, `size` bytes apart: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
-INLINE void transpose_sixteen(vector *row, const void *source, const int64_t *offset, int64_t step, int size)
+/* Four rows of four times four 32-bit numbers: every square of 4 x 4 is transposed. */
+INLINE void transpose_four(__m512i *row)
 {
-    __m512 r[4];
-    for (int i = 0; i < 4; i++) {
-        const char *start = (const char *)source + step * size;
-        r[i] = (__m512)four_quads(start + offset[i] * size, start + offset[4 + i] * size, start + offset[8 + i] * size,
-                                  start + offset[12 + i] * size);
-    }
-    __m512d ab = (__m512d)_mm512_unpacklo_ps(r[0], r[1]), AB = (__m512d)_mm512_unpackhi_ps(r[0], r[1]);
-    __m512d cd = (__m512d)_mm512_unpacklo_ps(r[2], r[3]), CD = (__m512d)_mm512_unpackhi_ps(r[2], r[3]);
-    row[0] = (vector)_mm512_unpacklo_pd(ab, cd);
-    row[1] = (vector)_mm512_unpackhi_pd(ab, cd);
-    row[2] = (vector)_mm512_unpacklo_pd(AB, CD);
-    row[3] = (vector)_mm512_unpackhi_pd(AB, CD);
+    __m512i ab = _mm512_unpacklo_epi32(row[0], row[1]), AB = _mm512_unpackhi_epi32(row[0], row[1]);
+    __m512i cd = _mm512_unpacklo_epi32(row[2], row[3]), CD = _mm512_unpackhi_epi32(row[2], row[3]);
+    row[0] = _mm512_unpacklo_epi64(ab, cd);
+    row[1] = _mm512_unpackhi_epi64(ab, cd);
+    row[2] = _mm512_unpacklo_epi64(AB, CD);
+    row[3] = _mm512_unpackhi_epi64(AB, CD);
+}
+
+/* 16 lanes x 4 floats from `step` on: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
+INLINE void transpose_sixteen(__m512i *row, const void *source, const int64_t *offset, int64_t step)
+{
+    const float *start = (const float *)source + step;
+    for (int i = 0; i < 4; i++)
+        row[i] = (__m512i)four_quads(start + offset[i], start + offset[4 + i], start + offset[8 + i], start + offset[12 + i]);
+    transpose_four(row);
 }
 
 /* 16 x 16 numbers of 32 bits. */
 INLINE void transpose_vectors(__m512i *row)
 {
-    __m512i half[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 4) { /* squares of 4 x 4 */
-        __m512i ab = _mm512_unpacklo_epi32(row[i], row[i + 1]), AB = _mm512_unpackhi_epi32(row[i], row[i + 1]);
-        __m512i cd = _mm512_unpacklo_epi32(row[i + 2], row[i + 3]), CD = _mm512_unpackhi_epi32(row[i + 2], row[i + 3]);
-        half[i] = _mm512_unpacklo_epi64(ab, cd);
-        half[i + 1] = _mm512_unpackhi_epi64(ab, cd);
-        half[i + 2] = _mm512_unpacklo_epi64(AB, CD);
-        half[i + 3] = _mm512_unpackhi_epi64(AB, CD);
-    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+        transpose_four(row + i);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) { /* and the squares among themselves */
-        __m512i ab = _mm512_shuffle_i32x4(half[i], half[4 + i], 0x44), AB = _mm512_shuffle_i32x4(half[i], half[4 + i], 0xee);
-        __m512i cd = _mm512_shuffle_i32x4(half[8 + i], half[12 + i], 0x44), CD = _mm512_shuffle_i32x4(half[8 + i], half[12 + i], 0xee);
+        __m512i ab = _mm512_shuffle_i32x4(row[i], row[4 + i], 0x44), AB = _mm512_shuffle_i32x4(row[i], row[4 + i], 0xee);
+        __m512i cd = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0x44), CD = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0xee);
         row[i] = _mm512_shuffle_i32x4(ab, cd, 0x88);
         row[4 + i] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
         row[8 + i] = _mm512_shuffle_i32x4(AB, CD, 0x88);
@@ -323,10 +319,10 @@ INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, cons
     for (; format == NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16) {
         int64_t k = 0;
         for (; k + 4 <= steps; k += 4) {
-            vector rows[4];
-            transpose_sixteen(rows, source, offset + l, k, 4);
+            __m512i rows[4];
+            transpose_sixteen(rows, source, offset + l, k);
             for (int i = 0; i < 4; i++)
-                *(vector *)(panel + (k + i) * pitch + l) = rows[i];
+                *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];
         }
         for (; k < steps; k++)
             for (int i = 0; i < 16; i++)

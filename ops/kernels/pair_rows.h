@@ -9,11 +9,7 @@ INLINE void pair_rows_body(int rows, int vectors, const pair_run *runs, ptrdiff_
                            int resume)
 {
     vector sum[ROWS][VECTORS];
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = resume ? *(const vector *)(c + (i * vectors + j) * WIDTH) : (vector){0};
+    load_sums(rows, vectors, sum, c, resume);
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const uint16_t *row[ROWS];
 #pragma GCC unroll 8
@@ -41,11 +37,7 @@ INLINE void pair_rows_body(int rows, int vectors, const pair_run *runs, ptrdiff_
             line += runs[r].line_step;
         }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            *(vector *)(c + (i * vectors + j) * WIDTH) = sum[i][j];
+    store_sums(rows, vectors, sum, c);
 }
 
 #define PAIR_ROW(rows, vectors)                                                                                          \

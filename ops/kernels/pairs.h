@@ -86,17 +86,6 @@ INLINE void put_pairs(float *place, __m512i codes, const decoder *d, int format,
     _mm512_storeu_si512(place, pairs);
 }
 
-/* Four rows of 16 32-bit numbers, each four numbers from lanes i, 4 + i, 8 + i, 12 + i, to four steps of all lanes. */
-INLINE void transpose_four(__m512i *row)
-{
-    __m512i ab = _mm512_unpacklo_epi32(row[0], row[1]), AB = _mm512_unpackhi_epi32(row[0], row[1]);
-    __m512i cd = _mm512_unpacklo_epi32(row[2], row[3]), CD = _mm512_unpackhi_epi32(row[2], row[3]);
-    row[0] = _mm512_unpacklo_epi64(ab, cd);
-    row[1] = _mm512_unpackhi_epi64(ab, cd);
-    row[2] = _mm512_unpacklo_epi64(AB, CD);
-    row[3] = _mm512_unpackhi_epi64(AB, CD);
-}
-
 INLINE __m128i load_line_part(const void *p, int format, int64_t n)
 {
     if (format == NUMBER_BFLOAT16)

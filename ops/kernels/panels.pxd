@@ -29,6 +29,12 @@ cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept n
     return part * (total // parts) + min(part, total % parts)
 
 
+cdef inline void meet_inside(int64_t x, int64_t step, int64_t extent, int64_t count, int64_t* low, int64_t* high) noexcept nogil:
+    """Which of the `count` positions x, x + step, ... lie in [0, extent): those from low to high, high not included."""
+    low[0] = min(count, ceiling(-x, step)) if x < 0 else 0
+    high[0] = max(low[0], min(count, ceiling(extent - x, step))) if x < extent else low[0]
+
+
 cdef inline void* take(char** free_space, int64_t size) noexcept nogil:
     cdef void* taken = free_space[0]
     free_space[0] += (size + 63) // 64 * 64

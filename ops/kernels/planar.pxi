@@ -119,12 +119,10 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
             x1 = first[1] * p.step[1] + l.low[1] + phase1
-            first_line = min(l.u[1], ceiling(-x1, p.step[1]) if x1 < 0 else 0)
-            end_line = max(first_line, min(l.u[1], ceiling(p.I[1] - x1, p.step[1]) if x1 < p.I[1] else 0))
+            meet_inside(x1, p.step[1], p.I[1], l.u[1], &first_line, &end_line)
             for phase2 in range(l.phases[2]):
                 x2 = first[2] * step + l.low[2] + phase2
-                low = min(l.u[2], ceiling(-x2, step) if x2 < 0 else 0)
-                high = max(low, min(l.u[2], ceiling(p.I[2] - x2, step) if x2 < p.I[2] else 0))
+                meet_inside(x2, step, p.I[2], l.u[2], &low, &high)
                 for u0 in range(l.u[0]):
                     x0 = (first[0] + u0) * p.step[0] + l.low[0] + phase0
                     if x0 < 0 or x0 >= p.I[0] or first_line == end_line or low == high:

@@ -179,11 +179,10 @@ cdef int64_t input_spans(const Product* p, const Tap* tap, int64_t g, const Frag
         low = 0
         high = f.count
         if p.padded:
-            if x0 < 0 or x0 >= p.I[0] or x1 < 0 or x1 >= p.I[1] or x2 >= p.I[2]:
+            if x0 < 0 or x0 >= p.I[0] or x1 < 0 or x1 >= p.I[1]:
                 high = 0
             else:
-                low = min(high, ceiling(-x2, step) if x2 < 0 else 0)
-                high = max(low, min(high, (p.I[2] - 1 - x2) // step + 1))
+                meet_inside(x2, step, p.I[2], f.count, &low, &high)
             if high == low:
                 low = high = 0
         if low > 0:
@@ -268,7 +267,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa), blocks = end_panel - first_panel
     cdef int64_t tile_floats = isa.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
     cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, run_count, span_count, row, rows
-    cdef bint resume = p.started, last
+    cdef bint resume = p.started, last, finish
     cdef Piece* piece
     cdef float* tile
     cdef const float* panel
@@ -289,12 +288,13 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                 tap += 1
                 channel = 0
         last = tap == p.tap_count
+        finish = last and not p.unfinished
         for j in range(blocks):
             run_count = gather_pieces(p, isa, g, j, piece_count, masked, s)
-            if run_count == 0 and resume and (not last or p.unfinished):
+            if run_count == 0 and resume and not finish:
                 continue
             span_count = 0
-            if last and not p.unfinished:
+            if finish:
                 span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
             width = (share(vectors, p.panels, first_panel + j + 1) - share(vectors, p.panels, first_panel + j)) * isa.width
             for r in range(first_row_panel, end_row_panel):
@@ -314,7 +314,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                     if p.pairs:
                         run_tile = isa.pairs.tile[rows - 1][width // isa.width - 1]
                     run_tile(s.runs, run_count, panel, s.lanes, pitch, tile, resume)
-                if last and not p.unfinished:
+                if finish:
                     isa.scatter(tile, width, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                 p.output.format, p.output.c, s.spans, span_count,
                                 biases(p, g, row))

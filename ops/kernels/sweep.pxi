@@ -193,8 +193,7 @@ cdef bint add_masks(Sweep* s, int64_t position) noexcept nogil:
     cdef bint outside = False
     for t in range(s.reach):
         x = position * p.step[2] + s.axes[2].first + t * s.axes[2].apart
-        low = min(SWEEP_LANES, ceiling(-x, p.step[2])) if x < 0 else 0
-        high = max(low, min(SWEEP_LANES, ceiling(p.I[2] - x, p.step[2]))) if x < p.I[2] else low
+        meet_inside(x, p.step[2], p.I[2], SWEEP_LANES, &low, &high)
         outside = outside or low > 0 or high < SWEEP_LANES
         for d in range(p.D):
             masks[t * p.D + d] = ((1 << high) - 1) & ~((1 << low) - 1)

@@ -65,8 +65,7 @@ cdef void fill_dot_sweep(DotSweep* s, const Weights* w) noexcept nogil:
             full = True
             for t in range(first, share(w.K[2], s.runs, run + 1)):
                 x = v * DOT_LANES * w.s[2] + t * w.d[2] - w.b[2]
-                low = min(lanes, ceiling(-x, w.s[2])) if x < 0 else 0
-                high = max(low, min(lanes, ceiling(w.X[2] - x, w.s[2]))) if x < w.X[2] else low
+                meet_inside(x, w.s[2], w.X[2], lanes, &low, &high)
                 masks[t - first] = ((1 << high) - 1) & ~((1 << low) - 1)
                 full = full and high - low == DOT_LANES
             masks[SWEEP_COLUMNS] = full

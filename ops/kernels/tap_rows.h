@@ -27,18 +27,14 @@ INLINE int worth_turning(const tap_group *group)
     return group->end - group->first >= 3;
 }
 
-/* `row` holds the numbers of a group for 8 rows; they go to place + tap*step. */
-INLINE void store_tap_rows(float *place, int64_t step, const __m512i *row, const int64_t *taps, const tap_group *group)
+/* `row` holds the numbers of a group for 8 rows, and is lost; they go to place + tap*step. */
+INLINE void store_tap_rows(float *place, int64_t step, __m512i *row, const int64_t *taps, const tap_group *group)
 {
     float turned[4][2][16]; /* [number % 4][rows 0 to 3, 4 to 7][4 * (number / 4) + row % 4] */
     for (int half = 0; half < 2; half++) {
-        const __m512i *four = row + 4 * half;
-        __m512i ab = _mm512_unpacklo_epi32(four[0], four[1]), AB = _mm512_unpackhi_epi32(four[0], four[1]);
-        __m512i cd = _mm512_unpacklo_epi32(four[2], four[3]), CD = _mm512_unpackhi_epi32(four[2], four[3]);
-        _mm512_storeu_si512(turned[0][half], _mm512_unpacklo_epi64(ab, cd));
-        _mm512_storeu_si512(turned[1][half], _mm512_unpackhi_epi64(ab, cd));
-        _mm512_storeu_si512(turned[2][half], _mm512_unpacklo_epi64(AB, CD));
-        _mm512_storeu_si512(turned[3][half], _mm512_unpackhi_epi64(AB, CD));
+        transpose_four(row + 4 * half);
+        for (int i = 0; i < 4; i++)
+            _mm512_storeu_si512(turned[i][half], row[4 * half + i]);
     }
     for (int64_t t = group->first; t < group->end; t++) {
         int64_t number = taps[t] - group->low;

@@ -86,17 +86,31 @@ INLINE vector choose(vector_int mask, vector yes, vector no)
  * The register tile
  */
 
+INLINE void load_sums(int rows, int vectors, vector (*sum)[VECTORS], const float *c, int resume)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = resume ? *(const vector *)(c + (i * vectors + j) * WIDTH) : (vector){0};
+}
+
+INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            *(vector *)(c + (i * vectors + j) * WIDTH) = sum[i][j];
+}
+
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
                       int resume, const float *masks, int pairs)
 {
     vector sum[ROWS][VECTORS];
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = resume ? *(const vector *)(c + (i * vectors + j) * WIDTH) : (vector){0};
+    load_sums(rows, vectors, sum, c, resume);
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const float *row[ROWS];
 #pragma GCC unroll 8
@@ -128,11 +142,7 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
                 m += lane_pitch;
         }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            *(vector *)(c + (i * vectors + j) * WIDTH) = sum[i][j];
+    store_sums(rows, vectors, sum, c);
 }
 
 #define TILE(rows, vectors)                                                                                              \

@@ -163,8 +163,7 @@ cdef void frame_segments(const Weights* w, const WeightsPlan* plan, const instru
             x0 = some.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
             for stream in range(f.streams):
                 x2 = some.y[2] * w.s[2] - w.b[2] + stream * f.stream_step
-                low = min(some.width, ceiling(-x2, w.s[2]) if x2 < 0 else 0)
-                high = max(low, min(some.width, ceiling(w.X[2] - x2, w.s[2]) if x2 < w.X[2] else 0))
+                meet_inside(x2, w.s[2], w.X[2], some.width, &low, &high)
                 for t1 in range(w.K[1] if f.apart else 1):
                     lines = some.lines if f.apart else some.depth
                     place = some.frame + ((t0 * some.depth + t1 * lines) * f.streams + stream) * some.width
@@ -189,8 +188,7 @@ cdef void frame_some(const Weights* w, const Frames* f, const instruction_set* i
     cdef int64_t first = 0, end = 0, line, size = element_size(w.large.format), j
     cdef uint16_t* codes
     if 0 <= x0 < w.X[0] and high > low:
-        first = min(lines, ceiling(-x1, f.line_stride) if x1 < 0 else 0)
-        end = max(first, min(lines, ceiling(w.X[1] - x1, f.line_stride) if x1 < w.X[1] else 0))
+        meet_inside(x1, f.line_stride, w.X[1], lines, &first, &end)
     source += size * (x0 * w.large.x[0] + (x1 + first * f.line_stride) * w.large.x[1] + x2 * w.large.x[2])
     if not f.wide:
         codes = s.codes + pitch - 1 - place
@@ -237,9 +235,8 @@ cdef int64_t pair_runs(const Weights* w, const WeightsPlan* plan, const instruct
             x1 = some.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
             if x0 < 0 or x0 >= w.X[0]:
                 continue
-            low = min(high, ceiling(-x1, w.s[1]) if x1 < 0 else 0)
-            high = min(high, ceiling(w.X[1] - x1, w.s[1]) if x1 < w.X[1] else 0)
-            if low >= high:
+            meet_inside(x1, w.s[1], w.X[1], some.lines, &low, &high)
+            if low == high:
                 continue
         line = (f.line * f.streams) * some.width
         place = tap_place(w, f, some, t if t != NULL else zero) + low * line
