@@ -1,16 +1,16 @@
-/* Vectors of a panel put together in registers from the few spans that meet in each, then stored whole: storing the parts one
+/* Vectors of a panel put together in registers from the spans that meet in each, then stored whole: storing the parts one
  * after the other, across cache lines, costs more than loading them.  Sets with masked loads only. */
 #if WIDTH == 16
-enum { PARTS = 4, JOINED_STEPS = 16 }; /* spans that meet in a vector, at most; steps of one vector before the next vector */
+enum { JOINED_STEPS = 16 }; /* steps of one vector before the next vector */
 
 typedef struct {
-    int64_t offset[TILE_VECTORS][PARTS]; /* of lane 0 */
-    __mmask16 mask[TILE_VECTORS][PARTS];
+    int64_t offset[TILE_VECTORS][WIDTH]; /* of lane 0 */
+    __mmask16 mask[TILE_VECTORS][WIDTH];
     int parts[TILE_VECTORS];             /* 0: zeros */
     int vectors;
 } joined_plan;
 
-/* False where there are more lanes than a panel's, more spans meet in a vector, or their numbers do not lie side by side. */
+/* False where there are more lanes than a panel's or the numbers of a span do not lie side by side. */
 INLINE int plan_joined(joined_plan *plan, const lane_span *spans, int64_t span_count)
 {
     int64_t s = 0;
@@ -24,7 +24,7 @@ INLINE int plan_joined(joined_plan *plan, const lane_span *spans, int64_t span_c
             int64_t low = spans[s].lane < first ? 0 : spans[s].lane - first, stop = spans[s].lane + spans[s].count;
             int64_t high = stop > end ? WIDTH : stop - first;
             if (spans[s].offset != NO_ELEMENT && high > low) {
-                if (parts == PARTS || (spans[s].step != 1 && spans[s].count > 1))
+                if (spans[s].step != 1 && spans[s].count > 1)
                     return 0;
                 plan->offset[v][parts] = spans[s].offset + first - spans[s].lane;
                 plan->mask[v][parts++] = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
@@ -37,8 +37,8 @@ INLINE int plan_joined(joined_plan *plan, const lane_span *spans, int64_t span_c
     return 1;
 }
 
-INLINE void join_floats(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const int64_t *offset,
-                        const __mmask16 *mask, int parts)
+INLINE void join_few(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const int64_t *offset,
+                     const __mmask16 *mask, int parts)
 {
     for (int64_t k = 0; k < steps; k++) {
         __m512 joined = _mm512_setzero_ps();
@@ -50,14 +50,41 @@ INLINE void join_floats(float *place, ptrdiff_t pitch, int64_t steps, const floa
     }
 }
 
-#define JOIN_BY_PARTS(parts, join, ...)                                                                                  \
-    switch (parts) {                                                                                                     \
-    case 0: join(__VA_ARGS__, 0); break;                                                                                 \
-    case 1: join(__VA_ARGS__, 1); break;                                                                                 \
-    case 2: join(__VA_ARGS__, 2); break;                                                                                 \
-    case 3: join(__VA_ARGS__, 3); break;                                                                                 \
-    default: join(__VA_ARGS__, PARTS);                                                                                   \
+/* JOINED_STEPS steps of many parts: they wait in registers, so that each mask is loaded once for all of them. */
+INLINE void join_many(float *place, ptrdiff_t pitch, const float *source, int64_t stride, const int64_t *offset,
+                      const __mmask16 *mask, int parts)
+{
+    __m512 joined[JOINED_STEPS];
+#pragma GCC unroll 16
+    for (int k = 0; k < JOINED_STEPS; k++)
+        joined[k] = _mm512_setzero_ps();
+    for (int part = 0; part < parts; part++) {
+        __mmask16 taken = mask[part];
+#pragma GCC unroll 16
+        for (int k = 0; k < JOINED_STEPS; k++)
+            joined[k] = _mm512_mask_loadu_ps(joined[k], taken, source + offset[part] + k * stride);
     }
+#pragma GCC unroll 16
+    for (int k = 0; k < JOINED_STEPS; k++)
+        *(vector *)(place + k * pitch) = (vector)joined[k];
+}
+
+INLINE void join(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const int64_t *offset,
+                 const __mmask16 *mask, int parts)
+{
+    switch (parts) {
+    case 0: join_few(place, pitch, steps, source, stride, offset, mask, 0); break;
+    case 1: join_few(place, pitch, steps, source, stride, offset, mask, 1); break;
+    case 2: join_few(place, pitch, steps, source, stride, offset, mask, 2); break;
+    case 3: join_few(place, pitch, steps, source, stride, offset, mask, 3); break;
+    case 4: join_few(place, pitch, steps, source, stride, offset, mask, 4); break;
+    default:
+        if (steps == JOINED_STEPS)
+            join_many(place, pitch, source, stride, offset, mask, parts);
+        else
+            join_few(place, pitch, steps, source, stride, offset, mask, parts);
+    }
+}
 
 /* False, and nothing written, where the plan does not hold them. */
 INLINE int gather_joined(float *panel, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const lane_span *spans,
@@ -68,9 +95,8 @@ INLINE int gather_joined(float *panel, ptrdiff_t pitch, int64_t steps, const flo
         return 0;
     for (int64_t k = 0; k < steps; k += JOINED_STEPS)
         for (int v = 0; v < plan.vectors; v++)
-            JOIN_BY_PARTS(plan.parts[v], join_floats, panel + k * pitch + v * WIDTH, pitch,
-                          steps - k < JOINED_STEPS ? steps - k : JOINED_STEPS, source + k * stride, stride, plan.offset[v],
-                          plan.mask[v])
+            join(panel + k * pitch + v * WIDTH, pitch, steps - k < JOINED_STEPS ? steps - k : JOINED_STEPS, source + k * stride,
+                 stride, plan.offset[v], plan.mask[v], plan.parts[v]);
     return 1;
 }
 #else

@@ -259,6 +259,8 @@ static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, 
                 put_scattered(place + t * step, first, second, format, rows, row_stride, &d, &met);
                 continue;
             }
+            prefetch_rows(at(first, format, AHEAD * channel_stride), format, row_stride);
+            prefetch_rows(at(first, format, (AHEAD + 1) * channel_stride), format, row_stride);
             __m512i row[8];
             for (int i = 0; i < 8; i++) {
                 __m512i codes = _mm512_setzero_si512();

@@ -1,5 +1,7 @@
 /* Row panels of weights whose taps lie side by side: vectors of taps, one for each of 8 rows, become for each tap 8 rows. */
 #if WIDTH == 16 && ROWS == 8
+enum { AHEAD = 16 }; /* channels */
+
 typedef struct { /* taps [first, end), of which all weights lie among `numbers` <= 16 from `low` on */
     int64_t first;
     int64_t end;
@@ -44,6 +46,14 @@ INLINE void store_tap_rows(float *place, int64_t step, __m512i *row, const int64
     }
 }
 
+/* Eight rows of a channel to come, which lies too far away to be foreseen: all lines where they are few. */
+INLINE void prefetch_rows(const void *rows, int format, int64_t row_stride)
+{
+    ptrdiff_t row = (const char *)at(rows, format, row_stride) - (const char *)rows, step = row <= 128 ? 64 : row;
+    for (ptrdiff_t i = 0; i < 8 * row; i += step)
+        __builtin_prefetch((const char *)rows + i);
+}
+
 INLINE int64_t turn_taps(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                          int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
 {
@@ -52,6 +62,7 @@ INLINE int64_t turn_taps(float *panel, int rows, int64_t channels, const void *s
         return first;
     for (int64_t c = 0; c < channels; c++) {
         __m512i row[8];
+        prefetch_rows(at(source, format, group.low + (c + AHEAD) * channel_stride), format, row_stride);
         for (int i = 0; i < 8; i++)
             row[i] = i < rows ? (__m512i)load_vector(at(source, format, group.low + c * channel_stride + i * row_stride), format,
                                                      group.numbers)
