@@ -101,7 +101,7 @@ typedef void (*channels_dot_function)(float *sums, ptrdiff_t tap_pitch, ptrdiff_
 /* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
  * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
 typedef void (*frame_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                            const void *source, int format, int64_t line_stride, int64_t step);
+                            const void *source, int format, int64_t line_stride, int64_t step, int64_t next);
 
 /* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
  * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
@@ -150,7 +150,7 @@ typedef void (*gather_taps_pairs_function)(float *panel, int rows, int64_t chann
                                         uint16_t *smallest);
 typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                   const void *first, const void *second, int format, int64_t line_stride, int64_t step,
-                                  uint16_t *smallest);
+                                  int64_t next, uint16_t *smallest);
 
 /* Smallest (less one, zeros apart) and largest magnitude met, as bfloat16 codes. */
 typedef struct {

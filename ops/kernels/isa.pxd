@@ -51,7 +51,7 @@ cdef extern from "isa.h" nogil:
         float*, Py_ssize_t, Py_ssize_t, int64_t, const void*, int64_t, const int64_t*, const int64_t*, int64_t, const void*,
         int64_t, int64_t, int64_t, int) noexcept
     ctypedef void (*frame_function)(
-        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t) noexcept
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t) noexcept
     ctypedef void (*masked_function)(
         const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int, const float*) noexcept
     ctypedef void (*gather_function)(
@@ -68,7 +68,7 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*gather_taps_pairs_function)(
         float*, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t, uint16_t*) noexcept
     ctypedef void (*frame_pairs_function)(
-        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t,
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t,
         uint16_t*) noexcept
     ctypedef struct code_range:
         uint16_t smallest

@@ -132,21 +132,26 @@ INLINE vector load_every_other(const void *p, int format, int64_t n)
     return EVEN_OF(load_vector(p, format, numbers), second);
 }
 
+/* `next`: where the lines of a later call lie, relative to these. */
 INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                         const void *source, int format, int64_t line_stride, int64_t step)
+                         const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
 {
     for (int64_t line = 0; line < lines; line++) {
         float *place = block + line * pitch;
-        const void *start = at(source, format, line * line_stride);
-        __builtin_prefetch(at(start, format, lines * line_stride)); /* the next plane, most often */
+        const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
         for (int64_t i = 0; i < low; i += WIDTH)
             *(vector *)(place + i) = (vector){0};
         if (step == 1)
-            for (int64_t i = low; i < high; i += WIDTH)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(later, format, i - low));
                 *(vector *)(place + i) = load_vector(at(start, format, i - low), format, high - i);
+            }
         else if (step == 2)
-            for (int64_t i = low; i < high; i += WIDTH)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(later, format, 2 * (i - low)));
+                __builtin_prefetch(at(later, format, 2 * (i - low) + WIDTH));
                 *(vector *)(place + i) = load_every_other(at(start, format, 2 * (i - low)), format, high - i);
+            }
         else
             for (int64_t i = low; i < high; i++)
                 place[i] = load_number(start, format, (i - low) * step);
@@ -156,9 +161,9 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
 }
 
 static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                          const void *source, int format, int64_t line_stride, int64_t step)
+                          const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
 {
-    BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step)
+    BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step, next)
 }
 
 #include "join.h"

@@ -280,7 +280,7 @@ static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, 
 
 INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                const void *first, const void *second, int format, int64_t line_stride, int64_t step,
-                               uint16_t *smallest)
+                               int64_t next, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
@@ -290,9 +290,13 @@ INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int
         for (int64_t i = 0; i < low; i += WIDTH)
             *(vector *)(place + i) = (vector){0};
         if (step == 1 || step == 2)
-            for (int64_t i = low; i < high; i += WIDTH)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(upper, format, (i - low) * step + next));
+                if (lower)
+                    __builtin_prefetch(at(lower, format, (i - low) * step + next));
                 put_channels(place + i, at(upper, format, (i - low) * step), lower ? at(lower, format, (i - low) * step) : NULL,
                              format, high - i, step, &d, &met);
+            }
         else
             put_scattered(place + low, upper, lower, format, high - low, step, &d, &met);
         for (int64_t i = high; i < width; i += WIDTH)
@@ -303,12 +307,13 @@ INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int
 
 static void SUFFIX(frame_pairs)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                 const void *first, const void *second, int format, int64_t line_stride, int64_t step,
-                                uint16_t *smallest)
+                                int64_t next, uint16_t *smallest)
 {
     if (format == NUMBER_BFLOAT16)
-        frame_pairs_format(block, pitch, lines, width, low, high, first, second, NUMBER_BFLOAT16, line_stride, step, smallest);
+        frame_pairs_format(block, pitch, lines, width, low, high, first, second, NUMBER_BFLOAT16, line_stride, step, next,
+                           smallest);
     else
-        frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, smallest);
+        frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, next, smallest);
 }
 
 static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)

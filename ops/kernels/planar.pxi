@@ -8,6 +8,7 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 
 cdef enum:
     PLANAR_BYTES = 3 << 17   # of a block: stays in the middle cache
+    AHEAD_FLOATS = 512       # copied from now to what is asked for in advance
 
 
 cdef struct Planar:  # how blocks of one product are laid out
@@ -20,6 +21,14 @@ cdef struct Planar:  # how blocks of one product are laid out
     int64_t cell         # u0*u1*u2
     int64_t plane        # floats of one channel
     int64_t lane_pitch   # from one step of the reduction to the next
+
+
+cdef struct Lines:  # of one plane of the input, for a block
+    int64_t start  # of their planes: an element
+    int64_t x[3]   # input position where the block begins; that of axis 0 is in `start`
+    int64_t first  # of the block's lines, [first, end) lie inside the input
+    int64_t end
+    int64_t ahead  # elements to what will be copied some time later
 
 
 cdef inline int64_t phase_of(int64_t offset, int64_t step, int64_t low, int64_t phases) noexcept nogil:
@@ -114,61 +123,77 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
 cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
                      float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet."""
-    cdef int64_t phase0, phase1, phase2, u0, u1, x0, x1, x2, low, high, first_line, end_line, d, step = p.step[2], offset
-    cdef float* place = block
+    cdef int64_t phase0, phase1, phase2, u0, x0, first_line, end_line, d, line = l.u[1] * l.u[2]
+    cdef float* place
+    cdef Lines lines
+    lines.ahead = max(1, min(8, AHEAD_FLOATS // line)) * p.input.c * (2 if p.pairs else 1)
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
-            x1 = first[1] * p.step[1] + l.low[1] + phase1
-            meet_inside(x1, p.step[1], p.I[1], l.u[1], &first_line, &end_line)
-            for phase2 in range(l.phases[2]):
-                x2 = first[2] * step + l.low[2] + phase2
-                meet_inside(x2, step, p.I[2], l.u[2], &low, &high)
-                for u0 in range(l.u[0]):
-                    x0 = (first[0] + u0) * p.step[0] + l.low[0] + phase0
-                    if x0 < 0 or x0 >= p.I[0] or first_line == end_line or low == high:
-                        for d in range(p.S):
-                            memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
-                    else:
-                        offset = (n * p.input.n + g * p.input.g + x0 * p.input.x[0]
-                                  + (x1 + first_line * p.step[1]) * p.input.x[1] + (x2 + low * step) * p.input.x[2])
-                        if p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1:
-                            fill_transposed(p, l, isa, place, first_line, end_line, low, high, offset, smallest)
-                        else:
-                            for d in range(p.S):
-                                memset(place + d * l.plane, 0, first_line * l.u[2] * sizeof(float))
-                                frame_lines(p, isa, place + d * l.plane + first_line * l.u[2], l.u[2], end_line - first_line,
-                                            low, high, offset, d, smallest)
-                                memset(place + d * l.plane + end_line * l.u[2], 0,
-                                       (l.u[1] - end_line) * l.u[2] * sizeof(float))
-                    place += l.u[1] * l.u[2]
+            lines.x[1] = first[1] * p.step[1] + l.low[1] + phase1
+            meet_inside(lines.x[1], p.step[1], p.I[1], l.u[1], &first_line, &end_line)
+            for u0 in range(l.u[0]):
+                place = block + (phase0 * l.phases[1] + phase1) * l.phases[2] * l.cell + u0 * line
+                x0 = (first[0] + u0) * p.step[0] + l.low[0] + phase0
+                lines.first, lines.end = first_line, end_line if 0 <= x0 < p.I[0] else first_line
+                lines.start = n * p.input.n + g * p.input.g + x0 * p.input.x[0]
+                if p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1:
+                    for phase2 in range(l.phases[2]):
+                        lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
+                        fill_transposed(p, l, isa, &lines, place + phase2 * l.cell, smallest)
+                    continue
+                for d in range(p.S):
+                    for phase2 in range(l.phases[2]):  # innermost: its lines are near by then
+                        lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
+                        fill_lines(p, l, isa, &lines, d, place + d * l.plane + phase2 * l.cell, smallest)
 
 
-cdef inline void frame_lines(const Product* p, const instruction_set* isa, float* place, int64_t pitch, int64_t lines,
-                             int64_t low, int64_t high, int64_t offset, int64_t d, uint16_t* smallest) noexcept nogil:
+cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place,
+                     uint16_t* smallest) noexcept nogil:
     """Lines of one channel, or of one pair of channels."""
-    cdef const char* source = <const char*>p.input.data
-    cdef int64_t size = element_size(p.input.format), next_channel = offset + (2 * d + 1) * p.input.c
+    cdef int64_t low, high, size = element_size(p.input.format), step = p.step[2], pitch = l.u[2], count = lines.end - lines.first
+    cdef const char* source
+    cdef const char* next_channel = NULL
+    meet_inside(lines.x[2], step, p.I[2], pitch, &low, &high)
+    if count == 0 or low == high:
+        memset(place, 0, l.u[1] * pitch * sizeof(float))
+        return
+    memset(place, 0, lines.first * pitch * sizeof(float))
+    memset(place + lines.end * pitch, 0, (l.u[1] - lines.end) * pitch * sizeof(float))
+    place += lines.first * pitch
+    if high - low == pitch and step * p.input.x[2] == 1 and p.step[1] * p.input.x[1] == pitch:
+        pitch = high = pitch * count  # one after the other: all are one line
+        count = 1
+    source = <const char*>p.input.data + size * first_number(p, lines, low)
     if p.pairs:
-        isa.pairs.frame(place, pitch, lines, pitch, low, high, source + (offset + 2 * d * p.input.c) * size,
-                        source + next_channel * size if 2 * d + 1 < p.D else NULL, p.input.format,
-                        p.step[1] * p.input.x[1], p.step[2] * p.input.x[2], smallest)
+        source += 2 * d * p.input.c * size
+        if 2 * d + 1 < p.D:
+            next_channel = source + p.input.c * size
+        isa.pairs.frame(place, pitch, count, pitch, low, high, source, next_channel, p.input.format,
+                        p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
     else:
-        isa.frame(place, pitch, lines, pitch, low, high, source + (offset + d * p.input.c) * size, p.input.format,
-                  p.step[1] * p.input.x[1], p.step[2] * p.input.x[2])
+        isa.frame(place, pitch, count, pitch, low, high, source + d * p.input.c * size, p.input.format,
+                  p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead)
 
 
-cdef void fill_transposed(const Product* p, const Planar* l, const instruction_set* isa, float* place, int64_t first_line,
-                          int64_t end_line, int64_t low, int64_t high, int64_t offset, uint16_t* smallest) noexcept nogil:
+cdef inline int64_t first_number(const Product* p, const Lines* lines, int64_t low) noexcept nogil:
+    return (lines.start + (lines.x[1] + lines.first * p.step[1]) * p.input.x[1]
+            + (lines.x[2] + low * p.step[2]) * p.input.x[2])
+
+
+cdef void fill_transposed(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, float* place,
+                          uint16_t* smallest) noexcept nogil:
     """The lines of all channels at once, where channels lie side by side."""
-    cdef int64_t u1, u2, width, d
+    cdef int64_t u1, u2, width, d, low, high, offset
     cdef lane_span span
+    meet_inside(lines.x[2], p.step[2], p.I[2], l.u[2], &low, &high)
+    offset = first_number(p, lines, low)
     for d in range(p.S):
         memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
-    for u1 in range(first_line, end_line):
+    for u1 in range(lines.first, lines.end):
         u2 = low
         while u2 < high:
             width = min(high - u2, TILE_LANES)
-            span = lane_span(0, width, offset + (u1 - first_line) * p.step[1] * p.input.x[1]
+            span = lane_span(0, width, offset + (u1 - lines.first) * p.step[1] * p.input.x[1]
                              + (u2 - low) * p.step[2] * p.input.x[2], p.step[2] * p.input.x[2])
             if p.pairs:
                 isa.pairs.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1, smallest)

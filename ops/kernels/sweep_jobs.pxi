@@ -52,7 +52,7 @@ cdef void decode_image(const Sweep* s, const instruction_set* isa, int64_t n, in
                 source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
                                                       + first * p.input.x[1] + phase * p.input.x[2]) * size
                 isa.frame(image + d * s.channel + phase * s.pitch[2] + x0 * s.pitch[0] + first * s.pitch[1], width, lines,
-                          count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2])
+                          count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2], (end - first) * p.input.x[1])
 
 
 cdef void plan_runs(const Sweep* s, int64_t images, SweepScratch* scratch) noexcept nogil:

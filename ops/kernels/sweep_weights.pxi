@@ -155,7 +155,7 @@ cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, 
             isa.frame(lines + first * w.Y[2], w.Y[2], end - first, w.Y[2], 0, w.Y[2],
                       <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0]
                                                    + first * w.small.x[1]) * element_size(w.small.format),
-                      w.small.format, w.small.x[1], w.small.x[2])
+                      w.small.format, w.small.x[1], w.small.x[2], (end - first) * w.small.x[1])
             lines += w.Y[1] * w.Y[2]
 
 
