@@ -23,24 +23,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
         share_work(w, isa, threads, plan)
         return
     plan_chunk(w, isa, plan)
-    if plan.framed:
-        share_work(w, isa, threads, plan)
-        return
-    # Enough tasks for the threads: lanes apart first, which shares no packing.
-    plan.panel_parts = max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES))
-    plan.row_parts = 1
-    if threads > 1:
-        tasks = w.G * plan.cut.pieces
-        if tasks < 4 * threads:
-            plan.panel_parts = min(plan.panels, max(plan.panel_parts, ceiling(4 * threads, tasks)))
-        tasks *= plan.panel_parts
-        if tasks < 4 * threads:
-            plan.row_parts = min(plan.strands, ceiling(4 * threads, tasks))
-    plan.panel_parts = min(plan.panel_parts, plan.panels)
-    if plan.cut.length > plan.chunk:  # the sums of a task are met once a chunk: they should be near
-        plan.row_parts = max(plan.row_parts, ceiling(
-            4 * plan.row_tiles * ceiling(plan.panels, plan.panel_parts) * plan.tile_floats, NEAR_SUMS_BYTES))
-    plan.row_parts = min(plan.row_parts, plan.strands)
+    share_work(w, isa, threads, plan)
 
 
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
@@ -61,31 +44,30 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
 
 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
-    """Cut panels and strands into parts: enough tasks for the threads, their sums near, and the least packed twice."""
-    cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, tasks, sums
+    """Cut panels and strands into parts: work that comes out even, sums that stay near, and the least packed twice."""
+    cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, least_rows, tasks, largest
     cdef bint again = plan.cut.length > (2 if plan.pairs else 1) * plan.steps  # sums are met once for each chunk
-    cdef double cost, least = -1, lanes = <double>w.M, frames
+    cdef double cost, least = -1, lanes = <double>w.M, frames, products  # times 1/4 cycle a position
+    products = lanes * w.C * plan.taps / (4 * isa.width if plan.pairs else 2 * isa.width) * 4
     if plan.pairs:
         frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
-    else:
+    elif plan.framed:
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
+    else:
+        frames = 0.5 * w.C  # read where they lie
     for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
-        row_parts = 1
+        least_rows = 1
         if again:
-            sums = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
-            row_parts = max(1, min(plan.strands, ceiling(sums, NEAR_SUMS_BYTES)))
-        while row_parts < plan.strands:
+            largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
+            least_rows = max(1, min(plan.strands, ceiling(largest, NEAR_SUMS_BYTES)))
+        for row_parts in range(least_rows, min(plan.strands, least_rows + 4 * threads) + 1):
             tasks = pieces * panel_parts * row_parts
-            if threads == 1 or tasks >= 4 * threads or tasks % threads == 0:
-                break
-            row_parts += 1
-        tasks = pieces * panel_parts * row_parts
-        cost = lanes * row_parts + frames * panel_parts
-        if tasks < 4 * threads and tasks % threads != 0:
-            cost *= 2
-        if least < 0 or cost < least:
-            least = cost
-            plan.panel_parts, plan.row_parts = panel_parts, row_parts
+            largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
+            cost = (products * ceiling(tasks, threads) * largest * threads / (<double>pieces * plan.panels * plan.strands)
+                    + lanes * row_parts + frames * panel_parts)
+            if least < 0 or cost < least:
+                least = cost
+                plan.panel_parts, plan.row_parts = panel_parts, row_parts
 
 
 cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
