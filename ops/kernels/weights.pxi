@@ -199,39 +199,41 @@ cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogi
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                      const Row* rows, int64_t row_count, float* block) noexcept nogil:
     """[channel][row][t0][t1][x2]: the large side as floats, zeros outside."""
-    cdef int64_t r, t0, t1, x0, x1, x2, lane, low, high, width, number
-    cdef lane_span spans[3]
+    cdef int64_t r, t0, t1, x0, x1, x2, low, high, offset
     cdef const Row* row
-    cdef float* place
+    cdef float* place = block
     for r in range(row_count):
         row = &rows[r]
+        x2 = row.y[2] * w.s[2] - w.b[2]
         for t0 in range(w.K[0]):
             for t1 in range(w.K[1]):
                 x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
                 x1 = row.y[1] * w.s[1] - w.b[1] + t1 * w.d[1]
-                place = block + r * plan.row_floats + (t0 * w.K[1] + t1) * plan.extent
-                lane = 0
-                while lane < plan.extent:
-                    width = min(plan.extent - lane, TILE_LANES)
-                    x2 = row.y[2] * w.s[2] - w.b[2] + lane
-                    low = high = 0
-                    if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
-                        low = min(width, max(0, -x2))
-                        high = max(low, min(width, w.X[2] - x2))
-                    number = 0
-                    if low > 0:
-                        spans[number] = lane_span(0, low, NO_ELEMENT, 0)
-                        number += 1
-                    if high > low:
-                        spans[number] = lane_span(low, high - low, row.n * w.large.n + g * w.large.g + x0 * w.large.x[0]
-                                                  + x1 * w.large.x[1] + (x2 + low) * w.large.x[2], w.large.x[2])
-                        number += 1
-                    if high < width:
-                        spans[number] = lane_span(high, width - high, NO_ELEMENT, 0)
-                        number += 1
-                    isa.gather(place + lane, plan.channel_floats, channels, large_at(w, channel * w.large.c), w.large.format,
-                               w.large.c, spans, number)
-                    lane += width
+                low = high = 0
+                if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
+                    meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
+                offset = (row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
+                          + (x2 + low) * w.large.x[2])
+                if w.large.c == 1 and channels >= 4 and w.large.x[2] != 1:
+                    frame_transposed(w, plan, isa, channels, low, high, offset, place)
+                else:
+                    isa.frame(place, plan.channel_floats, channels, plan.extent, low, high, large_at(w, offset), w.large.format,
+                              w.large.c, w.large.x[2], w.s[1] * w.large.x[1])
+                place += plan.extent
+
+
+cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t low,
+                           int64_t high, int64_t offset, float* place) noexcept nogil:
+    """One line of all channels at once, where they lie side by side; numbers [low, high) from `offset` on."""
+    cdef int64_t c, lane = low
+    cdef lane_span span
+    for c in range(channels):
+        memset(place + c * plan.channel_floats, 0, low * sizeof(float))
+        memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
+    while lane < high:
+        span = lane_span(0, min(high - lane, TILE_LANES), offset + (lane - low) * w.large.x[2], w.large.x[2])
+        isa.gather(place + lane, plan.channel_floats, channels, w.large.data, w.large.format, 1, &span, 1)
+        lane += span.count
 
 
 # ---------------------------------------------------------------------------------------------------------------------
