@@ -5,6 +5,7 @@ SWEEP_COLUMNS rows and columns of taps advance together.
 
 cdef enum:
     SWEEP_PLANE_LINES = 256   # cache lines of planes so small that the processor does not foresee the next
+    SWEEP_SUMS = 6 << 10      # floats of sums that stay in the nearest cache
 
 
 cdef struct DotSweep:
@@ -17,6 +18,7 @@ cdef struct DotSweep:
     int64_t rows_step        # tap rows that share lines of the large side are so far apart
     int64_t apart            # ... and meet lines of the small side so far apart
     bint direct              # the small side too is read in place
+    int64_t group_block      # groups that take turns
     reduction_cut cut
 
 
@@ -101,12 +103,29 @@ cdef void sweep_plane(const Weights* w, const DotSweep* s, const instruction_set
                         s.masks + run * s.vectors * (SWEEP_COLUMNS + 1), s.vectors, last)
 
 
-cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
-                        DotScratch* scratch) noexcept nogil:
-    """One piece of one group: partial[m][c][tap]."""
+cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t first_group, int64_t end_group,
+                        int64_t piece, float* partials, DotScratch* scratch) noexcept nogil:
+    """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
-    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), n = -1, first, end, m, c, i, y0, low, high
-    cdef int64_t tap_count = s.relation.tap_count, sum_count = w.M * w.C * tap_count
+    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), g, end, i, sum_count = w.M * w.C * s.relation.tap_count
+    memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
+    while line < lines_end:
+        end = min(lines_end, line // w.Y[1] * w.Y[1] + w.Y[1])
+        if s.group_block == 1:
+            end = lines_end
+        for g in range(first_group, end_group):
+            sweep_lines(w, s, isa, g, line, end, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
+        line = end
+    for g in range(first_group, end_group):
+        for i in range(sum_count):
+            partials[(g * s.cut.pieces + piece) * sum_count + i] = chain_sum(
+                scratch.sums + ((g - first_group) * sum_count + i) * DOT_LANES, DOT_LANES)
+
+
+cdef void sweep_lines(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t line, int64_t lines_end,
+                      float* sums, DotScratch* scratch) noexcept nogil:
+    """Lines [line, lines_end) of the small side, counted through all planes of a group."""
+    cdef int64_t n = -1, first, end, m, c, y0, low, high, ahead_large, ahead_small
     cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
     cdef const float* large = scratch.large
     cdef const float* small = scratch.small
@@ -116,7 +135,8 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
         small_lines = ceiling(w.Y[0] * w.Y[1] * w.Y[2], 16)
     if large_lines + small_lines > SWEEP_PLANE_LINES:
         large_lines = small_lines = 0
-    memset(scratch.sums, 0, sum_count * DOT_LANES * sizeof(float))
+    ahead_large = 2 * (w.large.n if s.group_block == 1 else w.large.g)
+    ahead_small = 2 * (w.small.n if s.group_block == 1 else w.small.g)
     while line < lines_end:
         y0 = line // w.Y[1] % w.Y[0]
         first = line % w.Y[1]
@@ -129,21 +149,19 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
                 high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
             if s.sweep.direct:
                 large = <const float*>w.large.data + n * w.large.n + g * w.large.g
-                prefetch_lines(<const char*>(large + 2 * w.large.n), large_lines, False)
+                prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
             elif high > low:
                 decode_image(&s.sweep, isa, n, g, low, high, scratch.large)
             if s.direct:
                 small = <const float*>w.small.data + n * w.small.n + g * w.small.g
-                prefetch_lines(<const char*>(small + 2 * w.small.n), small_lines, False)
+                prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
             else:
                 decode_small(w, isa, n, g, first if w.Y[0] == 1 else 0, end if w.Y[0] == 1 else w.Y[1], scratch.small)
         for m in range(w.M):
             for c in range(w.C):
                 sweep_plane(w, s, isa, y0, first, end, large + c * s.sweep.channel, small + m * small_channel,
-                            scratch.sums + (m * w.C + c) * tap_count * DOT_LANES)
+                            sums + (m * w.C + c) * s.relation.tap_count * DOT_LANES)
         line += end - first
-    for i in range(sum_count):
-        partial[i] = chain_sum(scratch.sums + i * DOT_LANES, DOT_LANES)
 
 
 cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
@@ -163,22 +181,34 @@ cdef int64_t lay_out_dot_scratch(DotScratch* s, const Weights* w, const DotSweep
     cdef char* start = space
     s.large = <float*>take(&space, 4 * p.sweep.image)
     s.small = <float*>take(&space, 0 if p.direct else 4 * (w.M * w.Y[0] * w.Y[1] * w.Y[2] + DOT_LANES))
-    s.sums = <float*>take(&space, 4 * w.M * w.C * p.relation.tap_count * DOT_LANES)
+    s.sums = <float*>take(&space, 4 * p.group_block * w.M * w.C * p.relation.tap_count * DOT_LANES)
     return space - start
+
+
+cdef int64_t groups_together(const Weights* w, const DotSweep* s, int threads) noexcept nogil:
+    """How many groups take turns plane by plane, so that small planes are read in the order in which they lie."""
+    cdef int64_t plane = w.X[0] * w.X[1] * w.X[2] * w.C + w.Y[0] * w.Y[1] * w.Y[2] * w.M
+    cdef int64_t most = SWEEP_SUMS // (w.M * w.C * s.relation.tap_count * DOT_LANES)
+    if w.Y[0] != 1 or plane > 16 * SWEEP_PLANE_LINES:
+        return 1
+    return max(1, min(most, w.G * s.cut.pieces // (8 * threads)))
 
 
 cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* report) except -1 nogil:
     cdef const instruction_set* isa = current
     cdef DotScratch layout
     cdef DotScratch* scratch
-    cdef int64_t count = w.M * w.C * s.relation.tap_count, tasks = w.G * s.cut.pieces, task, size, needed
+    cdef int64_t count = w.M * w.C * s.relation.tap_count, blocks, tasks, task, size, needed
     cdef int worker
     cdef float* partials
     cdef char* space
     cdef char* free_space
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
+    s.group_block = groups_together(w, s, threads)
+    blocks = ceiling(w.G, s.group_block)
+    tasks = blocks * s.cut.pieces
     size = lay_out_dot_scratch(&layout, w, s, NULL)
-    needed = lay_out_dot_plan(s, w, NULL) + threads * (size + sizeof(DotScratch)) + 64 + 4 * tasks * count
+    needed = lay_out_dot_plan(s, w, NULL) + threads * (size + sizeof(DotScratch)) + 64 + 4 * w.G * s.cut.pieces * count
     if report != NULL:
         report[0] = needed
         return 0
@@ -195,11 +225,12 @@ cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* 
     partials = <float*>free_space
     if threads == 1:
         for task in range(tasks):
-            run_dot_sweep(w, s, isa, task // s.cut.pieces, task % s.cut.pieces, partials + task * count, scratch)
+            run_dot_sweep(w, s, isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
+                          task % s.cut.pieces, partials, scratch)
     else:
         for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-            run_dot_sweep(w, s, isa, task // s.cut.pieces, task % s.cut.pieces, partials + task * count,
-                          &scratch[thread_number()])
+            run_dot_sweep(w, s, isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
+                          task % s.cut.pieces, partials, &scratch[thread_number()])
     for task in prange(w.G, schedule="static", num_threads=threads):
         store_narrow(w, s.relation.tap_count, s.cut.pieces, isa, task, partials + task * s.cut.pieces * count)
     return_workspace(space)
