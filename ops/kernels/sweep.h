@@ -3,9 +3,6 @@
 
 typedef uint16_t lane_mask;
 
-/* Keeps a value in its register: a load used several times would be folded back into each use. */
-#define KEEP(value) __asm__("" : "+v"(value))
-
 INLINE void sweep_steps(int slots, int first, int last, int masked, vector (*sum)[SWEEP_SLOTS], const sweep_row *row,
                         const float *const *places, const uint16_t *masks, const int64_t *columns,
                         const float *weights, ptrdiff_t weight_step)

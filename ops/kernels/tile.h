@@ -77,6 +77,13 @@ INLINE void store_part(float *p, int64_t n, vector values)
 #define STORE_PART(p, n, v) store_part(p, n, v)
 #endif
 
+/* A value loaded once for several uses: GCC would load it again for each of them, as their operand in memory. */
+#if defined(__x86_64__) && WIDTH > 4
+#define KEEP(value) __asm__("" : "+v"(value))
+#else
+#define KEEP(value) ((void)0)
+#endif
+
 INLINE vector choose(vector_int mask, vector yes, vector no)
 {
     return (vector)((mask & (vector_int)yes) | (~mask & (vector_int)no));
@@ -122,8 +129,11 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
         for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
             vector lanes[VECTORS];
 #pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++)
+            for (int j = 0; j < vectors; j++) {
                 lanes[j] = *(const vector *)(b + j * WIDTH);
+                if (rows > 1)
+                    KEEP(lanes[j]);
+            }
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
