@@ -4,35 +4,58 @@
 enum { JOINED_STEPS = 16 }; /* steps of one vector before the next vector */
 
 typedef struct {
-    int64_t offset[TILE_VECTORS][WIDTH]; /* of lane 0 */
+    int64_t offset[TILE_VECTORS][WIDTH]; /* of lane 0; where numbers are turned, of the first number */
     __mmask16 mask[TILE_VECTORS][WIDTH];
     int parts[TILE_VECTORS];             /* 0: zeros */
     int vectors;
+    int turned;                          /* some numbers lie a few elements apart: they are loaded together and then turned */
+    __mmask16 numbers[TILE_VECTORS][WIDTH];
+    __m512i order[TILE_VECTORS][WIDTH];  /* which number a lane takes */
 } joined_plan;
 
-/* False where there are more lanes than a panel's or the numbers of a span do not lie side by side. */
+/* Lanes [low, high) of vector v, from `offset` on, `step` apart. */
+INLINE void plan_part(joined_plan *plan, int v, int64_t low, int64_t high, int64_t offset, int64_t step)
+{
+    __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int64_t together = step == 1 || step == 0 ? WIDTH : step > 0 && step < WIDTH ? (WIDTH - 1) / step + 1 : 1;
+    while (low < high) {
+        int part = plan->parts[v]++;
+        int64_t n = high - low < together ? high - low : together;
+        plan->mask[v][part] = (__mmask16)(((1u << (low + n)) - 1) & ~((1u << low) - 1));
+        plan->offset[v][part] = offset;
+        if (step == 1 || n == 1) {
+            plan->offset[v][part] -= low;
+            plan->numbers[v][part] = plan->mask[v][part];
+            plan->order[v][part] = lanes;
+        } else {
+            plan->numbers[v][part] = (__mmask16)((1u << ((n - 1) * step + 1)) - 1);
+            plan->order[v][part] = _mm512_mullo_epi32(_mm512_sub_epi32(lanes, _mm512_set1_epi32((int)low)), _mm512_set1_epi32((int)step));
+            plan->turned = 1;
+        }
+        low += n;
+        offset += n * step;
+    }
+}
+
+/* False where there are more lanes than a panel's. */
 INLINE int plan_joined(joined_plan *plan, const lane_span *spans, int64_t span_count)
 {
     int64_t s = 0;
     plan->vectors = (int)((spans[span_count - 1].lane + spans[span_count - 1].count + WIDTH - 1) / WIDTH);
+    plan->turned = 0;
     if (plan->vectors > TILE_VECTORS)
         return 0;
     for (int v = 0; v < plan->vectors; v++) {
         int64_t first = v * WIDTH, end = first + WIDTH;
-        int parts = 0;
+        plan->parts[v] = 0;
         for (; s < span_count && spans[s].lane < end; s++) {
             int64_t low = spans[s].lane < first ? 0 : spans[s].lane - first, stop = spans[s].lane + spans[s].count;
-            int64_t high = stop > end ? WIDTH : stop - first;
-            if (spans[s].offset != NO_ELEMENT && high > low) {
-                if (spans[s].step != 1 && spans[s].count > 1)
-                    return 0;
-                plan->offset[v][parts] = spans[s].offset + first - spans[s].lane;
-                plan->mask[v][parts++] = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
-            }
+            if (spans[s].offset != NO_ELEMENT)
+                plan_part(plan, v, low, stop > end ? WIDTH : stop - first,
+                          spans[s].offset + (first + low - spans[s].lane) * spans[s].step, spans[s].step);
             if (stop > end)
                 break;
         }
-        plan->parts[v] = parts;
     }
     return 1;
 }
@@ -69,6 +92,33 @@ INLINE void join_many(float *place, ptrdiff_t pitch, const float *source, int64_
         *(vector *)(place + k * pitch) = (vector)joined[k];
 }
 
+INLINE __m512 join_turned(__m512 joined, const float *source, __mmask16 numbers, __mmask16 mask, __m512i order)
+{
+    return _mm512_mask_permutexvar_ps(joined, mask, order, _mm512_maskz_loadu_ps(numbers, source));
+}
+
+/* As `join_many`, with numbers turned. */
+INLINE void join_many_turned(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride,
+                             const joined_plan *plan, int v)
+{
+    __m512 joined[JOINED_STEPS];
+#pragma GCC unroll 16
+    for (int k = 0; k < JOINED_STEPS; k++)
+        joined[k] = _mm512_setzero_ps();
+    for (int part = 0; part < plan->parts[v]; part++) {
+        const float *from = source + plan->offset[v][part];
+        __mmask16 numbers = plan->numbers[v][part], mask = plan->mask[v][part];
+        __m512i order = plan->order[v][part];
+#pragma GCC unroll 16
+        for (int k = 0; k < JOINED_STEPS; k++)
+            joined[k] = join_turned(joined[k], from + (k < steps ? k : 0) * stride, numbers, mask, order);
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < JOINED_STEPS; k++)
+        if (k < steps)
+            *(vector *)(place + k * pitch) = (vector)joined[k];
+}
+
 INLINE void join(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const int64_t *offset,
                  const __mmask16 *mask, int parts)
 {
@@ -94,9 +144,16 @@ INLINE int gather_joined(float *panel, ptrdiff_t pitch, int64_t steps, const flo
     if (!plan_joined(&plan, spans, span_count))
         return 0;
     for (int64_t k = 0; k < steps; k += JOINED_STEPS)
-        for (int v = 0; v < plan.vectors; v++)
-            join(panel + k * pitch + v * WIDTH, pitch, steps - k < JOINED_STEPS ? steps - k : JOINED_STEPS, source + k * stride,
-                 stride, plan.offset[v], plan.mask[v], plan.parts[v]);
+        for (int v = 0; v < plan.vectors; v++) {
+            float *place = panel + k * pitch + v * WIDTH;
+            int64_t some = steps - k < JOINED_STEPS ? steps - k : JOINED_STEPS;
+            if (!plan.turned)
+                join(place, pitch, some, source + k * stride, stride, plan.offset[v], plan.mask[v], plan.parts[v]);
+            else if (some == JOINED_STEPS)
+                join_many_turned(place, pitch, JOINED_STEPS, source + k * stride, stride, &plan, v);
+            else
+                join_many_turned(place, pitch, some, source + k * stride, stride, &plan, v);
+        }
     return 1;
 }
 #else
