@@ -17,6 +17,24 @@ INLINE void store_number(void *target, int format, int64_t offset, float value)
         *(uint8_t *)place = encode8(value, format);
 }
 
+#if WIDTH == 16
+/* Every other float: what lies between belongs to others, perhaps in another thread. */
+INLINE void store_every_other(float *target, const float *sums, int64_t count, const float *bias, int64_t row)
+{
+    const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512i high = _mm512_or_si512(low, _mm512_set1_epi32(8));
+    for (int64_t i = 0; i < count; i += 16) {
+        uint32_t taken = count - i < 16 ? 0x55555555u & ((1u << 2 * (count - i)) - 1) : 0x55555555u;
+        vector done = load_vector(sums + i, NUMBER_FLOAT32, count - i) + BROADCAST(0.0f);
+        if (bias)
+            done += BROADCAST(bias[row]);
+        _mm512_mask_storeu_ps(target + 2 * i, (__mmask16)taken, _mm512_permutexvar_ps(low, (__m512)done));
+        if (taken >> 16)
+            _mm512_mask_storeu_ps(target + 2 * i + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_ps(high, (__m512)done));
+    }
+}
+#endif
+
 INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                            const lane_span *spans, int64_t span_count, const float *bias)
 {
@@ -25,6 +43,12 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
             const float *sums = tile + r * pitch + spans[s].lane;
             int64_t step = spans[s].step;
             int64_t offset = spans[s].offset + r * stride;
+#if WIDTH == 16
+            if (format == NUMBER_FLOAT32 && step == 2) {
+                store_every_other((float *)target + offset, sums, spans[s].count, bias, r);
+                continue;
+            }
+#endif
             for (int64_t i = 0; i < spans[s].count; i++)
                 store_number(target, format, offset + i * step, finished(sums[i], bias, r));
         }
