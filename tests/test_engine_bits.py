@@ -116,6 +116,22 @@ def test_random_calls(isa, seed):
             compare(kernel, case, arrays, formats, rng, bias)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_small_volumes(isa, seed):
+    """Blocks of several short planes, residues apart: what overruns a line must meet only what is written later."""
+    rng = random.Random(seed)
+    for _ in range(30):
+        s, y = ([rng.choice(some) for _ in range(3)] for some in ([1, 2, 2, 3], [1, 2, 3, 4]))
+        k, b = [rng.randint(1, 3) for _ in range(3)], [rng.choice([0, 0, 1]) for _ in range(3)]
+        x = [max(1, (y[i] - 1) * s[i] - b[i] + k[i]) for i in range(3)]
+        batch, c, m = rng.choice([1, 2]), rng.choice([1, 2, 3]), rng.choice([1, 2, 3])
+        case = Case((batch, 1, c, *x), (batch, 1, m, *y), (1, m, c, *k), tuple(s), (1, 1, 1), tuple(b))
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "bfloat16"]))
+        arrays = {name: drawn_values(rng, getattr(case, name), formats[name]) for name in formats}
+        for kernel in OPERANDS:
+            compare(kernel, case, arrays, formats, rng)
+
+
 def drawn_depthwise_case(rng: random.Random) -> Case:
     """Groups of one to three channels: several images and rows, long lines and kernels, windows over any edge."""
     dimensions = rng.choice([1, 2, 2, 2, 3])

@@ -24,8 +24,8 @@ cdef struct Planar:  # how blocks of one product are laid out
 
 
 cdef struct Lines:  # of one plane of the input, for a block
-    int64_t start  # of their planes: an element
-    int64_t x[3]   # input position where the block begins; that of axis 0 is in `start`
+    int64_t start  # of the batch and group: an element
+    int64_t x[3]   # input position where they begin
     int64_t first  # of the block's lines, [first, end) lie inside the input
     int64_t end
     int64_t ahead  # elements to what will be copied some time later
@@ -123,34 +123,36 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
 cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
                      float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet."""
-    cdef int64_t phase0, phase1, phase2, u0, x0, first_line, end_line, d, line = l.u[1] * l.u[2]
+    cdef int64_t phase0, phase1, phase2, u0, first_line, end_line, d, line = l.u[1] * l.u[2]
+    cdef bint transposed = p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1
     cdef float* place
     cdef Lines lines
     lines.ahead = max(1, min(8, AHEAD_FLOATS // line)) * p.input.c * (2 if p.pairs else 1)
+    lines.start = n * p.input.n + g * p.input.g
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
             lines.x[1] = first[1] * p.step[1] + l.low[1] + phase1
             meet_inside(lines.x[1], p.step[1], p.I[1], l.u[1], &first_line, &end_line)
-            for u0 in range(l.u[0]):
-                place = block + (phase0 * l.phases[1] + phase1) * l.phases[2] * l.cell + u0 * line
-                x0 = (first[0] + u0) * p.step[0] + l.low[0] + phase0
-                lines.first, lines.end = first_line, end_line if 0 <= x0 < p.I[0] else first_line
-                lines.start = n * p.input.n + g * p.input.g + x0 * p.input.x[0]
-                if p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1:
-                    for phase2 in range(l.phases[2]):
-                        lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
-                        fill_transposed(p, l, isa, &lines, place + phase2 * l.cell, smallest)
-                    continue
-                for d in range(p.S):
-                    for phase2 in range(l.phases[2]):  # innermost: its lines are near by then
-                        lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
-                        fill_lines(p, l, isa, &lines, d, place + d * l.plane + phase2 * l.cell, smallest)
+            for d in range(1 if transposed else p.S):
+                place = block + d * l.plane + (phase0 * l.phases[1] + phase1) * l.phases[2] * l.cell
+                # A channel is filled from its beginning to its end: what overruns a line is overwritten by the next.
+                for phase2 in range(l.phases[2]):
+                    lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
+                    for u0 in range(l.u[0]):
+                        lines.x[0] = (first[0] + u0) * p.step[0] + l.low[0] + phase0
+                        lines.first, lines.end = first_line, end_line if 0 <= lines.x[0] < p.I[0] else first_line
+                        if transposed:
+                            fill_transposed(p, l, isa, &lines, place, smallest)
+                        else:
+                            fill_lines(p, l, isa, &lines, d, place, smallest)
+                        place += line
 
 
 cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place,
                      uint16_t* smallest) noexcept nogil:
     """Lines of one channel, or of one pair of channels."""
-    cdef int64_t low, high, size = element_size(p.input.format), step = p.step[2], pitch = l.u[2], count = lines.end - lines.first
+    cdef int64_t low, high, size = element_size(p.input.format), step = p.step[2], pitch = l.u[2]
+    cdef int64_t count = lines.end - lines.first, line_count = count
     cdef const char* source
     cdef const char* next_channel = NULL
     meet_inside(lines.x[2], step, p.I[2], pitch, &low, &high)
@@ -158,25 +160,25 @@ cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* i
         memset(place, 0, l.u[1] * pitch * sizeof(float))
         return
     memset(place, 0, lines.first * pitch * sizeof(float))
-    memset(place + lines.end * pitch, 0, (l.u[1] - lines.end) * pitch * sizeof(float))
     place += lines.first * pitch
     if high - low == pitch and step * p.input.x[2] == 1 and p.step[1] * p.input.x[1] == pitch:
         pitch = high = pitch * count  # one after the other: all are one line
-        count = 1
+        line_count = 1
     source = <const char*>p.input.data + size * first_number(p, lines, low)
     if p.pairs:
         source += 2 * d * p.input.c * size
         if 2 * d + 1 < p.D:
             next_channel = source + p.input.c * size
-        isa.pairs.frame(place, pitch, count, pitch, low, high, source, next_channel, p.input.format,
+        isa.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_channel, p.input.format,
                         p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
     else:
-        isa.frame(place, pitch, count, pitch, low, high, source + d * p.input.c * size, p.input.format,
+        isa.frame(place, pitch, line_count, pitch, low, high, source + d * p.input.c * size, p.input.format,
                   p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead)
+    memset(place + count * l.u[2], 0, (l.u[1] - lines.end) * l.u[2] * sizeof(float))
 
 
 cdef inline int64_t first_number(const Product* p, const Lines* lines, int64_t low) noexcept nogil:
-    return (lines.start + (lines.x[1] + lines.first * p.step[1]) * p.input.x[1]
+    return (lines.start + lines.x[0] * p.input.x[0] + (lines.x[1] + lines.first * p.step[1]) * p.input.x[1]
             + (lines.x[2] + low * p.step[2]) * p.input.x[2])
 
 
