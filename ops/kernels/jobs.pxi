@@ -100,6 +100,7 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
     s.pieces = <Piece*>take(&space, max(taps, STEPS) * sizeof(Piece))
     s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
+    s.stretches = <Stretch*>take(&space, max(taps, STEPS) * sizeof(Stretch))
     s.block = <float*>take(&space, block_floats * 4 + 64)
     return space - start
 

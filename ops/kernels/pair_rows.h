@@ -9,7 +9,7 @@ INLINE void pair_rows_body(int rows, int vectors, const pair_run *runs, ptrdiff_
                            int resume)
 {
     vector sum[ROWS][VECTORS];
-    load_sums(rows, vectors, sum, c, resume);
+    load_sums(rows, vectors, sum, c, vectors, resume);
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const uint16_t *row[ROWS];
 #pragma GCC unroll 8
@@ -37,7 +37,7 @@ INLINE void pair_rows_body(int rows, int vectors, const pair_run *runs, ptrdiff_
             line += runs[r].line_step;
         }
     }
-    store_sums(rows, vectors, sum, c);
+    store_sums(rows, vectors, sum, c, vectors);
 }
 
 #define PAIR_ROW(rows, vectors)                                                                                          \

@@ -5,7 +5,8 @@
     static void SUFFIX(pairs_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,       \
                                                  const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)    \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, NULL, 1);     \
+        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, NULL, \
+                  1);                                                                                                    \
     }
 #define PAIR_TILES(rows) PAIR_TILE(rows, 1) PAIR_TILE(rows, 2) PAIR_TILE(rows, 3)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)

@@ -299,7 +299,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                         s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
                         block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0)
                     if next_run == run_count:
-                        isa.scatter(tile, width, rows,
+                        isa.scatter(tile, isa.vectors * isa.width, rows,
                                     <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                     p.output.format, p.output.c, s.spans, span_count,
                                     biases(p, g, row))

@@ -9,6 +9,7 @@ them, and goes on with the next steps, the sums waiting in a scratch block.  The
 """
 
 cdef enum:
+    SHORT_RUN = 32           # steps of a tap below which vectors outside are not worth a run of their own
     STEPS = 192              # reduction steps of a lane panel: 192 x 48 floats fit the nearest cache
     ROW_BYTES = 6 << 20      # packed weights per thread, and sums kept from pass to pass
     KEPT_BYTES = 3 << 20     # the latter
@@ -85,6 +86,13 @@ cdef struct Piece:  # steps of the reduction: channels [first, end) of one tap
     int64_t end
 
 
+cdef struct Stretch:  # runs [first_run, end_run) of a column panel, of which vectors [low, high) meet the input
+    int64_t first_run
+    int64_t end_run
+    int64_t low
+    int64_t high
+
+
 cdef struct ProductScratch:  # of one thread
     float* block      # of planar.pxi
     float* lanes
@@ -95,6 +103,7 @@ cdef struct ProductScratch:  # of one thread
     lane_span* spans
     Piece* pieces
     tile_run* runs
+    Stretch* stretches
     uint16_t smallest # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
 
@@ -239,26 +248,58 @@ cdef void gather_piece(const Product* p, const instruction_set* isa, const Piece
         isa.gather(masks, pitch, piece.end - piece.first, &TAKEN, NUMBER_FLOAT32, 0, s.spans, span_count)
 
 
-cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, int64_t piece_count,
-                           bint masked, ProductScratch* s) noexcept nogil:
-    """The next steps of one column panel, but for taps that meet no input there; returns the number of runs."""
+cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, int64_t vectors,
+                           int64_t piece_count, bint masked, ProductScratch* s) noexcept nogil:
+    """The next steps of one column panel, but for taps that meet no input there; returns the number of stretches."""
     cdef int64_t pitch = isa.vectors * isa.width, start = panel * (STEPS * pitch + isa.width), steps = 0, run_count = 0, i
-    cdef int64_t span_count, row
+    cdef int64_t span_count, row, number = 0, low, high
     cdef Piece* piece
+    cdef Stretch* last
     for i in range(piece_count):
         piece = &s.pieces[i]
         span_count = input_spans(p, &p.taps[piece.tap], g, s.fragments + panel * TILE_LANES, s.fragment_count[panel], s.spans)
         if span_count == 1 and s.spans[0].offset == NO_ELEMENT:
             continue
+        low, high = 0, vectors
+        if p.S >= SHORT_RUN:  # vectors at either end that lie outside take no part
+            if s.spans[0].offset == NO_ELEMENT:
+                low = s.spans[0].count // isa.width
+            if s.spans[span_count - 1].offset == NO_ELEMENT:
+                high = ceiling(s.spans[span_count - 1].lane, isa.width)
         gather_piece(p, isa, piece, masked, s.lanes + start + steps * pitch, s.masks + start + steps * pitch, span_count, s)
         row = (piece.tap * p.S + piece.first) * isa.rows
-        if run_count > 0 and s.runs[run_count - 1].rows + s.runs[run_count - 1].steps * isa.rows == row:
+        last = &s.stretches[number - 1]
+        if number == 0 or last.low != low or last.high != high:
+            s.stretches[number] = Stretch(run_count, run_count, low, high)
+            last = &s.stretches[number]
+            number += 1
+        if last.end_run > last.first_run and s.runs[run_count - 1].rows + s.runs[run_count - 1].steps * isa.rows == row:
             s.runs[run_count - 1].steps += piece.end - piece.first
         else:
             s.runs[run_count] = tile_run(row, start + steps * pitch, piece.end - piece.first)
             run_count += 1
+            last.end_run = run_count
         steps += piece.end - piece.first
-    return run_count
+    return number
+
+
+cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t stretch_count, int64_t rows, int64_t vectors,
+                        const float* panel, float* tile, bint resume, ProductScratch* s) noexcept nogil:
+    """One row panel along the gathered steps of a column panel."""
+    cdef int64_t i, pitch = isa.vectors * isa.width
+    cdef const Stretch* some
+    cdef tile_function run_tile
+    if not resume and not (stretch_count > 0 and s.stretches.high - s.stretches.low == vectors):
+        memset(tile, 0, rows * pitch * sizeof(float))
+        resume = True
+    for i in range(stretch_count):
+        some = &s.stretches[i]
+        run_tile = isa.tile[rows - 1][some.high - some.low - 1]
+        if p.pairs:
+            run_tile = isa.pairs.tile[rows - 1][some.high - some.low - 1]
+        run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, s.lanes + some.low * isa.width, pitch,
+                 tile + some.low * isa.width, resume)
+        resume = True
 
 
 cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int64_t first_panel, int64_t end_panel,
@@ -266,12 +307,11 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     """Column panels [first_panel, end_panel) against row panels [first_row_panel, end_row_panel), packed from `packed`."""
     cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa), blocks = end_panel - first_panel
     cdef int64_t tile_floats = isa.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
-    cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, run_count, span_count, row, rows
+    cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, stretch_count, run_count, span_count, row, rows
     cdef bint resume = p.started, last, finish
     cdef Piece* piece
     cdef float* tile
     cdef const float* panel
-    cdef tile_function run_tile
     for j in range(blocks):
         column = share(vectors, p.panels, first_panel + j) * isa.width
         s.fragment_count[j] = cut_fragments(p, column, min(p.columns, share(vectors, p.panels, first_panel + j + 1)
@@ -290,13 +330,13 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
         last = tap == p.tap_count
         finish = last and not p.unfinished
         for j in range(blocks):
-            run_count = gather_pieces(p, isa, g, j, piece_count, masked, s)
-            if run_count == 0 and resume and not finish:
+            width = (share(vectors, p.panels, first_panel + j + 1) - share(vectors, p.panels, first_panel + j)) * isa.width
+            stretch_count = gather_pieces(p, isa, g, j, width // isa.width, piece_count, masked, s)
+            if stretch_count == 0 and resume and not finish:
                 continue
             span_count = 0
             if finish:
                 span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
-            width = (share(vectors, p.panels, first_panel + j + 1) - share(vectors, p.panels, first_panel + j)) * isa.width
             for r in range(first_row_panel, end_row_panel):
                 row = share(p.R, all_rows, r)
                 rows = share(p.R, all_rows, r + 1) - row
@@ -306,16 +346,14 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                     tile = p.kept + ((g * p.panels + first_panel + j) * all_rows + r) * tile_floats
                 panel = packed + (r - first_row_panel) * p.panel_size
                 if masked:
+                    run_count = 0 if stretch_count == 0 else s.stretches[stretch_count - 1].end_run
                     for i in range(rows):
-                        isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * width, resume,
+                        isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume,
                                                            s.masks)
                 else:
-                    run_tile = isa.tile[rows - 1][width // isa.width - 1]
-                    if p.pairs:
-                        run_tile = isa.pairs.tile[rows - 1][width // isa.width - 1]
-                    run_tile(s.runs, run_count, panel, s.lanes, pitch, tile, resume)
+                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, tile, resume, s)
                 if finish:
-                    isa.scatter(tile, width, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
+                    isa.scatter(tile, pitch, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                 p.output.format, p.output.c, s.spans, span_count,
                                 biases(p, g, row))
         if last:

@@ -93,31 +93,32 @@ INLINE vector choose(vector_int mask, vector yes, vector no)
  * The register tile
  */
 
-INLINE void load_sums(int rows, int vectors, vector (*sum)[VECTORS], const float *c, int resume)
+/* A row of sums is `pitch` vectors after the one before. */
+INLINE void load_sums(int rows, int vectors, vector (*sum)[VECTORS], const float *c, int pitch, int resume)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            sum[i][j] = resume ? *(const vector *)(c + (i * vectors + j) * WIDTH) : (vector){0};
+            sum[i][j] = resume ? *(const vector *)(c + (i * pitch + j) * WIDTH) : (vector){0};
 }
 
-INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c)
+INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c, int pitch)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            *(vector *)(c + (i * vectors + j) * WIDTH) = sum[i][j];
+            *(vector *)(c + (i * pitch + j) * WIDTH) = sum[i][j];
 }
 
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
-                      int resume, const float *masks, int pairs)
+                      int pitch, int resume, const float *masks, int pairs)
 {
     vector sum[ROWS][VECTORS];
-    load_sums(rows, vectors, sum, c, resume);
+    load_sums(rows, vectors, sum, c, pitch, resume);
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const float *row[ROWS];
 #pragma GCC unroll 8
@@ -152,21 +153,22 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
                 m += lane_pitch;
         }
     }
-    store_sums(rows, vectors, sum, c);
+    store_sums(rows, vectors, sum, c, pitch);
 }
 
 #define TILE(rows, vectors)                                                                                              \
     static void SUFFIX(tile_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,        \
                                                 const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)     \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, NULL, 0);     \
+        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, NULL, \
+                  0);                                                                                                    \
     }                                                                                                                    \
     static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                    const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
                                                    ptrdiff_t lane_pitch, float *c, int resume)                           \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, resume, NULL,  \
-                  0);                                                                                                    \
+        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, vectors,       \
+                  resume, NULL, 0);                                                                                      \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
 TILES(1) TILES(2) TILES(3) TILES(4)
@@ -179,7 +181,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
                                          const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
                                          const float *masks)                                                             \
     {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, resume, masks, 0);                     \
+        tile_body(1, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, 0);            \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
