@@ -33,11 +33,44 @@ INLINE void store_every_other(float *target, const float *sums, int64_t count, c
             _mm512_mask_storeu_ps(target + 2 * i + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_ps(high, (__m512)done));
     }
 }
+
+/* At most 16 rows that lie side by side: 16 lanes of all of them are transposed in registers. */
+INLINE void store_rows_together(float *target, int64_t step, const float *sums, ptrdiff_t pitch, int64_t rows, int64_t count,
+                                const float *bias)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        int64_t n = count - i < 16 ? count - i : 16;
+        __m512i row[16];
+#pragma GCC unroll 16
+        for (int r = 0; r < 16; r++) {
+            row[r] = _mm512_setzero_si512();
+            if (r < rows) {
+                vector done = load_vector(sums + r * pitch + i, NUMBER_FLOAT32, n) + BROADCAST(0.0f);
+                if (bias)
+                    done += BROADCAST(bias[r]);
+                row[r] = (__m512i)done;
+            }
+        }
+        transpose_vectors(row);
+#pragma GCC unroll 16
+        for (int l = 0; l < 16; l++)
+            if (l < n)
+                _mm512_mask_storeu_ps(target + (i + l) * step, (__mmask16)((1u << rows) - 1), (__m512)row[l]);
+    }
+}
 #endif
 
 INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                            const lane_span *spans, int64_t span_count, const float *bias)
 {
+#if WIDTH == 16
+    if (format == NUMBER_FLOAT32 && stride == 1 && rows > 1 && rows <= ROWS) {
+        for (int64_t s = 0; s < span_count; s++)
+            store_rows_together((float *)target + spans[s].offset, spans[s].step, tile + spans[s].lane, pitch, rows,
+                                spans[s].count, bias);
+        return;
+    }
+#endif
     for (int64_t r = 0; r < rows; r++)
         for (int64_t s = 0; s < span_count; s++) {
             const float *sums = tile + r * pitch + spans[s].lane;
