@@ -131,7 +131,8 @@ def _compute(
     kernel: str, first: Array, second: Array, result: Array, *, formats: tuple[str, str, str], **settings: Any
 ) -> None:
     compute = implementation(kernel, formats)
-    first, second = (array if array.flags.aligned else array.copy() for array in (first, second))
+    first = first if first.flags.aligned else first.copy()
+    second = second if second.flags.aligned else second.copy()
     target = result if result.flags.aligned else np.empty(result.shape, result.dtype)
     run(compute, first, second, target, formats=formats, **settings)
     if target is not result:
