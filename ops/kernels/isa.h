@@ -201,6 +201,7 @@ typedef struct {
 typedef struct {
     const char *name;
     int (*usable)(void);
+    int (*preferred)(void); /* whether a usable one is faster than the next; NULL: it is */
     int rows;
     int vectors;
     int width;

@@ -99,6 +99,7 @@ cdef extern from "isa.h" nogil:
     ctypedef struct instruction_set:
         const char* name
         int (*usable)() noexcept
+        int (*preferred)() noexcept
         int rows
         int vectors
         int width

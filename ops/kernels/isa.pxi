@@ -23,17 +23,18 @@ def isa() -> str:
 
 
 def use_isa(name: str) -> None:
-    """Run every later call on the best usable instruction set that is not better than `name`."""
+    """Run every later call on the best usable instruction set that is not better than `name`, or without a name on the
+    fastest."""
     global current
     cdef int count, i
     cdef const instruction_set* const* sets = instruction_sets(&count)
     names = compiled()
-    if name not in names:
+    if name and name not in names:
         raise ValueError(f"no instruction set {name!r}; this build has {', '.join(names)}")
-    for i in range(names.index(name), count):
-        if sets[i].usable():
+    for i in range(names.index(name) if name else 0, count):
+        if sets[i].usable() and (name or sets[i].preferred == NULL or sets[i].preferred()):
             current = sets[i]
             return
 
 
-use_isa(os.environ.get("CONVREG_ISA", "").strip() or compiled()[0])
+use_isa(os.environ.get("CONVREG_ISA", "").strip())

@@ -10,6 +10,7 @@
  *     LOAD_MASKED(p, m), MULTIPLY_ADD_MASKED(a, b, c, m), STORE_MASKED(p, m, v), STORE_HALVES(p, m, v)
  *                               optional, all or none: the same in lanes whose bit of m is set; STORE_HALVES stores codes
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; pairs.h follows
+ *     PREFERRED                 optional: a function that tells whether the set is faster than the next where it is usable
  *
  * and includes this file inside its target region.
  */
@@ -34,6 +35,10 @@ typedef uint16_t quad_half __attribute__((vector_size(8), aligned(2), may_alias)
 #else
 typedef int32_t quad_int __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad_int){__VA_ARGS__})
+#endif
+
+#ifndef PREFERRED
+#define PREFERRED NULL
 #endif
 
 #ifndef LOAD_PART
@@ -324,6 +329,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 const instruction_set SUFFIX(instruction_set) = {
     .name = NAME,
     .usable = SUFFIX(usable),
+    .preferred = PREFERRED,
     .rows = ROWS,
     .vectors = VECTORS,
     .width = WIDTH,
