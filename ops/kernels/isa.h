@@ -30,8 +30,9 @@ typedef struct {
 } tile_run;
 
 /* c[rows][vectors*width] (contiguous) = sum, or c += sum where `resume`.  The row operand advances by the set's
- * `rows` a step, the lane operand by `lane_pitch`. */
-typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+ * `rows` a step, the lane operand by `lane_pitch`.  Where `next` is not 0, the row panel so many floats from
+ * this one, which is far away, is asked for meanwhile. */
+typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
                            ptrdiff_t lane_pitch, float *c, int resume);
 
 /* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step]. */

@@ -22,7 +22,7 @@ cdef extern from "isa.h" nogil:
         int64_t count
         int64_t offset
         int64_t step
-    ctypedef void (*tile_function)(const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef void (*tile_function)(const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*dot_function)(

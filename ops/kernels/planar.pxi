@@ -248,6 +248,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
     cdef float* tile
     cdef float* block = s.block
     cdef tile_function run_tile
+    cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
     cdef bint single = end_row_panel - first_row_panel == 1
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
@@ -297,7 +298,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                     run_tile = isa.pairs.tile[rows - 1][vector_count - 1] if p.pairs else isa.tile[rows - 1][vector_count - 1]
                     run_tile(
                         s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
-                        block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0)
+                        next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0)
                     if next_run == run_count:
                         isa.scatter(tile, isa.vectors * isa.width, rows,
                                     <char*>p.output.data + row * p.output.c * element_size(p.output.format),

@@ -112,6 +112,11 @@ cdef inline int64_t row_panels(const Product* p, const instruction_set* isa) noe
     return ceiling(p.R, isa.rows)
 
 
+cdef inline int64_t next_panel(const Product* p, int64_t panels) noexcept nogil:
+    """How far the next of so many packed row panels is from the last where it must be asked for, else 0."""
+    return p.panel_size if panels * p.panel_size * 4 > NEAR_BYTES else 0
+
+
 cdef inline const float* biases(const Product* p, int64_t g, int64_t row) noexcept nogil:
     """The biases of the rows of a group from `row` on, or NULL."""
     if p.bias == NULL:
@@ -284,8 +289,8 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
 
 
 cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t stretch_count, int64_t rows, int64_t vectors,
-                        const float* panel, float* tile, bint resume, ProductScratch* s) noexcept nogil:
-    """One row panel along the gathered steps of a column panel."""
+                        const float* panel, int64_t next, float* tile, bint resume, ProductScratch* s) noexcept nogil:
+    """One row panel along the gathered steps of a column panel; `next` as for a tile."""
     cdef int64_t i, pitch = isa.vectors * isa.width
     cdef const Stretch* some
     cdef tile_function run_tile
@@ -297,7 +302,8 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         run_tile = isa.tile[rows - 1][some.high - some.low - 1]
         if p.pairs:
             run_tile = isa.pairs.tile[rows - 1][some.high - some.low - 1]
-        run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, s.lanes + some.low * isa.width, pitch,
+        run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, next,
+                 s.lanes + some.low * isa.width, pitch,
                  tile + some.low * isa.width, resume)
         resume = True
 
@@ -308,6 +314,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa), blocks = end_panel - first_panel
     cdef int64_t tile_floats = isa.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
     cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, stretch_count, run_count, span_count, row, rows
+    cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
     cdef bint resume = p.started, last, finish
     cdef Piece* piece
     cdef float* tile
@@ -351,7 +358,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                         isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume,
                                                            s.masks)
                 else:
-                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, tile, resume, s)
+                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, s)
                 if finish:
                     isa.scatter(tile, pitch, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
                                 p.output.format, p.output.c, s.spans, span_count,

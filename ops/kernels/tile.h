@@ -118,7 +118,7 @@ INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c, 
 }
 
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
-INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel,
+INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
                       int pitch, int resume, const float *masks, int pairs)
 {
@@ -133,6 +133,8 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
         const float *m = masks ? masks + runs[r].lanes : NULL;
         ptrdiff_t a = 0;
         for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
+            if (next)
+                __builtin_prefetch(row[0] + a + next);
             vector lanes[VECTORS];
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; j++) {
@@ -163,16 +165,21 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
 
 #define TILE(rows, vectors)                                                                                              \
     static void SUFFIX(tile_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,        \
-                                                const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)     \
+                                                ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, \
+                                                int resume)                                                              \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, NULL, \
-                  0);                                                                                                    \
+        if (rows == ROWS && next)                                                                                        \
+            tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
+                      NULL, 0);                                                                                          \
+        else                                                                                                             \
+            tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
+                      NULL, 0);                                                                                          \
     }                                                                                                                    \
     static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                    const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
                                                    ptrdiff_t lane_pitch, float *c, int resume)                           \
     {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, lane_pitch, c, vectors,       \
+        tile_body(rows, vectors, runs, run_count, row_panel, 0, offsets, row_step, lane_panel, lane_pitch, c, vectors,       \
                   resume, NULL, 0);                                                                                      \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
@@ -186,7 +193,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
                                          const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
                                          const float *masks)                                                             \
     {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, 0);            \
+        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, 0);            \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
