@@ -9,7 +9,7 @@ cdef enum:
     CUTS = 16  # boxes along one axis, at most
 
 
-cdef double FRAGMENT_CYCLES = 2  # what one more fragment of a line costs a number of the input
+cdef double FRAGMENT_CYCLES = 3  # what one more fragment of a line costs a number of the input
 
 
 cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed) noexcept nogil:

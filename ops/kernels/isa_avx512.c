@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define NAME "avx512"
-#define TARGET "avx512f,avx512bw,avx512vl,avx2,fma,f16c"
+#define TARGET "avx512f,avx512bw,avx512vl,avx2,fma,f16c,prfchw"
 #define SUFFIX(name) name##_avx512
 #define WIDTH 16
 #define ROWS 8

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define NAME "avx512bf16"
-#define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c"
+#define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c,prfchw"
 #define SUFFIX(name) name##_avx512bf16
 #define WIDTH 16
 #define ROWS 8

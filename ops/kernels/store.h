@@ -135,6 +135,8 @@ INLINE void scatter_taps_transposed(const float *tiles, ptrdiff_t tile_step, ptr
                     r++;
                 }
             }
+            for (int64_t later = lane + 16; later < lane + 32 && later < lanes; later++) /* another core may own them */
+                __builtin_prefetch(at(target, format, later * lane_stride + e), 1);
             transpose_vectors(row);
             for (int i = 0; i < height; i++)
                 store_numbers(target, format, (lane + i) * lane_stride + e, n, row[i]);
