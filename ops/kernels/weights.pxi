@@ -240,18 +240,26 @@ cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const inst
 # One task
 
 
+cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
+    """From tap 0 to another, in a framed block or in the large side."""
+    cdef int64_t t[3]
+    tap_at(w, tap, t)
+    if plan.framed:
+        return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
+    return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]
+
+
 cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t channel, int64_t* offsets) noexcept nogil:
     """Where rows first, first + 1, ... of (t, c) lie, relative to tap 0 of channel 0 (of `channel` in a framed block)."""
-    cdef int64_t i
-    cdef int64_t t[3]
+    cdef int64_t i, tap = first // w.C, c = first % w.C, start = tap_offset(w, plan, tap)
+    cdef int64_t step = plan.channel_floats if plan.framed else w.large.c
     for i in range(rows):
-        tap_at(w, (first + i) // w.C, t)
-        if plan.framed:
-            offsets[i] = (((first + i) % w.C - channel) * plan.channel_floats + (t[0] * w.K[1] + t[1]) * plan.extent
-                          + t[2] * w.d[2])
-        else:
-            offsets[i] = ((first + i) % w.C * w.large.c + t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1]
-                          + t[2] * w.d[2] * w.large.x[2])
+        if c == w.C:
+            c = 0
+            tap += 1
+            start = tap_offset(w, plan, tap)
+        offsets[i] = start + (c - channel) * step
+        c += 1
 
 
 cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
