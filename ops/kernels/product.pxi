@@ -10,7 +10,7 @@ them, and goes on with the next steps, the sums waiting in a scratch block.  The
 
 cdef enum:
     SHORT_RUN = 32           # steps of a tap below which vectors outside are not worth a run of their own
-    STEPS = 192              # reduction steps of a lane panel: 192 x 48 floats fit the nearest cache
+    STEPS = 128              # reduction steps of a lane panel: 128 x 48 floats and a row panel fit the nearest cache
     ROW_BYTES = 6 << 20      # packed weights per thread, and sums kept from pass to pass
     KEPT_BYTES = 3 << 20     # the latter
     SUM_BYTES = 1 << 19      # scratch sums of a task
