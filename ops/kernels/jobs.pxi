@@ -7,7 +7,7 @@ cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of 
     int64_t end_row_panel
     const float* packed
     int64_t row_parts
-    int64_t block        # column panels of a task
+    int64_t blocks       # of column panels, or of a planar layout
     const Planar* planar  # or NULL: gathered
     int64_t together     # products that share the block
     int64_t items        # packed row panels of each product
@@ -34,7 +34,7 @@ cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction
         run_planar(job.product, job.planar, job.together, isa, job.g, task, job.first_row_panel + first,
                    job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, scratch)
         return
-    run_block(job.product, isa, job.g, task * job.block, min(job.product.panels, (task + 1) * job.block),
+    run_block(job.product, isa, job.g, share(job.product.panels, job.blocks, task), share(job.product.panels, job.blocks, task + 1),
               job.first_row_panel + first, job.first_row_panel + end, job.packed + first * job.product.panel_size,
               masked and job.product.padded, scratch)
 
@@ -43,7 +43,7 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
                        const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, int threads,
                        Job* jobs, int64_t* job_count) noexcept nogil:
     """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks."""
-    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, blocks, panels
+    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, block, panels
     cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
     cdef const Product* p
     cdef Job* job
@@ -63,25 +63,25 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
             job.end_row_panel = min(panels, job.first_row_panel + end_item - item)
             height = job.end_row_panel - job.first_row_panel
             job.packed = packed + (item - first_item) * p.panel_size
-            job.block = 1
+            block = 1  # column panels of a task
             if height * p.panel_size * 4 > NEAR_BYTES:
-                job.block = max(1, min(BLOCK, SUM_BYTES // (height * tile_bytes)))
+                block = max(1, min(BLOCK, SUM_BYTES // (height * tile_bytes)))
             if threads > 1:
-                job.block = max(1, min(job.block, p.panels * segments * count // wanted))
-            blocks = ceiling(p.panels, job.block)
+                block = max(1, min(block, p.panels * segments * count // wanted))
+            job.blocks = min(p.panels, ceiling(ceiling(p.panels, block), threads) * threads)
             job.planar = NULL
             if planar[i].chosen and (shared or not (masked and p.padded)):
                 job.planar = &planar[i]
                 job.together, job.items, job.item = all_products if shared else 1, end_item - first_item, item - first_item
-                job.block = 1
-                blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
-            job.row_parts = max(1, ceiling(height * tile_bytes * job.block, SUM_BYTES))
-            while (job.row_parts < height and blocks * job.row_parts * segments * count < wanted
-                   and blocks * job.row_parts * segments % threads != 0):
+                block = 1
+                job.blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
+            job.row_parts = max(1, ceiling(height * tile_bytes * block, SUM_BYTES))
+            while (job.row_parts < height and job.blocks * job.row_parts * segments * count < wanted
+                   and job.blocks * job.row_parts * segments % threads != 0):
                 job.row_parts += 1  # each part lays out the input anew: as few as occupy all threads
             job.row_parts = min(job.row_parts, height)
             job.first_task = tasks
-            tasks += blocks * job.row_parts
+            tasks += job.blocks * job.row_parts
             item += height
         packed += (end_item - first_item) * p.panel_size
     job_count[0] = number
