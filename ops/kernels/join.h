@@ -73,33 +73,10 @@ INLINE void join_few(float *place, ptrdiff_t pitch, int64_t steps, const float *
     }
 }
 
-/* JOINED_STEPS steps of many parts: they wait in registers, so that each mask is loaded once for all of them. */
-INLINE void join_many(float *place, ptrdiff_t pitch, const float *source, int64_t stride, const int64_t *offset,
-                      const __mmask16 *mask, int parts)
-{
-    __m512 joined[JOINED_STEPS];
-#pragma GCC unroll 16
-    for (int k = 0; k < JOINED_STEPS; k++)
-        joined[k] = _mm512_setzero_ps();
-    for (int part = 0; part < parts; part++) {
-        __mmask16 taken = mask[part];
-#pragma GCC unroll 16
-        for (int k = 0; k < JOINED_STEPS; k++)
-            joined[k] = _mm512_mask_loadu_ps(joined[k], taken, source + offset[part] + k * stride);
-    }
-#pragma GCC unroll 16
-    for (int k = 0; k < JOINED_STEPS; k++)
-        *(vector *)(place + k * pitch) = (vector)joined[k];
-}
-
-INLINE __m512 join_turned(__m512 joined, const float *source, __mmask16 numbers, __mmask16 mask, __m512i order)
-{
-    return _mm512_mask_permutexvar_ps(joined, mask, order, _mm512_maskz_loadu_ps(numbers, source));
-}
-
-/* As `join_many`, with numbers turned. */
-INLINE void join_many_turned(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride,
-                             const joined_plan *plan, int v)
+/* JOINED_STEPS steps of many parts, `steps` of which are wanted: they wait in registers, so that what a part needs is loaded once
+ * for all of them.  `turned`: numbers may have to be. */
+INLINE void join_many(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const joined_plan *plan, int v,
+                      int turned)
 {
     __m512 joined[JOINED_STEPS];
 #pragma GCC unroll 16
@@ -110,8 +87,11 @@ INLINE void join_many_turned(float *place, ptrdiff_t pitch, int64_t steps, const
         __mmask16 numbers = plan->numbers[v][part], mask = plan->mask[v][part];
         __m512i order = plan->order[v][part];
 #pragma GCC unroll 16
-        for (int k = 0; k < JOINED_STEPS; k++)
-            joined[k] = join_turned(joined[k], from + (k < steps ? k : 0) * stride, numbers, mask, order);
+        for (int k = 0; k < JOINED_STEPS; k++) {
+            const float *there = from + (k < steps ? k : 0) * stride;
+            joined[k] = turned ? _mm512_mask_permutexvar_ps(joined[k], mask, order, _mm512_maskz_loadu_ps(numbers, there))
+                               : _mm512_mask_loadu_ps(joined[k], mask, there);
+        }
     }
 #pragma GCC unroll 16
     for (int k = 0; k < JOINED_STEPS; k++)
@@ -119,21 +99,27 @@ INLINE void join_many_turned(float *place, ptrdiff_t pitch, int64_t steps, const
             *(vector *)(place + k * pitch) = (vector)joined[k];
 }
 
-INLINE void join(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const int64_t *offset,
-                 const __mmask16 *mask, int parts)
+/* Vector v of at most JOINED_STEPS steps. */
+INLINE void join(float *place, ptrdiff_t pitch, int64_t steps, const float *source, int64_t stride, const joined_plan *plan, int v)
 {
-    switch (parts) {
-    case 0: join_few(place, pitch, steps, source, stride, offset, mask, 0); break;
-    case 1: join_few(place, pitch, steps, source, stride, offset, mask, 1); break;
-    case 2: join_few(place, pitch, steps, source, stride, offset, mask, 2); break;
-    case 3: join_few(place, pitch, steps, source, stride, offset, mask, 3); break;
-    case 4: join_few(place, pitch, steps, source, stride, offset, mask, 4); break;
-    default:
-        if (steps == JOINED_STEPS)
-            join_many(place, pitch, source, stride, offset, mask, parts);
-        else
-            join_few(place, pitch, steps, source, stride, offset, mask, parts);
-    }
+    const int64_t *offset = plan->offset[v];
+    const __mmask16 *mask = plan->mask[v];
+    int parts = plan->parts[v], whole = steps == JOINED_STEPS;
+    if (plan->turned && whole)
+        join_many(place, pitch, JOINED_STEPS, source, stride, plan, v, 1);
+    else if (plan->turned)
+        join_many(place, pitch, steps, source, stride, plan, v, 1);
+    else if (parts > 4 && whole)
+        join_many(place, pitch, JOINED_STEPS, source, stride, plan, v, 0);
+    else
+        switch (parts) {
+        case 0: join_few(place, pitch, steps, source, stride, offset, mask, 0); break;
+        case 1: join_few(place, pitch, steps, source, stride, offset, mask, 1); break;
+        case 2: join_few(place, pitch, steps, source, stride, offset, mask, 2); break;
+        case 3: join_few(place, pitch, steps, source, stride, offset, mask, 3); break;
+        case 4: join_few(place, pitch, steps, source, stride, offset, mask, 4); break;
+        default: join_few(place, pitch, steps, source, stride, offset, mask, parts);
+        }
 }
 
 /* False, and nothing written, where the plan does not hold them. */
@@ -147,12 +133,7 @@ INLINE int gather_joined(float *panel, ptrdiff_t pitch, int64_t steps, const flo
         for (int v = 0; v < plan.vectors; v++) {
             float *place = panel + k * pitch + v * WIDTH;
             int64_t some = steps - k < JOINED_STEPS ? steps - k : JOINED_STEPS;
-            if (!plan.turned)
-                join(place, pitch, some, source + k * stride, stride, plan.offset[v], plan.mask[v], plan.parts[v]);
-            else if (some == JOINED_STEPS)
-                join_many_turned(place, pitch, JOINED_STEPS, source + k * stride, stride, &plan, v);
-            else
-                join_many_turned(place, pitch, some, source + k * stride, stride, &plan, v);
+            join(place, pitch, some, source + k * stride, stride, &plan, v);
         }
     return 1;
 }

@@ -124,7 +124,7 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
                      float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet."""
     cdef int64_t phase0, phase1, phase2, u0, first_line, end_line, d, line = l.u[1] * l.u[2]
-    cdef bint transposed = p.input.c == 1 and p.D >= 4 and p.input.x[2] != 1
+    cdef bint transposed = channels_innermost(&p.input, p.D)
     cdef float* place
     cdef Lines lines
     lines.ahead = max(1, min(8, AHEAD_FLOATS // line)) * p.input.c * (2 if p.pairs else 1)
@@ -185,23 +185,14 @@ cdef inline int64_t first_number(const Product* p, const Lines* lines, int64_t l
 cdef void fill_transposed(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, float* place,
                           uint16_t* smallest) noexcept nogil:
     """The lines of all channels at once, where channels lie side by side."""
-    cdef int64_t u1, u2, width, d, low, high, offset
-    cdef lane_span span
+    cdef int64_t u1, d, low, high, offset
     meet_inside(lines.x[2], p.step[2], p.I[2], l.u[2], &low, &high)
     offset = first_number(p, lines, low)
     for d in range(p.S):
         memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
     for u1 in range(lines.first, lines.end):
-        u2 = low
-        while u2 < high:
-            width = min(high - u2, TILE_LANES)
-            span = lane_span(0, width, offset + (u1 - lines.first) * p.step[1] * p.input.x[1]
-                             + (u2 - low) * p.step[2] * p.input.x[2], p.step[2] * p.input.x[2])
-            if p.pairs:
-                isa.pairs.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1, smallest)
-            else:
-                isa.gather(place + u1 * l.u[2] + u2, l.plane, p.D, p.input.data, p.input.format, 1, &span, 1)
-            u2 += width
+        gather_line(&p.input, isa, p.pairs, place + u1 * l.u[2] + low, l.plane, p.D,
+                    offset + (u1 - lines.first) * p.step[1] * p.input.x[1], p.step[2] * p.input.x[2], high - low, smallest)
 
 
 cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, const int64_t* end) noexcept nogil:

@@ -221,6 +221,25 @@ cdef void mask_spans(lane_span* spans, int64_t number) noexcept nogil:
             spans[i].offset = spans[i].step = 0
 
 
+cdef inline bint channels_innermost(const Operand* operand, int64_t channels) noexcept nogil:
+    """Whether channels lie side by side, enough of them to be gathered position by position."""
+    return operand.c == 1 and channels >= 4 and operand.x[2] != 1
+
+
+cdef void gather_line(const Operand* operand, const instruction_set* isa, bint pairs, float* place, int64_t pitch, int64_t channels,
+                      int64_t offset, int64_t step, int64_t count, uint16_t* smallest) noexcept nogil:
+    """place[d*pitch + i] for i < count: channel d of elements offset + i*step; channels lie side by side."""
+    cdef int64_t i = 0
+    cdef lane_span span
+    while i < count:
+        span = lane_span(0, min(count - i, TILE_LANES), offset + i * step, step)
+        if pairs:
+            isa.pairs.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1, smallest)
+        else:
+            isa.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1)
+        i += span.count
+
+
 cdef int64_t output_spans(const Product* p, int64_t g, const Fragment* fragments, int64_t fragment_count,
                           lane_span* spans) noexcept nogil:
     cdef int64_t number = 0, i

@@ -18,6 +18,14 @@ INLINE void store_number(void *target, int format, int64_t offset, float value)
 }
 
 #if WIDTH == 16
+INLINE vector finished_vector(const float *sums, int64_t n, const float *bias, int64_t row)
+{
+    vector done = load_vector(sums, NUMBER_FLOAT32, n) + BROADCAST(0.0f);
+    if (bias)
+        done += BROADCAST(bias[row]);
+    return done;
+}
+
 /* Every other float: what lies between belongs to others, perhaps in another thread. */
 INLINE void store_every_other(float *target, const float *sums, int64_t count, const float *bias, int64_t row)
 {
@@ -25,37 +33,81 @@ INLINE void store_every_other(float *target, const float *sums, int64_t count, c
     const __m512i high = _mm512_or_si512(low, _mm512_set1_epi32(8));
     for (int64_t i = 0; i < count; i += 16) {
         uint32_t taken = count - i < 16 ? 0x55555555u & ((1u << 2 * (count - i)) - 1) : 0x55555555u;
-        vector done = load_vector(sums + i, NUMBER_FLOAT32, count - i) + BROADCAST(0.0f);
-        if (bias)
-            done += BROADCAST(bias[row]);
-        _mm512_mask_storeu_ps(target + 2 * i, (__mmask16)taken, _mm512_permutexvar_ps(low, (__m512)done));
+        __m512 done = (__m512)finished_vector(sums + i, count - i, bias, row);
+        _mm512_mask_storeu_ps(target + 2 * i, (__mmask16)taken, _mm512_permutexvar_ps(low, done));
         if (taken >> 16)
-            _mm512_mask_storeu_ps(target + 2 * i + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_ps(high, (__m512)done));
+            _mm512_mask_storeu_ps(target + 2 * i + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_ps(high, done));
     }
 }
 
-/* At most 16 rows that lie side by side: 16 lanes of all of them are transposed in registers. */
-INLINE void store_rows_together(float *target, int64_t step, const float *sums, ptrdiff_t pitch, int64_t rows, int64_t count,
-                                const float *bias)
+INLINE void store_numbers(void *target, int format, int64_t offset, int64_t n, __m512i bits)
+{
+    __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
+    void *place = (void *)at(target, format, offset);
+    if (format == NUMBER_FLOAT32)
+        _mm512_mask_storeu_epi32(place, mask, bits);
+    else if (format == NUMBER_BFLOAT16) {
+        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+        __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
+        __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+        rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
+        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded));
+    } else {
+        float values[16];
+        _mm512_storeu_si512(values, bits);
+        for (int64_t i = 0; i < n; i++)
+            store_number(place, format, i, values[i]);
+    }
+}
+
+/* Up to 16 rows of 16 numbers, transposed in registers: `height` lines of n numbers, `step` apart in the target. */
+INLINE void store_turned(void *target, int format, int64_t step, int64_t height, int64_t n, __m512i *row)
+{
+    transpose_vectors(row);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        if (i < height)
+            store_numbers(target, format, i * step, n, row[i]);
+}
+
+/* At most 16 rows that lie side by side. */
+INLINE void store_rows_together(void *target, int format, int64_t step, const float *sums, ptrdiff_t pitch, int64_t rows,
+                                int64_t count, const float *bias)
 {
     for (int64_t i = 0; i < count; i += 16) {
-        int64_t n = count - i < 16 ? count - i : 16;
         __m512i row[16];
 #pragma GCC unroll 16
-        for (int r = 0; r < 16; r++) {
-            row[r] = _mm512_setzero_si512();
-            if (r < rows) {
-                vector done = load_vector(sums + r * pitch + i, NUMBER_FLOAT32, n) + BROADCAST(0.0f);
-                if (bias)
-                    done += BROADCAST(bias[r]);
-                row[r] = (__m512i)done;
+        for (int r = 0; r < 16; r++)
+            row[r] = r < rows ? (__m512i)finished_vector(sums + r * pitch + i, count - i, bias, r) : _mm512_setzero_si512();
+        store_turned((void *)at(target, format, i * step), format, step, count - i < 16 ? count - i : 16, rows, row);
+    }
+}
+
+/* Rows and their taps side by side in memory. */
+INLINE void store_taps_together(void *target, int format, int64_t step, const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch,
+                                int64_t rows, int64_t count, int64_t tap_count)
+{
+    int64_t entries = rows * tap_count;
+    for (int64_t lane = 0; lane < count; lane += 16) {
+        int64_t t = 0, r = 0;
+        for (int64_t e = 0; e < entries; e += 16) {
+            int64_t n = entries - e < 16 ? entries - e : 16;
+            __m512i row[16];
+            for (int i = 0; i < 16; i++) {
+                row[i] = _mm512_setzero_si512();
+                if (i >= n)
+                    continue;
+                row[i] = (__m512i)finished_vector(tiles + t * tile_step + r * pitch + lane, WIDTH, NULL, 0);
+                if (++t == tap_count) {
+                    t = 0;
+                    r++;
+                }
             }
+            for (int64_t later = lane + 16; later < lane + 32 && later < count; later++) /* another core may own them */
+                __builtin_prefetch(at(target, format, later * step + e), 1);
+            store_turned((void *)at(target, format, lane * step + e), format, step, count - lane < 16 ? count - lane : 16, n, row);
         }
-        transpose_vectors(row);
-#pragma GCC unroll 16
-        for (int l = 0; l < 16; l++)
-            if (l < n)
-                _mm512_mask_storeu_ps(target + (i + l) * step, (__mmask16)((1u << rows) - 1), (__m512)row[l]);
     }
 }
 #endif
@@ -64,9 +116,9 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
                            const lane_span *spans, int64_t span_count, const float *bias)
 {
 #if WIDTH == 16
-    if (format == NUMBER_FLOAT32 && stride == 1 && rows > 1 && rows <= ROWS) {
+    if (stride == 1 && rows > 1 && rows <= ROWS) {
         for (int64_t s = 0; s < span_count; s++)
-            store_rows_together((float *)target + spans[s].offset, spans[s].step, tile + spans[s].lane, pitch, rows,
+            store_rows_together((void *)at(target, format, spans[s].offset), format, spans[s].step, tile + spans[s].lane, pitch, rows,
                                 spans[s].count, bias);
         return;
     }
@@ -93,58 +145,6 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
     BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
 }
 
-#if WIDTH == 16
-INLINE void store_numbers(void *target, int format, int64_t offset, int64_t n, __m512i bits)
-{
-    __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
-    void *place = (void *)at(target, format, offset);
-    if (format == NUMBER_FLOAT32)
-        _mm512_mask_storeu_epi32(place, mask, bits);
-    else if (format == NUMBER_BFLOAT16) {
-        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-        __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-        __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
-        __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-        rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
-        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded));
-    } else {
-        float values[16];
-        _mm512_storeu_si512(values, bits);
-        for (int64_t i = 0; i < n; i++)
-            store_number(place, format, i, values[i]);
-    }
-}
-
-/* Rows and their taps side by side in memory: squares of 16 of them and 16 lanes are transposed in registers. */
-INLINE void scatter_taps_transposed(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
-                                    void *target, int format, int64_t lane_stride, int64_t tap_count)
-{
-    int64_t entries = rows * tap_count;
-    for (int64_t lane = 0; lane < lanes; lane += 16) {
-        int64_t t = 0, r = 0, height = lanes - lane < 16 ? lanes - lane : 16;
-        for (int64_t e = 0; e < entries; e += 16) {
-            int64_t n = entries - e < 16 ? entries - e : 16;
-            __m512i row[16];
-            for (int i = 0; i < 16; i++) {
-                row[i] = _mm512_setzero_si512();
-                if (i >= n)
-                    continue;
-                row[i] = (__m512i)(*(const vector *)(tiles + t * tile_step + r * pitch + lane) + BROADCAST(0.0f));
-                if (++t == tap_count) {
-                    t = 0;
-                    r++;
-                }
-            }
-            for (int64_t later = lane + 16; later < lane + 32 && later < lanes; later++) /* another core may own them */
-                __builtin_prefetch(at(target, format, later * lane_stride + e), 1);
-            transpose_vectors(row);
-            for (int i = 0; i < height; i++)
-                store_numbers(target, format, (lane + i) * lane_stride + e, n, row[i]);
-        }
-    }
-}
-#endif
-
 INLINE int side_by_side(int64_t row_stride, const int64_t *taps, int64_t tap_count)
 {
     int all = row_stride == tap_count;
@@ -159,7 +159,7 @@ INLINE void scatter_taps_format(const float *tiles, ptrdiff_t tile_step, ptrdiff
 {
 #if WIDTH == 16
     if (side_by_side(row_stride, taps, tap_count)) {
-        scatter_taps_transposed(tiles, tile_step, pitch, rows, lanes, target, format, lane_stride, tap_count);
+        store_taps_together(target, format, lane_stride, tiles, tile_step, pitch, rows, lanes, tap_count);
         return;
     }
 #endif

@@ -107,14 +107,13 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
                         int64_t piece, float* partials, DotScratch* scratch) noexcept nogil:
     """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
-    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), g, end, i, sum_count = w.M * w.C * s.relation.tap_count
+    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], g, end, i
+    cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
     memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
-        end = min(lines_end, line // w.Y[1] * w.Y[1] + w.Y[1])
-        if s.group_block == 1:
-            end = lines_end
+        end = min(lines_end, line // image * image + image)
         for g in range(first_group, end_group):
-            sweep_lines(w, s, isa, g, line, end, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
+            sweep_image(w, s, isa, g, line, end, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
         line = end
     for g in range(first_group, end_group):
         for i in range(sum_count):
@@ -122,10 +121,10 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
                 scratch.sums + ((g - first_group) * sum_count + i) * DOT_LANES, DOT_LANES)
 
 
-cdef void sweep_lines(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t line, int64_t lines_end,
+cdef void sweep_image(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t line, int64_t lines_end,
                       float* sums, DotScratch* scratch) noexcept nogil:
-    """Lines [line, lines_end) of the small side, counted through all planes of a group."""
-    cdef int64_t n = -1, first, end, m, c, y0, low, high, ahead_large, ahead_small
+    """Lines [line, lines_end) of the small side, counted through all planes of a group, of one image."""
+    cdef int64_t n = line // w.Y[1] // w.Y[0], low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0, ahead_large, ahead_small
     cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
     cdef const float* large = scratch.large
     cdef const float* small = scratch.small
@@ -137,26 +136,25 @@ cdef void sweep_lines(const Weights* w, const DotSweep* s, const instruction_set
         large_lines = small_lines = 0
     ahead_large = 2 * (w.large.n if s.group_block == 1 else w.large.g)
     ahead_small = 2 * (w.small.n if s.group_block == 1 else w.small.g)
+    if w.Y[0] == 1:  # a piece may be a small part of a plane
+        first = line % w.Y[1]
+        end = first + lines_end - line
+        low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
+        high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
+    if s.sweep.direct:
+        large = <const float*>w.large.data + n * w.large.n + g * w.large.g
+        prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
+    elif high > low:
+        decode_image(&s.sweep, isa, n, g, low, high, scratch.large)
+    if s.direct:
+        small = <const float*>w.small.data + n * w.small.n + g * w.small.g
+        prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
+    else:
+        decode_small(w, isa, n, g, first, end, scratch.small)
     while line < lines_end:
         y0 = line // w.Y[1] % w.Y[0]
         first = line % w.Y[1]
         end = min(w.Y[1], first + lines_end - line)
-        if line // w.Y[1] // w.Y[0] != n:
-            n = line // w.Y[1] // w.Y[0]
-            low, high = 0, w.X[1]
-            if w.Y[0] == 1:  # a piece may be a small part of a plane
-                low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
-                high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
-            if s.sweep.direct:
-                large = <const float*>w.large.data + n * w.large.n + g * w.large.g
-                prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
-            elif high > low:
-                decode_image(&s.sweep, isa, n, g, low, high, scratch.large)
-            if s.direct:
-                small = <const float*>w.small.data + n * w.small.n + g * w.small.g
-                prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
-            else:
-                decode_small(w, isa, n, g, first if w.Y[0] == 1 else 0, end if w.Y[0] == 1 else w.Y[1], scratch.small)
         for m in range(w.M):
             for c in range(w.C):
                 sweep_plane(w, s, isa, y0, first, end, large + c * s.sweep.channel, small + m * small_channel,

@@ -214,7 +214,7 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
                     meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
                 offset = (row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
                           + (x2 + low) * w.large.x[2])
-                if w.large.c == 1 and channels >= 4 and w.large.x[2] != 1:
+                if channels_innermost(&w.large, channels):
                     frame_transposed(w, plan, isa, channels, low, high, offset, place)
                 else:
                     isa.frame(place, plan.channel_floats, channels, plan.extent, low, high, large_at(w, offset), w.large.format,
@@ -225,15 +225,11 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
 cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t low,
                            int64_t high, int64_t offset, float* place) noexcept nogil:
     """One line of all channels at once, where they lie side by side; numbers [low, high) from `offset` on."""
-    cdef int64_t c, lane = low
-    cdef lane_span span
+    cdef int64_t c
     for c in range(channels):
         memset(place + c * plan.channel_floats, 0, low * sizeof(float))
         memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
-    while lane < high:
-        span = lane_span(0, min(high - lane, TILE_LANES), offset + (lane - low) * w.large.x[2], w.large.x[2])
-        isa.gather(place + lane, plan.channel_floats, channels, w.large.data, w.large.format, 1, &span, 1)
-        lane += span.count
+    gather_line(&w.large, isa, False, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

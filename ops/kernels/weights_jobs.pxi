@@ -48,7 +48,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, least_rows, tasks, largest
     cdef bint again = plan.cut.length > (2 if plan.pairs else 1) * plan.steps  # sums are met once for each chunk
     cdef double cost, least = -1, lanes = <double>w.M, frames, products  # times 1/4 cycle a position
-    products = lanes * w.C * plan.taps / (4 * isa.width if plan.pairs else 2 * isa.width) * 4
+    products = lanes * w.C * plan.taps * (1 if plan.pairs else 2) / isa.width
     if plan.pairs:
         frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
     elif plan.framed:
