@@ -208,7 +208,7 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
     shared = count > 1 and plan_shared(products, count, isa, planar)
     for i in range(count):
         if not shared:
-            plan_planar(&products[i], isa, &planar[i])
+            plan_planar(&products[i], isa, UNALIGNED, &planar[i])
         if planar[i].chosen:
             laid_out = True
             for tap in range(products[i].tap_count):

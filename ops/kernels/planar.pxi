@@ -11,6 +11,9 @@ cdef enum:
     AHEAD_FLOATS = 512       # copied from now to what is asked for in advance
 
 
+cdef double UNALIGNED = 1.06
+
+
 cdef struct Planar:  # how blocks of one product are laid out
     bint chosen
     int64_t block[3]     # output positions of a block
@@ -62,7 +65,7 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
         all.tap_count += products[i].tap_count
         for axis in range(3):
             all.Q[axis] = max(all.Q[axis], products[i].Q[axis])
-    plan_planar(&all, isa, layouts)
+    plan_planar(&all, isa, 1.0, layouts)  # results of all classes, which lie in the same lines, are stored together
     for i in range(1, count):
         layouts[i] = layouts[0]
     for i in range(count):
@@ -70,12 +73,13 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
     return layouts.chosen
 
 
-cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) noexcept nogil:
-    """Choose the blocks, and whether this way costs less than gathering, from the shape alone."""
+cdef void plan_planar(const Product* p, const instruction_set* isa, double unaligned, Planar* l) noexcept nogil:
+    """Choose the blocks, and whether this way costs less than gathering, from the shape alone. `unaligned` is what products
+    cost whose lanes lie across cache lines."""
     cdef int64_t high[3]
     cdef int64_t t, lanes, wide, floats
     cdef int axis
-    cdef double work, gathered, laid_out, copied
+    cdef double work, gathered, laid_out, copied, far
     l.chosen = False
     if p.tap_count == 0 or p.D == 0:
         return
@@ -110,13 +114,15 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, Planar* l) n
     floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16  # an odd number of cache lines
     l.lane_pitch = pitch_of(p, l)
-    # Cycles for one output position, all rows: products, and copies of the input.
+    # Cycles for one output position, all rows: products, copies of the input, and far weights read once more for every block.
     lanes = (l.block[1] - 1) * l.u[2] + l.block[2]
     wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
     work = <double>(p.tap_count * p.S * max(p.R, 3)) / (2 * isa.width)
     copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
     gathered = work * p.met + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
-    laid_out = (work * wide + copied * floats * p.S) / (l.block[0] * l.block[1] * l.block[2])
+    far = p.tap_count * p.S * p.R / 6.0 if row_panels(p, isa) * isa.rows * p.tap_count * p.S * 4 > NEAR_BYTES else 0
+    gathered += far / (BLOCK * TILE_LANES)
+    laid_out = (work * wide * unaligned + copied * floats * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
 
 
