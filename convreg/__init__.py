@@ -55,7 +55,8 @@ def capabilities() -> dict[str, Any]:
     Returns
     -------
     dict
-        Keys ``isa``, ``usable``, ``compiled``, ``threads``, ``openmp`` and ``version``.
+        Keys ``isa`` (the fastest usable one, which need not be the first, or what ``CONVREG_ISA`` names), ``usable``,
+        ``compiled``, ``threads``, ``openmp`` and ``version``.
     """
     from .ops import kernels
 

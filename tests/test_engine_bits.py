@@ -253,6 +253,16 @@ def test_bfloat16_near_the_subnormals(isa, seed):
         compare(kernel, case, arrays, formats, random.Random(seed))
 
 
+def test_the_fastest_set_runs_unless_named(isa):
+    """Only the set with dot products is ever passed over: for the next, which differs from it in nothing else."""
+    engine.use_isa("")
+    chosen = engine.isa()
+    assert chosen in engine.usable()[:2]
+    assert chosen == engine.usable()[0] or (engine.usable()[0], chosen) == ("avx512bf16", "avx512")
+    engine.use_isa(isa)
+    assert engine.isa() == isa
+
+
 def test_capabilities_tell_what_runs(isa):
     have = kernels.capabilities()
     assert have["isa"] == isa
