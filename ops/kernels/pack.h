@@ -315,7 +315,7 @@ INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t spa
     return lanes;
 }
 
-/* Steps of the reduction lie side by side: squares of 4 lanes x 4 steps are transposed in registers. */
+/* Steps of the reduction lie side by side: squares of 4 lanes x 4 steps are transposed in registers, of decoded numbers 16 x 16. */
 INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
                               const lane_span *spans, int64_t span_count)
 {
@@ -333,6 +333,16 @@ INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, cons
             for (int i = 0; i < 16; i++)
                 panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);
     }
+    for (; format != NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16)
+        for (int64_t k = 0; k < steps; k += 16) {
+            int64_t some = steps - k < 16 ? steps - k : 16;
+            __m512i rows[16];
+            for (int i = 0; i < 16; i++)
+                rows[i] = (__m512i)load_vector(at(source, format, offset[l + i] + k), format, some);
+            transpose_vectors(rows);
+            for (int i = 0; i < some; i++)
+                *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];
+        }
 #endif
     for (; l < lanes; l += 4) {
         int64_t k = 0;
