@@ -22,8 +22,8 @@ static int SUFFIX(usable)(void)
            __builtin_cpu_supports("avx512vl");
 }
 
-/* Intel's processors with AVX-512 FP16 (Sapphire Rapids and later) take a dot product every two cycles, four fused
- * multiply-adds in the same time, which do as much and need no look at subnormals. */
+/* Intel's processors with AVX-512 FP16 (Sapphire Rapids and later) take a dot product every two cycles, and in the same time
+ * four fused multiply-adds, which do twice as much and need no look at subnormals. */
 static int SUFFIX(preferred)(void)
 {
     unsigned a, b, c, d = 0;

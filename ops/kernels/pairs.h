@@ -1,19 +1,7 @@
 /* What tile.h has for floats, for pairs of bfloat16 steps: included after it where MULTIPLY_ADD_PAIRS is defined. */
 #include "codes.h"
 
-#define PAIR_TILE(rows, vectors)                                                                                         \
-    static void SUFFIX(pairs_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,       \
-                                                 ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, \
-                                                 int resume)                                                             \
-    {                                                                                                                    \
-        if (rows == ROWS && next)                                                                                        \
-            tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, 1);                                                                                          \
-        else                                                                                                             \
-            tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, 1);                                                                                          \
-    }
-#define PAIR_TILES(rows) PAIR_TILE(rows, 1) PAIR_TILE(rows, 2) PAIR_TILE(rows, 3)
+#define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
 
 static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,

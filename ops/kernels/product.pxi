@@ -322,8 +322,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         if p.pairs:
             run_tile = isa.pairs.tile[rows - 1][some.high - some.low - 1]
         run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, next,
-                 s.lanes + some.low * isa.width, pitch,
-                 tile + some.low * isa.width, resume)
+                 s.lanes + some.low * isa.width, pitch, tile + some.low * isa.width, resume)
         resume = True
 
 

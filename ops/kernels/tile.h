@@ -163,18 +163,20 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
     store_sums(rows, vectors, sum, c, pitch);
 }
 
-#define TILE(rows, vectors)                                                                                              \
-    static void SUFFIX(tile_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,        \
-                                                ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, \
-                                                int resume)                                                              \
+#define PANEL_TILE(name, rows, vectors, pairs)                                                                           \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,      \
+                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
+                                                  float *c, int resume)                                                  \
     {                                                                                                                    \
         if (rows == ROWS && next)                                                                                        \
             tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, 0);                                                                                          \
+                      NULL, pairs);                                                                                      \
         else                                                                                                             \
             tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, 0);                                                                                          \
-    }                                                                                                                    \
+                      NULL, pairs);                                                                                      \
+    }
+#define TILE(rows, vectors)                                                                                              \
+    PANEL_TILE(tile, rows, vectors, 0)                                                                                   \
     static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                    const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
                                                    ptrdiff_t lane_pitch, float *c, int resume)                           \
@@ -193,7 +195,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
                                          const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
                                          const float *masks)                                                             \
     {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, 0);            \
+        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, 0); \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
