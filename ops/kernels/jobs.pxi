@@ -64,7 +64,7 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
             height = job.end_row_panel - job.first_row_panel
             job.packed = packed + (item - first_item) * p.panel_size
             block = 1  # column panels of a task
-            if height * p.panel_size * 4 > NEAR_BYTES:
+            if are_far(height * p.panel_size):
                 block = max(1, min(BLOCK, SUM_BYTES // (height * tile_bytes)))
             if threads > 1:
                 block = max(1, min(block, p.panels * segments * count // wanted))

@@ -11,7 +11,7 @@ cdef enum:
     AHEAD_FLOATS = 512       # copied from now to what is asked for in advance
 
 
-cdef double UNALIGNED = 1.06
+cdef double UNALIGNED = 1.06  # what products cost whose lanes lie across cache lines
 
 
 cdef struct Planar:  # how blocks of one product are laid out
@@ -74,8 +74,8 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
 
 
 cdef void plan_planar(const Product* p, const instruction_set* isa, double unaligned, Planar* l) noexcept nogil:
-    """Choose the blocks, and whether this way costs less than gathering, from the shape alone. `unaligned` is what products
-    cost whose lanes lie across cache lines."""
+    """Choose the blocks, and whether this way costs less than gathering, from the shape alone. `unaligned` is 1
+    where something else makes up for lanes across cache lines."""
     cdef int64_t high[3]
     cdef int64_t t, lanes, wide, floats
     cdef int axis
@@ -120,7 +120,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     work = <double>(p.tap_count * p.S * max(p.R, 3)) / (2 * isa.width)
     copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
     gathered = work * p.met + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
-    far = p.tap_count * p.S * p.R / 6.0 if row_panels(p, isa) * isa.rows * p.tap_count * p.S * 4 > NEAR_BYTES else 0
+    far = p.tap_count * p.S * p.R / 6.0 if are_far(row_panels(p, isa) * isa.rows * p.tap_count * p.S) else 0
     gathered += far / (BLOCK * TILE_LANES)
     laid_out = (work * wide * unaligned + copied * floats * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered

@@ -112,9 +112,14 @@ cdef inline int64_t row_panels(const Product* p, const instruction_set* isa) noe
     return ceiling(p.R, isa.rows)
 
 
+cdef inline bint are_far(int64_t floats) noexcept nogil:
+    """Whether so many packed weights do not stay in the middle cache."""
+    return 4 * floats > NEAR_BYTES
+
+
 cdef inline int64_t next_panel(const Product* p, int64_t panels) noexcept nogil:
     """How far the next of so many packed row panels is from the last where it must be asked for, else 0."""
-    return p.panel_size if panels * p.panel_size * 4 > NEAR_BYTES else 0
+    return p.panel_size if are_far(panels * p.panel_size) else 0
 
 
 cdef inline const float* biases(const Product* p, int64_t g, int64_t row) noexcept nogil:
