@@ -64,6 +64,7 @@ setup(
     ext_modules=cythonize(
         [
             extension("convreg._cyutility"),  # what Cython's modules share
+            extension("convreg._likeness", "convreg/_likeness.pyx"),
             extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
             extension("convreg.onnx._ort", "convreg/onnx/_ort.pyx"),
             extension("convreg.ops.kernels.engine", "ops/kernels/engine.pyx", *ENGINE),

@@ -17,6 +17,20 @@ _here = Path(__file__).resolve().parent
 if not (_here / "ops").is_dir() and (_here.parent / "ops" / "__init__.py").is_file():
     __path__.append(str(_here.parent))  # a checkout keeps ops/ and tools/ beside this package
 
+
+def _import_compiled(module: str) -> None:
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg._")):
+            raise
+        raise ImportError(
+            "convreg's compiled kernels are missing: this is a source checkout; run `pip install -e .` in it, or leave "
+            "this directory to import an installed convreg"
+        ) from None
+
+
+_import_compiled("convreg._likeness")
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
 from .explain import explain  # noqa: E402
 from .formats import formats, hifloat8  # noqa: E402
@@ -36,16 +50,9 @@ aten: ModuleType = namespace("aten")
 microsoft: ModuleType = namespace("microsoft")
 nodes: ModuleType = namespace("nodes")
 
-try:
-    import_module("convreg.ops.kernels")
-    from .conversion import dequantize, quantize
-except ModuleNotFoundError as error:
-    if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg._cyutility")):
-        raise
-    raise ImportError(
-        "convreg's compiled kernels are missing: this is a source checkout; run `pip install -e .` in it, or leave "
-        "this directory to import an installed convreg"
-    ) from None
+_import_compiled("convreg.ops.kernels")
+from .conversion import dequantize, quantize  # noqa: E402
+
 import_module("convreg.ops")
 
 

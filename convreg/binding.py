@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ._likeness import likeness
 from .errors import OpError
 from .formats import format_of
 from .outputs import Array, check_overlap, output_values
@@ -27,6 +28,10 @@ class Bound(NamedTuple):
     plan: Plan
     inputs: tuple[Array | None, ...]
     outputs: tuple[Array | None, ...]
+
+    def repeats(self, inputs: Sequence[Any]) -> bool:
+        """Whether the arrays are those that the caller gave, not converted."""
+        return all(array is None or array is given for array, given in zip(self.inputs, inputs, strict=True))
 
 
 def bind(
@@ -61,16 +66,15 @@ def bind(
     """
     if len(inputs) < len(spec.inputs):
         inputs = (*inputs, *(None,) * (len(spec.inputs) - len(inputs)))
-    key = signature(spec, inputs, attributes, conformance, out, wanted)
+    alike = None if out is not None else likeness(spec.input_names, spec.tensor_names, inputs, attributes)
+    key = None if alike is None else (spec, conformance, wanted, alike)
     if key is not None and key in _seen:
         call, plan = _seen[key]
         arrays = [None if port.shape else value for port, value in zip(spec.inputs, inputs, strict=True)]
         return Bound(call, plan, tuple(arrays), (None,) * len(spec.outputs))
     bound = judged(spec, conformance, lambda chosen: _bind(spec, inputs, attributes, chosen, out, wanted))
-    if key is not None:
-        if len(_seen) >= 4096:
-            _seen.clear()
-        _seen[key] = bound.call, bound.plan
+    if key is not None and bound.repeats(inputs):
+        remember(_seen, key, (bound.call, bound.plan))
     return bound
 
 
@@ -78,43 +82,11 @@ _seen: dict[Hashable, tuple[Call, Plan]] = {}
 """Legal calls by what they look like from outside, so that a repeated one costs a look-up."""
 
 
-def signature(
-    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], conformance: str | None, out: Any,
-    wanted: tuple[bool, ...] | None,
-) -> Hashable | None:
-    """Return a key that equal calls share, or None for a call that is out of the ordinary and is bound afresh."""
-    if out is not None:
-        return None
-    parts: list[Hashable] = [spec, conformance, wanted]
-    for port, value in zip(spec.inputs, inputs, strict=True):
-        if value is None:
-            parts.append(None)
-        elif not port.shape:
-            if type(value) is not np.ndarray or format_of(value.dtype) is None:
-                return None
-            parts += (value.shape, value.dtype)
-        elif (known := plain(value)) is NotImplemented:
-            return None
-        else:
-            parts.append(known)
-    for name, value in attributes.items():
-        known = plain(value)
-        if known is NotImplemented:
-            return None
-        parts += (name, known)
-    return tuple(parts)
-
-
-def plain(value: Any) -> Hashable:
-    """Return an attribute value as a key that tells True from 1, or NotImplemented where it is of an unusual kind."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        kinds = set(map(type, value))
-        return (list, *kinds, *value) if len(kinds) <= 1 and kinds <= _PLAIN else NotImplemented
-    return (kind, value) if kind in _PLAIN or value is None else NotImplemented
-
-
-_PLAIN = {int, bool, str}
+def remember(seen: dict[Hashable, Any], key: Hashable, known: Any) -> None:
+    """Add to a dictionary of bounded size."""
+    if len(seen) >= 4096:
+        seen.clear()
+    seen[key] = known
 
 
 def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -> T:

@@ -211,8 +211,9 @@ class _Asking:
         if rounding != "stochastic" and not (read.flags.c_contiguous and write.flags.c_contiguous):
             order = sorted(range(read.ndim), key=lambda axis: -abs(write.strides[axis]))
             read, write = read.transpose(order), write.transpose(order)
-        run(convert.convert, read, write, source_format=source.name, target_format=target.name, rounding=rounding,
-            saturate=saturate, seed=seed, threads=count)
+        run(convert.convert, (read, write), count, {
+            "source_format": source.name, "target_format": target.name, "rounding": rounding, "saturate": saturate,
+            "seed": seed})
         return written
 
     def output(self, argument: str, array: Array, target: Format) -> Array:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from .binding import asking, bind
+from ._likeness import likeness
+from .binding import asking, bind, remember
 from .errors import Refusing, near_misses
 from .formats import FORMATS
 from .outputs import Array, allocate
@@ -46,10 +47,24 @@ class Arguments(NamedTuple):
     threads: Any
 
 
+class Repeat(NamedTuple):
+    """A legal call seen before: what it does, and where its arrays stand among the arguments, -1 = absent."""
+
+    call: Call
+    plan: Plan
+    places: Sequence[int]
+    workers: int
+
+
+def positional_names(spec: OpSpec) -> list[str]:
+    """Return the arguments that may be given by position."""
+    return [name for name, p in signature_of(spec).parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
 def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Arguments]:
     """Return the function that sorts the positional and keyword arguments of a call."""
     parameters = signature_of(spec).parameters
-    positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = positional_names(spec)
     inputs = [snake_case(port.name) for port in spec.vendor_inputs]
     vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
     unscaled = [None] * len(spec.scale_ports)
@@ -96,10 +111,26 @@ def scale_values(call: Call, value: Any) -> list[Any]:
 def function_of(spec: OpSpec) -> Operator:
     """Return the Python function that a declaration describes."""
     read = reader_of(spec)
+    positional = positional_names(spec)
+    tensor_names = frozenset(map(snake_case, spec.tensor_names))
+    no_outputs = (None,) * len(spec.outputs)
+    seen: dict[Hashable, Repeat] = {}
 
     def function(*args: Any, **kwargs: Any) -> Result:
+        key = likeness(positional, tensor_names, args, kwargs)
+        if (known := seen.get(key)) is not None:
+            call, plan, places, workers = known
+            arrays = (*args, *kwargs.values(), None)
+            return perform(spec, call, plan, tuple([arrays[place] for place in places]), no_outputs, workers)
+        given = [*positional[:len(args)], *kwargs]
         tensors, attributes, conformance, out, threads = read(args, kwargs)
-        return execute(spec, tensors, attributes, conformance=conformance, out=out, threads=threads)
+        bound = bind(spec, tensors, attributes, conformance=conformance, out=out)
+        workers = thread_count(bound.call, threads)
+        if key is not None and bound.repeats(tensors):
+            places = [-1 if array is None else given.index(snake_case(name))
+                      for name, array in zip(spec.input_names, bound.inputs, strict=True)]
+            remember(seen, key, Repeat(bound.call, bound.plan, places, workers))
+        return perform(spec, *bound, workers)
 
     def referee(*args: Any, **kwargs: Any) -> Result:
         """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
@@ -123,11 +154,18 @@ def execute(
     threads: int | None = None,
     wanted: tuple[bool, ...] | None = None,
 ) -> Result:
-    """Bind, plan, allocate and run one call given in the vendor's names; the way of functions and graph nodes alike."""
+    """Bind, plan, allocate and run one call given in the vendor's names, as graph nodes do."""
     bound = bind(spec, inputs, attributes, conformance=conformance, out=out, wanted=wanted)
-    workers = thread_count(bound.call, threads)
-    outputs = allocate(bound.call, bound.plan, bound.outputs)
-    spec.run(bound.plan, bound.inputs, outputs, kernels(), workers)
+    return perform(spec, *bound, thread_count(bound.call, threads))
+
+
+def perform(
+    spec: OpSpec, call: Call, plan: Plan, inputs: tuple[Array | None, ...], given: tuple[Array | None, ...],
+    workers: int,
+) -> Result:
+    """Run a bound call; `given` are the arrays given as ``out=``."""
+    outputs = allocate(call, plan, given)
+    spec.run(plan, inputs, outputs, kernels(), workers)
     return outputs[0] if len(outputs) == 1 else outputs
 
 

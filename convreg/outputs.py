@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import Refusing
 from .formats import FORMATS
-from .spec import Call, Plan, Rules
+from .spec import Call, Plan, Rules, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -76,16 +76,23 @@ def overlaps_itself(array: Array) -> bool:
 def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
     """Return the output arrays: those given, fresh ones for the rest; nothing above ``max_bytes`` is allocated."""
     limit = max_bytes(call)
-    for port, made, given in zip(call.spec.outputs, plan.outputs, outputs, strict=True):
-        if made is not None and given is None:
-            limit -= prod(made.extents) * FORMATS[made.format].dtype.itemsize
+    needed = [None if tensor is None or array is not None else needs(tensor)
+              for tensor, array in zip(plan.outputs, outputs, strict=True)]
+    for port, some in zip(call.spec.outputs, needed, strict=True):
+        if some is not None:
+            limit -= some[2]
             if limit < 0:
-                raise call.refuse(port.name, list(made.extents), f"outputs of at most {max_bytes(call)} bytes in all, "
+                raise call.refuse(port.name, list(some[0]), f"outputs of at most {max_bytes(call)} bytes in all, "
                                   f"{-limit} less (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
-    return tuple([
-        None if made is None else given if given is not None else np.empty(made.extents, FORMATS[made.format].dtype)
-        for made, given in zip(plan.outputs, outputs, strict=True)
-    ])
+    return tuple([None if tensor is None else array if some is None else np.empty(some[0], some[1])
+                  for tensor, array, some in zip(plan.outputs, outputs, needed, strict=True)])
+
+
+@lru_cache(maxsize=4096)
+def needs(tensor: TensorType) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return the shape, dtype and bytes of an array for a tensor."""
+    dtype = FORMATS[tensor.format].dtype
+    return tensor.extents, dtype, prod(tensor.extents) * dtype.itemsize
 
 
 def max_bytes(call: Refusing) -> int:

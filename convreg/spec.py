@@ -143,7 +143,7 @@ class Rules:
     shape_length: str = "arguments"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OpSpec:
     """Declaration of one operator.
 
@@ -220,6 +220,16 @@ class OpSpec:
     def function_name(self) -> str:
         """Name of the Python function in ``convreg.<vendor>``."""
         return snake_case(self.name)
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """All inputs, in order."""
+        return tuple(port.name for port in self.inputs)
+
+    @cached_property
+    def tensor_names(self) -> frozenset[str]:
+        """The inputs that are tensors and state no shape."""
+        return frozenset(port.name for port in self.inputs if not port.shape)
 
     @property
     def shape_ports(self) -> tuple[Port, ...]:

@@ -5,6 +5,7 @@ Data becomes (N, G, channels per group, three spatial axes), weights (G, small c
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -24,10 +25,30 @@ class View(NamedTuple):
     format: str
 
 
-def _bits(array: Array) -> View:
-    known = format_of(array.dtype)
-    assert known is not None, array.dtype
-    return View(array if array.dtype == known.storage else array.view(known.storage), known.name)
+class Way(NamedTuple):
+    """How an array becomes a view: as codes, its axes in another order, then in other extents, two axes exchanged."""
+
+    storage: np.dtype[Any] | None
+    format: str
+    order: tuple[int, ...] | None
+    extents: tuple[int, ...]
+    exchanged: bool = False
+
+    def view(self, array: Array) -> View:
+        """Return the view."""
+        storage, format, order, extents, exchanged = self
+        if storage is not None:
+            array = array.view(storage)
+        if order is not None:
+            array = array.transpose(order)
+        array = array.reshape(extents)
+        return View(array.swapaxes(0, 1) if exchanged else array, format)
+
+
+def _codes(dtype: np.dtype[Any]) -> tuple[np.dtype[Any] | None, str]:
+    known = format_of(dtype)
+    assert known is not None, dtype
+    return None if dtype == known.storage else known.storage, known.name
 
 
 _MISSING = {rank: (1,) * (5 - rank) for rank in (3, 4, 5)}
@@ -38,13 +59,28 @@ _SMALL_FIRST = {rank: (rank - 1, rank - 2, *range(rank - 2)) for rank in (3, 4, 
 """Order of axes that turns XIO into OIX."""
 
 
+def _ordered(shape: tuple[int, ...], order: tuple[int, ...] | None) -> tuple[int, ...]:
+    return shape if order is None else tuple(shape[axis] for axis in order)
+
+
+@lru_cache(maxsize=4096)
+def _data_way(shape: tuple[int, ...], dtype: np.dtype[Any], groups: int, layout: str) -> Way:
+    order = _CHANNEL_FIRST[len(shape)] if layout == "NXC" else None
+    batch, channels, *spatial = _ordered(shape, order)
+    return Way(*_codes(dtype), order, (batch, groups, channels // groups, *_MISSING[len(shape)], *spatial))
+
+
+@lru_cache(maxsize=4096)
+def _weights_way(shape: tuple[int, ...], dtype: np.dtype[Any], groups: int, layout: str, divided_small: bool) -> Way:
+    order = _SMALL_FIRST[len(shape)] if layout in ("XIO", "XOI") else None
+    small, large, *taps = _ordered(shape, order)
+    channels = (small, groups, large // groups) if divided_small else (groups, small // groups, large)
+    return Way(*_codes(dtype), order, (*channels, *_MISSING[len(shape)], *taps), divided_small)
+
+
 def data(array: Array, groups: int, layout: str = "NCX") -> View:
     """View of NCX or NXC data."""
-    bits, format = _bits(array)
-    if layout == "NXC":
-        bits = bits.transpose(_CHANNEL_FIRST[bits.ndim])
-    batch, channels, *spatial = bits.shape
-    return View(bits.reshape(batch, groups, channels // groups, *_MISSING[bits.ndim], *spatial), format)
+    return _data_way(array.shape, array.dtype, groups, layout).view(array)
 
 
 def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bool = False) -> View:
@@ -52,26 +88,18 @@ def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bo
 
     The small-side channel carries all groups, unless `divided_small` says that the large-side one does.
     """
-    bits, format = _bits(array)
-    if layout in ("XIO", "XOI"):
-        bits = bits.transpose(_SMALL_FIRST[bits.ndim])
-    missing = _MISSING[bits.ndim]
-    small, large, *taps = bits.shape
-    if divided_small:
-        return View(bits.reshape(small, groups, large // groups, *missing, *taps).swapaxes(0, 1), format)
-    return View(bits.reshape(groups, small // groups, large, *missing, *taps), format)
+    return _weights_way(array.shape, array.dtype, groups, layout, divided_small).view(array)
 
 
 def grouped_weights(array: Array) -> View:
     """View of weights that carry the groups as their first axis."""
-    bits, format = _bits(array)
-    groups, small, large, *taps = bits.shape
-    return View(bits.reshape(groups, small, large, *_MISSING[bits.ndim - 1], *taps), format)
+    groups, small, large, *taps = array.shape
+    return Way(*_codes(array.dtype), None, (groups, small, large, *_MISSING[array.ndim - 1], *taps)).view(array)
 
 
 def vector(array: Array) -> View:
     """View of a bias."""
-    return _bits(array)
+    return Way(*_codes(array.dtype), None, array.shape).view(array)
 
 
 def accumulator(bias: Array | None) -> Array | None:

@@ -64,8 +64,8 @@ def forward(
     threads: int = 0,
 ) -> None:
     """Write small, one value for each window of large; `bias` has G*M values."""
-    geometry = {"stride": stride, "dilation": dilation, "begin": begin}
-    _compute("forward", large, taps, small, **geometry, formats=formats, bias=bias, threads=threads)
+    settings = {"stride": stride, "dilation": dilation, "begin": begin, "formats": formats, "bias": bias}
+    _compute("forward", large, taps, small, threads, settings)
 
 
 def backward_data(
@@ -81,8 +81,8 @@ def backward_data(
     threads: int = 0,
 ) -> None:
     """Write large, the gradient of `forward` with respect to it; `bias` has G*C values."""
-    geometry = {"stride": stride, "dilation": dilation, "begin": begin}
-    _compute("backward_data", small, taps, large, **geometry, formats=formats, bias=bias, threads=threads)
+    settings = {"stride": stride, "dilation": dilation, "begin": begin, "formats": formats, "bias": bias}
+    _compute("backward_data", small, taps, large, threads, settings)
 
 
 def backward_weights(
@@ -97,8 +97,8 @@ def backward_weights(
     threads: int = 0,
 ) -> None:
     """Write taps, the gradient of `forward` with respect to them."""
-    geometry = {"stride": stride, "dilation": dilation, "begin": begin}
-    _compute("backward_weights", large, small, taps, **geometry, formats=formats, threads=threads)
+    settings = {"stride": stride, "dilation": dilation, "begin": begin, "formats": formats}
+    _compute("backward_weights", large, small, taps, threads, settings)
 
 
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
@@ -128,13 +128,13 @@ def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., 
 
 
 def _compute(
-    kernel: str, first: Array, second: Array, result: Array, *, formats: tuple[str, str, str], **settings: Any
+    kernel: str, first: Array, second: Array, result: Array, threads: int, settings: dict[str, Any]
 ) -> None:
-    compute = implementation(kernel, formats)
+    compute = implementation(kernel, settings["formats"])
     first = first if first.flags.aligned else first.copy()
     second = second if second.flags.aligned else second.copy()
     target = result if result.flags.aligned else np.empty(result.shape, result.dtype)
-    run(compute, first, second, target, formats=formats, **settings)
+    run(compute, (first, second, target), threads, settings)
     if target is not result:
         result[...] = target
 

@@ -46,8 +46,8 @@ def default_threads() -> int:
     return team(0)
 
 
-def run(kernel: Callable[..., None], *arrays: Any, threads: int, **settings: Any) -> None:
-    """Call a kernel on its team of threads.
+def run(kernel: Callable[..., None], arrays: tuple[Any, ...], threads: int, settings: dict[str, Any]) -> None:
+    """Call a kernel with these keywords on its team of threads.
 
     GNU's OpenMP keeps a team per calling thread. A forked process inherits the record of it but not its threads, and
     waits for them for ever. A thread born after the fork has no such record, so there the call is made on a new one.
