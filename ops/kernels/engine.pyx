@@ -5,6 +5,7 @@
     product.pxi    forward, and each stride class of backward_data, from gathered panels
     boxes.pxi      ... with positions sorted by the taps they meet
     planar.pxi     ... from input laid out once for all taps
+    merged.pxi     ... and rows that share lanes merged to one tile
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
     jobs.pxi       ... cut into tasks
@@ -43,6 +44,7 @@ include "isa.pxi"
 include "product.pxi"
 include "boxes.pxi"
 include "planar.pxi"
+include "merged.pxi"
 include "channels.pxi"
 include "sweep.pxi"
 include "sweep_jobs.pxi"

@@ -12,6 +12,8 @@ cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of 
     int64_t together     # products that share the block
     int64_t items        # packed row panels of each product
     int64_t item         # ... the job's first among them
+    const Merge* merge
+    const float* merged  # weights of tiles that the products share, or NULL
     int64_t first_task
 
 
@@ -32,7 +34,8 @@ cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction
     task //= job.row_parts
     if job.planar != NULL:
         run_planar(job.product, job.planar, job.together, isa, job.g, task, job.first_row_panel + first,
-                   job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, scratch)
+                   job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, job.merge,
+                   job.merged, scratch)
         return
     run_block(job.product, isa, job.g, share(job.product.panels, job.blocks, task), share(job.product.panels, job.blocks, task + 1),
               job.first_row_panel + first, job.first_row_panel + end, job.packed + first * job.product.panel_size,
@@ -40,9 +43,10 @@ cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction
 
 
 cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint shared, bint masked, int64_t count,
-                       const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, int threads,
-                       Job* jobs, int64_t* job_count) noexcept nogil:
-    """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks."""
+                       const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, const Merge* merge,
+                       const float* merged, int threads, Job* jobs, int64_t* job_count) noexcept nogil:
+    """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks. `merged` are the
+    weights of merged tiles, or NULL."""
     cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, block, panels
     cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
     cdef const Product* p
@@ -70,8 +74,11 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
                 block = max(1, min(block, p.panels * segments * count // wanted))
             job.blocks = min(p.panels, ceiling(ceiling(p.panels, block), threads) * threads)
             job.planar = NULL
+            job.merge, job.merged = merge, NULL
             if planar[i].chosen and (shared or not (masked and p.padded)):
                 job.planar = &planar[i]
+                if merged != NULL:
+                    job.merged = merged + (item - first_item) * merge.floats
                 job.together, job.items, job.item = all_products if shared else 1, end_item - first_item, item - first_item
                 block = 1
                 job.blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
@@ -115,9 +122,9 @@ cdef int run_products(Product* products, int64_t count, int64_t columns, int thr
     if try_sweeps(products, count, columns, isa, threads, report):
         return 0
     if isa.pairs != NULL and products.D > 1 and fits_pairs(products.input.format) and fits_pairs(products.weights.format):
-        if try_products(products, count, isa, True, threads, report):
+        if try_products(products, count, columns, isa, True, threads, report):
             return 0
-    try_products(products, count, isa, False, threads, report)
+    try_products(products, count, columns, isa, False, threads, report)
     return 0
 
 
@@ -172,7 +179,7 @@ cdef int64_t count_passes(Product* products, int64_t count, const instruction_se
     return 1
 
 
-cdef int try_products(Product* products, int64_t count, const instruction_set* isa, bint pairs, int threads,
+cdef int try_products(Product* products, int64_t count, int64_t columns, const instruction_set* isa, bint pairs, int threads,
                       int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
@@ -184,6 +191,8 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
     cdef bint masked = False, shared, padded = False, laid_out = False
     cdef uint16_t smallest_weight = 0x7fff, smallest = 0x7fff
     cdef Product* p
+    cdef Merge merge
+    cdef Strip* strips = NULL
     cdef ProductScratch layout
     cdef ProductScratch* scratch
     cdef Job* jobs
@@ -208,16 +217,30 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
     shared = count > 1 and plan_shared(products, count, isa, planar)
     for i in range(count):
         if not shared:
-            plan_planar(&products[i], isa, UNALIGNED, &planar[i])
+            plan_planar(&products[i], isa, UNALIGNED, lines_to_merge(products, count, isa), &planar[i])
         if planar[i].chosen:
             laid_out = True
             for tap in range(products[i].tap_count):
                 products[i].taps[tap].shift = tap_shift(&products[i], &planar[i], &products[i].taps[tap])
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
         padded = padded or products[i].padded
+    merge.chosen, merge.floats = False, 0
+    if (shared or count == 1 and laid_out) and can_merge(products, isa):
+        tap = most_places(products, count, isa)
+        strips = <Strip*>malloc(count * sizeof(Strip) + tap * sizeof(Place))
+        if strips == NULL:
+            free(planar)
+            with gil:
+                raise MemoryError
+        plan_merge(products, count, columns, planar, isa, strips, <Place*>(strips + count), &merge)
+        if merge.chosen:
+            taps = max(taps, 4 * tap)
+            block_floats += merge.lines * planar.u[2]
+        else:
+            merge.floats = 0
     threads = team_for(work, threads)
     items = products.G * row_panels(products, isa)
-    item_floats = packed_floats(products, count, isa, 1)
+    item_floats = packed_floats(products, count, isa, 1) + merge.floats
     if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:
         passes = count_passes(products, count, isa, items, kept, threads)
         item_floats = packed_floats(products, count, isa, passes)
@@ -231,10 +254,12 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
                     + box_count * sizeof(Box) + 384)
     if report != NULL:
         report[0] = max(report[0], bytes_needed)
+        free(strips)
         free(planar)
         return not pairs
     space = take_workspace(bytes_needed)
     if space == NULL:
+        free(strips)
         free(planar)
         with gil:
             raise MemoryError
@@ -257,22 +282,24 @@ cdef int try_products(Product* products, int64_t count, const instruction_set* i
     for number in range(passes):
         for i in range(count):
             take_taps(&products[i], isa, passes, number)
-        if not run_product_pass(products, count, isa, planar, shared, padded, items, chunk, threads, <float*>aligned, jobs,
-                                scratch, &masked):
+        if not run_product_pass(products, count, isa, planar, shared, padded, &merge, items, chunk, threads, <float*>aligned,
+                                jobs, scratch, &masked):
             break
     for worker in range(threads):
         smallest = min(smallest, scratch[worker].smallest)
         smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
     return_workspace(space)
+    free(strips)
     free(planar)
     return not pairs or not masked and never_subnormal(smallest, smallest_weight)
 
 
 cdef bint run_product_pass(const Product* products, int64_t count, const instruction_set* isa, const Planar* planar,
-                           bint shared, bint padded, int64_t items, int64_t chunk, int threads, float* packed, Job* jobs,
-                           ProductScratch* scratch, bint* masked) noexcept nogil:
+                           bint shared, bint padded, const Merge* merge, int64_t items, int64_t chunk, int threads, float* packed,
+                           Job* jobs, ProductScratch* scratch, bint* masked) noexcept nogil:
     """Pack some row panels, run all columns against them, and go on with the next; false where pairs meet something infinite."""
-    cdef int64_t first_item = 0, end_item, tasks, task, job_count = 0
+    cdef int64_t first_item = 0, end_item, tasks, task, job_count = 0, width
+    cdef float* merged
     while first_item < items:
         end_item = min(items, first_item + chunk)
         tasks = (end_item - first_item) * count
@@ -285,8 +312,16 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
                           &scratch[thread_number()].smallest_weight)
         if products.pairs and masked[0]:
             return False
+        merged = NULL
+        if merge.chosen and not (masked[0] and padded):
+            width = end_item - first_item
+            merged = packed
+            for task in range(count):
+                merged += width * products[task].panel_size
+            for task in range(width):
+                pack_merged(products, merge, isa, packed, width, task, merged)
         tasks = plan_jobs(products, planar, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item,
-                          packed, threads, jobs, &job_count)
+                          packed, merge, merged, threads, jobs, &job_count)
         if threads == 1:
             for task in range(tasks):
                 run_product_task(jobs, job_count, isa, task, masked[0], scratch)

@@ -65,7 +65,7 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
         all.tap_count += products[i].tap_count
         for axis in range(3):
             all.Q[axis] = max(all.Q[axis], products[i].Q[axis])
-    plan_planar(&all, isa, 1.0, layouts)  # results of all classes, which lie in the same lines, are stored together
+    plan_planar(&all, isa, 1.0, 1, layouts)  # results of all classes, which lie in the same lines, are stored together
     for i in range(1, count):
         layouts[i] = layouts[0]
     for i in range(count):
@@ -73,9 +73,9 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
     return layouts.chosen
 
 
-cdef void plan_planar(const Product* p, const instruction_set* isa, double unaligned, Planar* l) noexcept nogil:
+cdef void plan_planar(const Product* p, const instruction_set* isa, double unaligned, int64_t lines, Planar* l) noexcept nogil:
     """Choose the blocks, and whether this way costs less than gathering, from the shape alone. `unaligned` is 1
-    where something else makes up for lanes across cache lines."""
+    where something else makes up for lanes across cache lines; a tile takes so many `lines` of a block at once."""
     cdef int64_t high[3]
     cdef int64_t t, lanes, wide, floats
     cdef int axis
@@ -109,6 +109,9 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     for axis in range(3):
         l.blocks[axis] = ceiling(p.Q[axis], l.block[axis])
         l.block[axis] = ceiling(p.Q[axis], l.blocks[axis])
+        if axis == 1 and l.blocks[1] > 1 and l.block[1] > lines:  # no tile of several lines is cut
+            l.block[1] -= l.block[1] % lines
+            l.blocks[1] = ceiling(p.Q[1], l.block[1])
         l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
     l.cell = l.u[0] * l.u[1] * l.u[2]
     floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
@@ -210,11 +213,30 @@ cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, cons
     return True
 
 
+cdef int64_t planar_spans(const Product* p, const Planar* l, int64_t g, int64_t n, const int64_t* first, int64_t q0, int64_t q1,
+                          int64_t lines, int64_t lane, int64_t count, lane_span* spans) noexcept nogil:
+    """Where `count` lanes go, the first of them `lane` lanes after the beginning of line q1 of plane q0; those outside the
+    result or the block, or more than `lines` lines further, go nowhere."""
+    cdef int64_t number = 0, line, low, high, width = min(p.Q[2] - first[2], l.block[2])
+    if q0 >= p.Q[0]:
+        return 0
+    for line in range(lane // l.u[2], min(lines, min(p.Q[1], first[1] + l.block[1]) - q1)):
+        if line * l.u[2] >= lane + count:
+            break
+        low = max(lane, line * l.u[2])
+        high = min(lane + count, line * l.u[2] + width)
+        if high > low:
+            add_span(spans, &number, low - lane, high - low,
+                     n * p.output.n + g * p.output.g + q0 * p.output.x[0] + (q1 + line) * p.output.x[1]
+                     + (first[2] + low - line * l.u[2]) * p.output.x[2], p.output.x[2])
+    return number
+
+
 cdef void run_planar(const Product* products, const Planar* layouts, int64_t count, const instruction_set* isa, int64_t g,
                      int64_t number, int64_t first_row_panel, int64_t end_row_panel, const float* packed, int64_t items,
-                     int64_t item, ProductScratch* s) noexcept nogil:
+                     int64_t item, const Merge* merge, const float* merged, ProductScratch* s) noexcept nogil:
     """Block `number` against row panels [first_row_panel, end_row_panel), number `item` of `items` packed ones for each
-    product. Products that share a layout share the block."""
+    product. Products that share a layout share the block, and where `merged` holds their weights a tile."""
     cdef int64_t first[3]
     cdef int64_t end[3]
     cdef int64_t n = number, i
@@ -224,6 +246,9 @@ cdef void run_planar(const Product* products, const Planar* layouts, int64_t cou
         first[axis] = n % layouts.blocks[axis] * layouts.block[axis]
         n = n // layouts.blocks[axis]
     fill_block(products, layouts, isa, g, n, first, s.block, &s.smallest)
+    if merged != NULL:
+        run_merged(products, layouts, merge, isa, g, n, first, merged, s)
+        return
     for i in range(count):
         some = True
         for axis in range(3):
@@ -240,7 +265,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                      ProductScratch* s) noexcept nogil:
     """Output positions [first, end) from the block laid out for them."""
     cdef int64_t t, run_count = 0, q0, lanes, vectors, panels, j, lane, count, r, row, rows, done, steps, next_run, width
-    cdef int64_t all_rows = row_panels(p, isa), span_count, q1, low, high, shift, vector_count
+    cdef int64_t all_rows = row_panels(p, isa), span_count, shift, vector_count
     cdef tile_run* run
     cdef float* tile
     cdef float* block = s.block
@@ -270,16 +295,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
             width = share(vectors, panels, j + 1) * isa.width - lane
             count = min(lanes, lane + width) - lane
             vector_count = width // isa.width
-            span_count = 0
-            for q1 in range(lane // l.u[2], end[1] - first[1]):
-                if q1 * l.u[2] >= lane + count:
-                    break
-                low = max(lane, q1 * l.u[2])
-                high = min(lane + count, q1 * l.u[2] + end[2] - first[2])
-                if high > low:
-                    add_span(s.spans, &span_count, low - lane, high - low,
-                             n * p.output.n + g * p.output.g + (first[0] + q0) * p.output.x[0]
-                             + (first[1] + q1) * p.output.x[1] + (first[2] + low - q1 * l.u[2]) * p.output.x[2], p.output.x[2])
+            span_count = planar_spans(p, l, g, n, first, first[0] + q0, first[1], l.block[1], lane, count, s.spans)
             done = 0
             while True:
                 # Several row panels take the steps in turns, so that the lanes stay near; one takes all at once.
