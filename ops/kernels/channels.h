@@ -58,66 +58,69 @@ static void SUFFIX(channels)(float *target, ptrdiff_t target_pitch, int64_t posi
 }
 
 /* Some taps of one vector of channels and one chain: every DOT_LANES-th position. */
-INLINE void channels_chain(int count, float *sums, ptrdiff_t tap_pitch, int64_t left, const void *large, int64_t large_step,
-                           const int64_t *offsets, const int64_t *taps, const void *small, int64_t small_step,
-                           int64_t positions, int format)
+INLINE void channels_chain(int count, float *sums, const float *large, ptrdiff_t large_line, ptrdiff_t large_step,
+                           const int64_t *offsets, const int64_t *taps, const float *small, ptrdiff_t small_line,
+                           ptrdiff_t small_step, int64_t positions, int64_t lines)
 {
-    vector sum[9];
-#pragma GCC unroll 9
+    vector sum[DOT_TAPS];
+#pragma GCC unroll 12
     for (int t = 0; t < count; t++)
-        sum[t] = *(const vector *)(sums + taps[t] * tap_pitch);
-    for (int64_t p = 0; p < positions; p += DOT_LANES) {
-        vector lanes = load_vector(at(small, format, p * small_step), format, left);
-        const void *place = at(large, format, p * large_step);
-#pragma GCC unroll 9
-        for (int t = 0; t < count; t++)
-            sum[t] = MULTIPLY_ADD(load_vector(at(place, format, offsets[t]), format, left), lanes, sum[t]);
-    }
-#pragma GCC unroll 9
-    for (int t = 0; t < count; t++)
-        *(vector *)(sums + taps[t] * tap_pitch) = sum[t];
-}
-
-INLINE void channels_taps(float *sums, ptrdiff_t tap_pitch, int64_t left, const void *large, int64_t large_step,
-                          const int64_t *offsets, const int64_t *taps, int64_t tap_count, const void *small,
-                          int64_t small_step, int64_t positions, int format)
-{
-    int64_t t = 0;
-    for (; t + 9 <= tap_count; t += 9)
-        channels_chain(9, sums, tap_pitch, left, large, large_step, offsets + t, taps + t, small, small_step, positions, format);
-    for (; t + 3 <= tap_count; t += 3)
-        channels_chain(3, sums, tap_pitch, left, large, large_step, offsets + t, taps + t, small, small_step, positions, format);
-    for (; t < tap_count; t++)
-        channels_chain(1, sums, tap_pitch, left, large, large_step, offsets + t, taps + t, small, small_step, positions, format);
-}
-
-INLINE void channels_dot_format(float *sums, ptrdiff_t tap_pitch, ptrdiff_t chain_pitch, int64_t channels, const void *large,
-                                int64_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
-                                const void *small, int64_t small_step, int64_t first, int64_t positions, int format)
-{
-    if (tap_count == 0)
-        return;
-    for (int64_t p = 0; p < positions && p < DOT_LANES; p++) {
-        float *chain = sums + (first + p) % DOT_LANES * chain_pitch;
-        const void *far = at(large, format, p * large_step), *near = at(small, format, p * small_step);
-        for (int64_t c = 0; c < channels; c += WIDTH) {
-            const void *far_lanes = at(far, format, c), *near_lanes = at(near, format, c);
-            __builtin_prefetch(at(near_lanes, format, positions * small_step)); /* the next line, most often */
-            __builtin_prefetch(at(far_lanes, format, offsets[tap_count - 1] + positions * large_step));
-            if (c + WIDTH <= channels)
-                channels_taps(chain + c, tap_pitch, WIDTH, far_lanes, large_step, offsets, taps, tap_count, near_lanes,
-                              small_step, positions - p, format);
-            else
-                channels_taps(chain + c, tap_pitch, channels - c, far_lanes, large_step, offsets, taps, tap_count, near_lanes,
-                              small_step, positions - p, format);
+        sum[t] = *(const vector *)(sums + taps[t] * DOT_LANES * WIDTH);
+    for (int64_t line = 0; line < lines; line++)
+        for (int64_t p = 0; p < positions; p += DOT_LANES) {
+            vector lanes = *(const vector *)(small + line * small_line + p * small_step);
+            const float *place = large + line * large_line + p * large_step;
+#pragma GCC unroll 12
+            for (int t = 0; t < count; t++)
+                sum[t] = MULTIPLY_ADD(*(const vector *)(place + offsets[t]), lanes, sum[t]);
         }
-    }
+#pragma GCC unroll 12
+    for (int t = 0; t < count; t++)
+        *(vector *)(sums + taps[t] * DOT_LANES * WIDTH) = sum[t];
 }
 
-static void SUFFIX(channels_dot)(float *sums, ptrdiff_t tap_pitch, ptrdiff_t chain_pitch, int64_t channels, const void *large,
-                                 int64_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
-                                 const void *small, int64_t small_step, int64_t first, int64_t positions, int format)
+static void SUFFIX(channels_dot)(float *sums, ptrdiff_t sum_pitch, int64_t vectors, const float *large, ptrdiff_t large_line,
+                                 ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
+                                 const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
+                                 int64_t positions, int64_t lines)
 {
-    BY_FORMAT(format, channels_dot_format, sums, tap_pitch, chain_pitch, channels, large, large_step, offsets, taps, tap_count,
-              small, small_step, first, positions, known_format)
+    int64_t parts = (tap_count + DOT_TAPS - 1) / DOT_TAPS;
+    for (int64_t p = 0; parts > 0 && p < positions && p < DOT_LANES; p++)
+        for (int64_t v = 0; v < vectors; v++) {
+            float *chain = sums + v * sum_pitch + (first + p) % DOT_LANES * WIDTH;
+            const float *far = large + p * large_step + v * WIDTH, *near = small + p * small_step + v * WIDTH;
+            __builtin_prefetch(near + positions * small_step); /* the next line, most often */
+            __builtin_prefetch(far + positions * large_step + offsets[tap_count - 1]);
+            for (int64_t part = 0, t = 0; part < parts; part++) {
+                int64_t count = tap_count / parts + (part < tap_count % parts);
+                switch (count) {
+#define CHAIN(count)                                                                                                     \
+    case count:                                                                                                          \
+        channels_chain(count, chain, far, large_line, large_step, offsets + t, taps + t, near, small_line, small_step,    \
+                       positions - p, lines);                                                                            \
+        break;
+                    CHAIN(1) CHAIN(2) CHAIN(3) CHAIN(4) CHAIN(5) CHAIN(6) CHAIN(7) CHAIN(8) CHAIN(9) CHAIN(10) CHAIN(11) CHAIN(12)
+#undef CHAIN
+                }
+                t += count;
+            }
+        }
+}
+
+INLINE void channels_pack_format(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels, const void *source,
+                                 int format, int64_t step)
+{
+    for (int64_t p = 0; p < positions; p++)
+        for (int64_t c = 0; c < channels; c += WIDTH) {
+            const void *place = at(source, format, p * step + c);
+            __builtin_prefetch(at(place, format, 8 * step));
+            *(vector *)(block + c / WIDTH * vector_pitch + p * WIDTH)
+                = load_vector(place, format, channels - c < WIDTH ? channels - c : WIDTH);
+        }
+}
+
+static void SUFFIX(channels_pack)(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels, const void *source,
+                                  int format, int64_t step)
+{
+    BY_FORMAT(format, channels_pack_format, block, vector_pitch, positions, channels, source, known_format, step)
 }

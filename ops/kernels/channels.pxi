@@ -12,6 +12,8 @@ cdef struct ChannelsScratch:
     int64_t* offsets   # of the taps some positions meet
     int64_t* taps      # ... and their numbers
     float* sums
+    float* large       # packed for channels_weights.pxi
+    float* small
 
 
 cdef void lay_out_channels(ChannelsScratch* s, int64_t taps, int64_t sum_floats, char** space) noexcept nogil:

@@ -91,13 +91,19 @@ typedef void (*channels_function)(float *target, ptrdiff_t target_pitch, int64_t
                                   const int64_t *taps, int64_t tap_count, const float *weights,
                                   ptrdiff_t weight_pitch, const float *bias);
 
-/* sums[taps[t]*tap_pitch + j*chain_pitch + c] += products of element offsets[t] + p*large_step + c of `large` with element
- * p*small_step + c of `small`: position p belongs to chain j = (first + p) modulo DOT_LANES.  Sums have room for whole
- * vectors; `large` and `small` are stored in one format. */
-typedef void (*channels_dot_function)(float *sums, ptrdiff_t tap_pitch, ptrdiff_t chain_pitch, int64_t channels,
-                                      const void *large, int64_t large_step, const int64_t *offsets, const int64_t *taps,
-                                      int64_t tap_count, const void *small, int64_t small_step, int64_t first,
-                                      int64_t positions, int format);
+/* block[c/width*vector_pitch + p*width + c%width] = element p*step + c of `source`, for p < positions, c < channels; zeros
+ * fill the last vector. */
+typedef void (*channels_pack_function)(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels,
+                                       const void *source, int format, int64_t step);
+
+/* For `vectors` vectors of channels, v of them: sums[v*sum_pitch + (taps[t]*DOT_LANES + j)*width + c] += products of
+ * large[line*large_line + p*large_step + offsets[t] + v*width + c] with small[line*small_line + p*small_step + v*width + c],
+ * p < positions, line < lines: position p belongs to chain j = (first + p) modulo DOT_LANES.  A chain takes the lines one after
+ * the other. */
+typedef void (*channels_dot_function)(float *sums, ptrdiff_t sum_pitch, int64_t vectors, const float *large, ptrdiff_t large_line,
+                                      ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
+                                      const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
+                                      int64_t positions, int64_t lines);
 
 /* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
  * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
@@ -214,6 +220,7 @@ typedef struct {
     sweep_dot_function sweep_dot[SWEEP_COLUMNS][SWEEP_COLUMNS]; /* [rows - 1][columns - 1]; likewise */
     weave_function weave;                        /* or NULL, likewise */
     channels_function channels;
+    channels_pack_function channels_pack;
     channels_dot_function channels_dot;
     frame_function frame;
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */

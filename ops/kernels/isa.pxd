@@ -47,9 +47,10 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*channels_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
         const float*, Py_ssize_t, const float*) noexcept
+    ctypedef void (*channels_pack_function)(float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t) noexcept
     ctypedef void (*channels_dot_function)(
-        float*, Py_ssize_t, Py_ssize_t, int64_t, const void*, int64_t, const int64_t*, const int64_t*, int64_t, const void*,
-        int64_t, int64_t, int64_t, int) noexcept
+        float*, Py_ssize_t, int64_t, const float*, Py_ssize_t, Py_ssize_t, const int64_t*, const int64_t*, int64_t, const float*,
+        Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t) noexcept
     ctypedef void (*frame_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t) noexcept
     ctypedef void (*masked_function)(
@@ -111,6 +112,7 @@ cdef extern from "isa.h" nogil:
         sweep_dot_function sweep_dot[5][5]
         weave_function weave
         channels_function channels
+        channels_pack_function channels_pack
         channels_dot_function channels_dot
         frame_function frame
         dot_function dot[12]

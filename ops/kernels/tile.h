@@ -350,6 +350,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .sweep_dot = SWEEP_DOTS,
     .weave = WEAVE,
     .channels = SUFFIX(channels),
+    .channels_pack = SUFFIX(channels_pack),
     .channels_dot = SUFFIX(channels_dot),
     .frame = SUFFIX(frame),
     .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
