@@ -1,5 +1,14 @@
 """backward_weights cut into tasks for threads, with a workspace of bounded size."""
 
+cdef enum:
+    COLLIDING = 1024   # floats between steps that share a set of the nearest cache, and each need a page
+
+
+cdef inline bint steps_collide(const Weights* w) noexcept nogil:
+    """Whether positions of the large side, channels last, lie so that few of them stay near."""
+    return channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0
+
+
 cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
     cdef int64_t axis, tasks
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
@@ -7,7 +16,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
     plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
     plan.mixed = w.C < isa.rows and plan.taps > 1
     plan.pairs = pairs
-    plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32
+    plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w)
     plan.padded = False
     for axis in range(3):
         if reaches_outside(w, axis):
