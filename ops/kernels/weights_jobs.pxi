@@ -1,12 +1,15 @@
 """backward_weights cut into tasks for threads, with a workspace of bounded size."""
 
 cdef enum:
-    COLLIDING = 1024   # floats between steps that share a set of the nearest cache, and each need a page
+    COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
+    LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
+    FEWEST_STEPS = 128    # ... unless so many do not fit
 
 
 cdef inline bint steps_collide(const Weights* w) noexcept nogil:
     """Whether positions of the large side, channels last, lie so that few of them stay near."""
-    return channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0
+    return (channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0
+            and w.N * w.Y[0] * w.Y[1] * w.Y[2] >= FEWEST_STEPS)
 
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
@@ -39,6 +42,8 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
     plan.chunk = max(1, min(plan.cut.length, LANE_FLOATS // lane_width))
+    if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
+        plan.chunk = max(1, min(plan.chunk, max(FEWEST_STEPS, LAST_FLOATS // (w.C + lane_width))))
     while True:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
         plan.row_floats = w.K[0] * w.K[1] * plan.extent
