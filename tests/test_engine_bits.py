@@ -100,6 +100,15 @@ def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: rando
                                      expected_values[different][:3])
 
 
+def compare_all(case: Case, formats: dict[str, str], rng: random.Random) -> None:
+    """All kernels on drawn numbers, each operand in some layout, now and then with a bias."""
+    arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
+    for kernel in OPERANDS:
+        channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
+        bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
+        compare(kernel, case, arrays, formats, rng, bias)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_random_calls(isa, seed):
     rng = random.Random(seed)
@@ -109,11 +118,7 @@ def test_random_calls(isa, seed):
             continue
         names = [rng.choice([*DTYPES, "float32", "bfloat16"]) for _ in range(3)]
         formats = dict(zip(("large", "small", "taps"), [names[0]] * 3 if rng.random() < 0.6 else names, strict=True))
-        arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
-        for kernel in OPERANDS:
-            channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
-            bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
-            compare(kernel, case, arrays, formats, rng, bias)
+        compare_all(case, formats, rng)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -154,11 +159,35 @@ def test_depthwise_calls(isa, seed):
         case = drawn_depthwise_case(rng)
         name = rng.choice(["float32", "float32", "bfloat16", "float16"])
         formats = dict.fromkeys(("large", "small", "taps"), name)
-        arrays = {operand: in_some_layout(rng, drawn_values(rng, getattr(case, operand), name)) for operand in formats}
-        for kernel in OPERANDS:
-            channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
-            bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
-            compare(kernel, case, arrays, formats, rng, bias)
+        compare_all(case, formats, rng)
+
+
+def drawn_few_channels_case(rng: random.Random) -> Case:
+    """One to five channels on one side, many on the other: first layers and patches, whose rows become merged tiles."""
+    dimensions = rng.choice([1, 2, 2, 2, 3])
+    channels = [rng.choice([1, 1, 2, 3, 3, 4, 5]), rng.choice([16, 17, 20, 33])]
+    if rng.random() < 0.25:
+        channels.reverse()
+    axes = []
+    for _ in range(dimensions):
+        k, s, d = (rng.choice(some) for some in ([1, 2, 3, 3, 4, 5, 7], [1, 1, 2, 2, 3, 4, 8], [1, 1, 1, 2, 3]))
+        b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 24, 3: 6}[dimensions])
+        axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3]), 1), y, k, s, d, b))
+    axes = [(1, 1, 1, 1, 1, 0)] * (3 - dimensions) + axes
+    x, y, k, s, d, b = zip(*axes, strict=True)
+    batch, groups, (c, m) = rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), channels
+    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_few_channels(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(10):
+        case = drawn_few_channels_case(rng)
+        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 5e6:
+            continue
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "bfloat16", *DTYPES]))
+        compare_all(case, formats, rng)
 
 
 # Every case takes more than the million multiplications below which the engine stays on one thread (panels.team_for).

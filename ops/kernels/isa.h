@@ -110,6 +110,11 @@ typedef void (*channels_dot_function)(float *sums, ptrdiff_t sum_pitch, int64_t 
 typedef void (*frame_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                             const void *source, int format, int64_t line_stride, int64_t step, int64_t next);
 
+/* Frames of numbers that take turns `ways` ways, 4, 8 or 16: block[way*between + line*pitch + i] for i < width is number
+ * first + i*ways + way of the `count` of a line, zero outside. */
+typedef void (*split_function)(float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t ways,
+                               const void *source, int format, int64_t line_stride, int64_t first, int64_t count, int64_t next);
+
 /* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
  * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
 typedef void (*masked_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
@@ -223,6 +228,7 @@ typedef struct {
     channels_pack_function channels_pack;
     channels_dot_function channels_dot;
     frame_function frame;
+    split_function split;                        /* or NULL */
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
     gather_function gather;
     gather_taps_function gather_taps;

@@ -53,6 +53,8 @@ cdef extern from "isa.h" nogil:
         Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t) noexcept
     ctypedef void (*frame_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t) noexcept
+    ctypedef void (*split_function)(
+        float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t, int64_t) noexcept
     ctypedef void (*masked_function)(
         const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int, const float*) noexcept
     ctypedef void (*gather_function)(
@@ -115,6 +117,7 @@ cdef extern from "isa.h" nogil:
         channels_pack_function channels_pack
         channels_dot_function channels_dot
         frame_function frame
+        split_function split
         dot_function dot[12]
         gather_function gather
         gather_taps_function gather_taps

@@ -109,53 +109,7 @@ INLINE vector load_vector(const void *p, int format, int64_t n)
     return values;
 }
 
-#if WIDTH == 16
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#elif WIDTH == 8
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#else
-#define EVEN 0, 2, 4, 6
-#endif
-#ifdef __clang__
-#define EVEN_OF(a, b) __builtin_shufflevector(a, b, EVEN)
-#else
-#define EVEN_OF(a, b) __builtin_shuffle(a, b, (vector_int){EVEN})
-#endif
-
-/* Every other number from p on, n >= 1 of them, zeros after them. */
-INLINE vector load_every_other(const void *p, int format, int64_t n)
-{
-    int64_t numbers = 2 * n - 1;
-    vector second = {0};
-    if (numbers > WIDTH)
-        second = load_vector(at(p, format, WIDTH), format, numbers - WIDTH);
-    return EVEN_OF(load_vector(p, format, numbers), second);
-}
-
-#if WIDTH == 16
-enum { APART = 5 }; /* numbers so far apart at most are loaded together */
-
-/* The same with every `step`-th number. */
-INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
-{
-    const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                             _mm512_set1_epi32((int)step));
-    int64_t numbers = (n < WIDTH ? n - 1 : WIDTH - 1) * step + 1;
-    __m512 result = _mm512_setzero_ps();
-    for (int64_t i = 0; i < numbers; i += WIDTH) {
-        __mmask16 here = _mm512_cmpeq_epi32_mask(_mm512_srli_epi32(place, 4), _mm512_set1_epi32((int)(i / WIDTH)));
-        result = _mm512_mask_permutexvar_ps(result, here, place, (__m512)load_vector(at(p, format, i), format, numbers - i));
-    }
-    return (vector)result;
-}
-#else
-enum { APART = 2 };
-INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
-{
-    (void)p, (void)format, (void)step, (void)n;
-    return (vector){0};
-}
-#endif
+#include "apart.h"
 
 /* `next`: where the lines of a later call lie, relative to these. */
 INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,

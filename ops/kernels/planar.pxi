@@ -133,7 +133,7 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
                      float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet."""
     cdef int64_t phase0, phase1, phase2, u0, first_line, end_line, d, line = l.u[1] * l.u[2]
-    cdef bint transposed = channels_innermost(&p.input, p.D)
+    cdef bint transposed = channels_innermost(&p.input, p.D), split = can_split(p, l, isa) and not transposed
     cdef float* place
     cdef Lines lines
     lines.ahead = max(1, min(8, AHEAD_FLOATS // line)) * p.input.c * (2 if p.pairs else 1)
@@ -145,16 +145,35 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
             for d in range(1 if transposed else p.S):
                 place = block + d * l.plane + (phase0 * l.phases[1] + phase1) * l.phases[2] * l.cell
                 # A channel is filled from its beginning to its end: what overruns a line is overwritten by the next.
-                for phase2 in range(l.phases[2]):
+                for phase2 in range(1 if split else l.phases[2]):
                     lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
                     for u0 in range(l.u[0]):
                         lines.x[0] = (first[0] + u0) * p.step[0] + l.low[0] + phase0
                         lines.first, lines.end = first_line, end_line if 0 <= lines.x[0] < p.I[0] else first_line
                         if transposed:
                             fill_transposed(p, l, isa, &lines, place, smallest)
+                        elif split:
+                            split_lines(p, l, isa, &lines, d, place)
                         else:
                             fill_lines(p, l, isa, &lines, d, place, smallest)
                         place += line
+
+
+cdef inline bint can_split(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
+    """Whether all residues of a line are told apart at once."""
+    return (isa.split != NULL and not p.pairs and p.input.x[2] == 1 and l.phases[2] == p.step[2]
+            and (p.step[2] == 4 or p.step[2] == 8 or p.step[2] == 16))
+
+
+cdef void split_lines(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place) noexcept nogil:
+    """Lines of one channel, all their residues."""
+    cdef int64_t way, pitch = l.u[2], size = element_size(p.input.format)
+    for way in range(l.phases[2]):
+        memset(place + way * l.cell, 0, lines.first * pitch * sizeof(float))
+        memset(place + way * l.cell + lines.end * pitch, 0, (l.u[1] - lines.end) * pitch * sizeof(float))
+    isa.split(place + lines.first * pitch, l.cell, pitch, lines.end - lines.first, pitch, l.phases[2],
+              <const char*>p.input.data + size * (first_number(p, lines, 0) - lines.x[2] + d * p.input.c), p.input.format,
+              p.step[1] * p.input.x[1], lines.x[2], p.I[2], lines.ahead)
 
 
 cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place,

@@ -353,6 +353,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .channels_pack = SUFFIX(channels_pack),
     .channels_dot = SUFFIX(channels_dot),
     .frame = SUFFIX(frame),
+    .split = SPLIT,
     .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
             SUFFIX(dot_8), SUFFIX(dot_9), SUFFIX(dot_10), SUFFIX(dot_11), SUFFIX(dot_12)},
     .gather = SUFFIX(gather),
