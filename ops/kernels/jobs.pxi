@@ -183,7 +183,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
                       int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
-    cdef int64_t i, items, item_floats, chunk, size, jobs_size, tap, taps = 1, passes = 1, number, kept = 0
+    cdef int64_t i, items, item_floats, chunk, size, jobs_size, tap, taps = 1, places, passes = 1, number, kept = 0
     cdef int64_t bytes_needed, block_floats = 0, box_count = 0
     cdef double work = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
@@ -226,15 +226,15 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         padded = padded or products[i].padded
     merge.chosen, merge.floats = False, 0
     if (shared or count == 1 and laid_out) and can_merge(products, isa):
-        tap = most_places(products, count, isa)
-        strips = <Strip*>malloc(count * sizeof(Strip) + tap * sizeof(Place))
+        places = most_places(products, count, isa)
+        strips = <Strip*>malloc(count * sizeof(Strip) + places * sizeof(Place))
         if strips == NULL:
             free(planar)
             with gil:
                 raise MemoryError
         plan_merge(products, count, columns, planar, isa, strips, <Place*>(strips + count), &merge)
         if merge.chosen:
-            taps = max(taps, 4 * tap)
+            taps = max(taps, MOST_ENTRIES // 2 * places)  # stretches: every other entry may be apart
             block_floats += merge.lines * planar.u[2]
         else:
             merge.floats = 0
@@ -298,7 +298,7 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
                            bint shared, bint padded, const Merge* merge, int64_t items, int64_t chunk, int threads, float* packed,
                            Job* jobs, ProductScratch* scratch, bint* masked) noexcept nogil:
     """Pack some row panels, run all columns against them, and go on with the next; false where pairs meet something infinite."""
-    cdef int64_t first_item = 0, end_item, tasks, task, job_count = 0, width
+    cdef int64_t first_item = 0, end_item, tasks, task, job_count = 0, width, i
     cdef float* merged
     while first_item < items:
         end_item = min(items, first_item + chunk)
@@ -316,10 +316,10 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
         if merge.chosen and not (masked[0] and padded):
             width = end_item - first_item
             merged = packed
-            for task in range(count):
-                merged += width * products[task].panel_size
-            for task in range(width):
-                pack_merged(products, merge, isa, packed, width, task, merged)
+            for i in range(count):
+                merged += width * products[i].panel_size
+            for i in range(width):
+                pack_merged(products, merge, isa, packed, width, i, merged)
         tasks = plan_jobs(products, planar, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item,
                           packed, merge, merged, threads, jobs, &job_count)
         if threads == 1:

@@ -42,6 +42,7 @@ cdef struct Merge:
 
 
 cdef bint comes_before(const int64_t* a, const int64_t* b, bint descending) noexcept nogil:
+    """The order of a sum among offsets; false for equal ones."""
     cdef int axis
     for axis in range(3):
         if a[axis] != b[axis]:
@@ -174,8 +175,8 @@ cdef void pack_merged(const Product* products, const Merge* m, const instruction
                 source[e] += S * isa.rows
 
 
-cdef int64_t merged_stretches(const Product* p, const Merge* m, const Strip* s, const Planar* l, const instruction_set* isa,
-                              const int64_t* first, const int64_t* end, ProductScratch* scratch) noexcept nogil:
+cdef int64_t merged_stretches(const Product* p, const Strip* s, const instruction_set* isa, const int64_t* first,
+                              const int64_t* end, ProductScratch* scratch) noexcept nogil:
     """The runs of a strip over a block, but for places that nothing there meets, and stretches of them for entries [low, high)."""
     cdef int64_t number, runs = 0, count = 0, begin, e, low
     cdef uint32_t entries = 0
@@ -217,7 +218,7 @@ cdef void run_merged(const Product* products, const Planar* l, const Merge* m, c
     for axis in range(3):
         end[axis] = min(m.Q[axis], first[axis] + l.block[axis])
     for strip in range(m.strip_count):
-        stretches = merged_stretches(products, m, &m.strips[strip], l, isa, first, end, scratch)
+        stretches = merged_stretches(products, &m.strips[strip], isa, first, end, scratch)
         for q0 in range(first[0], end[0]):
             if m.lines == 1:
                 run_strip(products, l, m, &m.strips[strip], stretches, isa, g, n, first, q0, first[1],
@@ -247,7 +248,9 @@ cdef void run_strip(const Product* products, const Planar* l, const Merge* m, co
         memset(scratch.sums, 0, strip.count * R * pitch * sizeof(float))
         for i in range(stretches):
             some = &scratch.stretches[i]
-            run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1] if products.pairs else isa.tile[(some.high - some.low) * R - 1][width - 1]
+            run_tile = isa.tile[(some.high - some.low) * R - 1][width - 1]
+            if products.pairs:
+                run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1]
             run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
                      l.lane_pitch, scratch.sums + some.low * R * pitch, True)
         for e in range(strip.count):
