@@ -8,6 +8,7 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 
 cdef enum:
     PLANAR_BYTES = 3 << 17   # of a block: stays in the middle cache
+    VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
     AHEAD_FLOATS = 512       # copied from now to what is asked for in advance
 
 
@@ -80,6 +81,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     cdef int64_t t, lanes, wide, floats
     cdef int axis
     cdef double work, gathered, laid_out, copied, far
+    cdef bint volume
     l.chosen = False
     if p.tap_count == 0 or p.D == 0:
         return
@@ -94,15 +96,19 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
                 l.phases[axis] = min(p.step[axis], high[axis] - l.low[axis] + 1)
         l.block[axis] = p.Q[axis]
     l.block[2] = min(l.block[2], 1024)
+    volume = high[0] > l.low[0] and p.S >= VOLUME_STEPS
     while True:
         for axis in range(3):
             l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
         l.cell = l.u[0] * l.u[1] * l.u[2]
         floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
-        if floats * p.S * 4 <= PLANAR_BYTES:
+        if floats * p.S * 4 <= (2 * PLANAR_BYTES if volume else PLANAR_BYTES):
             break
-        # Halve the outermost axis that has something to halve.
+        # Halve the outermost axis that has something to halve; in a volume the one that copies less twice.
         axis = 0 if l.block[0] > 1 else 1 if l.block[1] > 1 else 2
+        if (volume and l.block[0] > 1 and l.block[1] > 1
+                and l.block[1] * (high[0] - l.low[0]) > l.block[0] * (high[1] - l.low[1])):
+            axis = 1
         if l.block[axis] <= (1 if axis < 2 else 64):
             return
         l.block[axis] = (l.block[axis] + 1) // 2
