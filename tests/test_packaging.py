@@ -146,7 +146,8 @@ def test_wheel_holds_the_modules_and_nothing_else(built):
     assert names - compiled == shipped(built.source) | shipped_data(built.source)
     assert "convreg/py.typed" in names
     modules = {f"convreg/ops/kernels/{path.stem}" for path in (built.source / "ops" / "kernels").glob("*.pyx")}
-    modules |= {f"convreg/onnx/{path.stem}" for path in (built.source / "convreg" / "onnx").glob("*.pyx")}
+    modules |= {path.relative_to(built.source).with_suffix("").as_posix()
+                for path in (built.source / "convreg").rglob("*.pyx")}
     assert {name.partition(".")[0] for name in compiled} == modules | {"convreg/_cyutility"}
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         assert "-cp311-abi3-" in built.wheel.name
