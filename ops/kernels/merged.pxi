@@ -73,7 +73,6 @@ cdef void find_places(const Product* products, const Planar* l, bint descending,
     cdef Tap tap
     cdef int64_t e
     cdef Place* place
-    cdef bint some
     memset(done, 0, sizeof(done))
     s.place_count = 0
     while True:
@@ -150,7 +149,6 @@ cdef void plan_merge(const Product* products, int64_t count, int64_t columns, co
 cdef void pack_merged(const Product* products, const Merge* m, const instruction_set* isa, const float* panels, int64_t items,
                       int64_t item, float* packed) noexcept nogil:
     """Weights of tile `item`, those of the entries side by side, from the row panels of its products, `items` each."""
-    cdef int64_t done[MOST_ENTRIES]
     cdef const float* source[MOST_ENTRIES]
     cdef int64_t strip, number, e, i, k, r, R = products.R, S = products.S
     cdef const Strip* s
