@@ -56,15 +56,15 @@ class Repeat(NamedTuple):
     workers: int
 
 
-def positional_names(spec: OpSpec) -> list[str]:
+def positional_names(signature: inspect.Signature) -> list[str]:
     """Return the arguments that may be given by position."""
-    return [name for name, p in signature_of(spec).parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    return [name for name, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Arguments]:
     """Return the function that sorts the positional and keyword arguments of a call."""
-    parameters = signature_of(spec).parameters
-    positional = positional_names(spec)
+    signature = signature_of(spec)
+    parameters, positional = signature.parameters, positional_names(signature)
     inputs = [snake_case(port.name) for port in spec.vendor_inputs]
     vendor_names = {snake_case(attribute.name): attribute.name for attribute in spec.attributes}
     unscaled = [None] * len(spec.scale_ports)
@@ -110,8 +110,8 @@ def scale_values(call: Call, value: Any) -> list[Any]:
 
 def function_of(spec: OpSpec) -> Operator:
     """Return the Python function that a declaration describes."""
-    read = reader_of(spec)
-    positional = positional_names(spec)
+    read, signature = reader_of(spec), signature_of(spec)
+    positional = positional_names(signature)
     tensor_names = frozenset(map(snake_case, spec.tensor_names))
     no_outputs = (None,) * len(spec.outputs)
     seen: dict[Hashable, Repeat] = {}
@@ -140,7 +140,7 @@ def function_of(spec: OpSpec) -> Operator:
     function.__name__ = function.__qualname__ = spec.function_name
     function.__module__ = f"convreg.{spec.vendor}"
     function.__doc__ = docstring(spec)
-    vars(function).update(__signature__=signature_of(spec), spec=spec, reference=referee)
+    vars(function).update(__signature__=signature, spec=spec, reference=referee)
     return cast(Operator, function)
 
 

@@ -26,6 +26,16 @@ def isa(request):
     engine.use_isa(before)
 
 
+def case_of(batch: int, groups: int, c: int, m: int, axes: list[tuple[int, ...]]) -> Case:
+    """The case of up to three axes, each (x, y, k, s, d, b)."""
+    x, y, k, s, d, b = zip(*lifted(axes), strict=True)
+    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+
+
+def lifted(axes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [(1, 1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
+
+
 def drawn_case(rng: random.Random) -> Case:
     """Few and many channels, groups, windows inside, over the edges and wholly outside, in one to three dimensions."""
     dimensions = rng.choice([1, 2, 2, 3])
@@ -40,11 +50,10 @@ def drawn_case(rng: random.Random) -> Case:
         b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 20, 3: 6}[dimensions])
         x = (y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3])
         axes.append((max(x, 1), y, k, s, d, b))
-    axes = [(1, 1, 1, 1, 1, 0)] * (3 - dimensions) + axes
+    axes = lifted(axes)
     if rng.random() < 0.2:
         rng.shuffle(axes)
-    x, y, k, s, d, b = zip(*axes, strict=True)
-    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+    return case_of(batch, groups, c, m, axes)
 
 
 def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -146,10 +155,7 @@ def drawn_depthwise_case(rng: random.Random) -> Case:
         s, d = rng.choice([1, 1, 1, 2, 2, 3, 5]), rng.choice([1, 1, 1, 2, 3, 4])
         b, y = rng.choice([0, k // 2, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 40, 3: 9}[dimensions])
         axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, -b, 3]), 1), y, k, s, d, b))
-    axes = [(1, 1, 1, 1, 1, 0)] * (3 - dimensions) + axes
-    x, y, k, s, d, b = zip(*axes, strict=True)
-    batch, groups, c, m = rng.choice([1, 2, 3, 4, 5, 9]), rng.choice([2, 3, 5, 19]), *rng.choices([1, 1, 1, 2, 3], k=2)
-    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+    return case_of(rng.choice([1, 2, 3, 4, 5, 9]), rng.choice([2, 3, 5, 19]), *rng.choices([1, 1, 1, 2, 3], k=2), axes)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -173,10 +179,7 @@ def drawn_few_channels_case(rng: random.Random) -> Case:
         k, s, d = (rng.choice(some) for some in ([1, 2, 3, 3, 4, 5, 7], [1, 1, 2, 2, 3, 4, 8], [1, 1, 1, 2, 3]))
         b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 24, 3: 6}[dimensions])
         axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3]), 1), y, k, s, d, b))
-    axes = [(1, 1, 1, 1, 1, 0)] * (3 - dimensions) + axes
-    x, y, k, s, d, b = zip(*axes, strict=True)
-    batch, groups, (c, m) = rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), channels
-    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
+    return case_of(rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), *channels, axes)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -42,16 +42,7 @@ INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
     }
     return (vector)result;
 }
-#else
-enum { APART = 2 };
-INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
-{
-    (void)p, (void)format, (void)step, (void)n;
-    return (vector){0};
-}
-#endif
 
-#if WIDTH == 16
 /* Numbers [first, first + 16) of `count` that begin at p, zeros outside. */
 INLINE vector load_inside(const void *p, int format, int64_t first, int64_t count)
 {
@@ -141,5 +132,11 @@ static void SUFFIX(split)(float *block, ptrdiff_t between, ptrdiff_t pitch, int6
 }
 #define SPLIT SUFFIX(split)
 #else
+enum { APART = 2 };
+INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
+{
+    (void)p, (void)format, (void)step, (void)n;
+    return (vector){0};
+}
 #define SPLIT NULL
 #endif

@@ -175,11 +175,11 @@ cdef int run_channels_weights(const Weights* w, int threads, int64_t* report) ex
     cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * taps)
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * taps, threads)
     plan_channels(w, isa, &plan)
-    block = plan.vectors * isa.width
+    plan.vectors = min(plan.vectors, ceiling(w.G, isa.width))
     if threads > 1 and cut.pieces < 4 * threads:
-        block = min(block, ceiling(ceiling(w.G, isa.width), ceiling(4 * threads, cut.pieces)) * isa.width)
+        plan.vectors = min(plan.vectors, ceiling(ceiling(w.G, isa.width), ceiling(4 * threads, cut.pieces)))
+    block = plan.vectors * isa.width
     blocks = ceiling(w.G, block)
-    plan.vectors = min(block, ceiling(w.G, isa.width) * isa.width) // isa.width
     if not plan.direct:
         r.input.x[0], r.input.x[1], r.input.x[2] = (plan.extent[1] * plan.extent[2] * isa.width, plan.extent[2] * isa.width, isa.width)
     floats = plan.vectors * (plan.sums + plan.large + plan.small)

@@ -19,8 +19,7 @@ cdef struct Entry:  # rows of a tile: those of one product, some lines further d
 
 
 cdef struct Place:  # of the input, that some entries meet at a tap
-    int64_t offset[3]  # from the position of a lane
-    int64_t shift
+    Tap tap            # as of a single product
     uint32_t entries   # a bit for each
 
 
@@ -70,7 +69,6 @@ cdef void find_places(const Product* products, const Planar* l, bint descending,
     """Merge the taps of all entries, each in its order."""
     cdef int64_t done[MOST_ENTRIES]
     cdef int64_t offset[3]
-    cdef Tap tap
     cdef int64_t e
     cdef Place* place
     memset(done, 0, sizeof(done))
@@ -82,17 +80,16 @@ cdef void find_places(const Product* products, const Planar* l, bint descending,
             if done[e] == products[s.entries[e].product].tap_count:
                 continue
             offset_of(products, &s.entries[e], done[e], offset)
-            if place.entries == 0 or comes_before(offset, place.offset, descending):
-                place.offset[0], place.offset[1], place.offset[2] = offset[0], offset[1], offset[2]
+            if place.entries == 0 or comes_before(offset, place.tap.offset, descending):
+                place.tap.offset[0], place.tap.offset[1], place.tap.offset[2] = offset[0], offset[1], offset[2]
                 place.entries = 0
-            if not comes_before(place.offset, offset, descending):
+            if not comes_before(place.tap.offset, offset, descending):
                 place.entries |= <uint32_t>1 << e
         if place.entries == 0:
             return
         for e in range(s.count):
             done[e] += place.entries >> e & 1
-        tap.offset[0], tap.offset[1], tap.offset[2] = place.offset[0], place.offset[1], place.offset[2]
-        place.shift = tap_shift(products, l, &tap)
+        place.tap.shift = tap_shift(products, l, &place.tap)
         s.place_count += 1
 
 
@@ -178,14 +175,12 @@ cdef int64_t merged_stretches(const Product* p, const Strip* s, const instructio
     """The runs of a strip over a block, but for places that nothing there meets, and stretches of them for entries [low, high)."""
     cdef int64_t number, runs = 0, count = 0, begin, e, low
     cdef uint32_t entries = 0
-    cdef Tap tap
     cdef const Place* place
     for number in range(s.place_count):
         place = &s.places[number]
-        tap.offset[0], tap.offset[1], tap.offset[2] = place.offset[0], place.offset[1], place.offset[2]
-        if not tap_meets(p, &tap, first, end):
+        if not tap_meets(p, &place.tap, first, end):
             continue
-        scratch.runs[runs] = tile_run(s.packed + number * p.S * isa.rows, place.shift, p.S)
+        scratch.runs[runs] = tile_run(s.packed + number * p.S * isa.rows, place.tap.shift, p.S)
         if place.entries == entries:
             begin = scratch.stretches[count - 1].first_run
             e = count

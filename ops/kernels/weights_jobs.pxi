@@ -6,10 +6,9 @@ cdef enum:
     FEWEST_STEPS = 128    # ... unless so many do not fit
 
 
-cdef inline bint steps_collide(const Weights* w) noexcept nogil:
+cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nogil:
     """Whether positions of the large side, channels last, lie so that few of them stay near."""
-    return (channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0
-            and w.N * w.Y[0] * w.Y[1] * w.Y[2] >= FEWEST_STEPS)
+    return channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0 and positions >= FEWEST_STEPS
 
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
@@ -19,7 +18,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
     plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
     plan.mixed = w.C < isa.rows and plan.taps > 1
     plan.pairs = pairs
-    plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w)
+    plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
     plan.padded = False
     for axis in range(3):
         if reaches_outside(w, axis):
@@ -43,7 +42,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
     plan.chunk = max(1, min(plan.cut.length, LANE_FLOATS // lane_width))
     if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
-        plan.chunk = max(1, min(plan.chunk, max(FEWEST_STEPS, LAST_FLOATS // (w.C + lane_width))))
+        plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
     while True:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
         plan.row_floats = w.K[0] * w.K[1] * plan.extent
