@@ -124,14 +124,14 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
 {
     vector sum[ROWS][VECTORS];
     load_sums(rows, vectors, sum, c, pitch, resume);
-    for (ptrdiff_t r = 0; r < run_count; r++) {
-        const float *row[ROWS];
+    const float *row[ROWS];
 #pragma GCC unroll 8
-        for (int i = 0; i < rows; i++)
-            row[i] = row_panel + runs[r].rows + (offsets ? offsets[i] : i);
+    for (int i = 0; i < rows; i++)
+        row[i] = row_panel + (offsets ? offsets[i] : i);
+    for (ptrdiff_t r = 0; r < run_count; r++) {
         const float *b = lane_panel + runs[r].lanes;
         const float *m = masks ? masks + runs[r].lanes : NULL;
-        ptrdiff_t a = 0;
+        ptrdiff_t a = runs[r].rows;
         for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
             if (next)
                 __builtin_prefetch(row[0] + a + next);

@@ -29,12 +29,14 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = isa.rows * isa.vectors * isa.width
+    plan.at_once = plan.cut.pieces == 1
     if pairs:
         plan_pairs(w, isa, plan)
-        share_work(w, isa, threads, plan)
-        return
-    plan_chunk(w, isa, plan)
+    else:
+        plan_chunk(w, isa, plan)
     share_work(w, isa, threads, plan)
+    plan.sum_panels = ceiling(plan.panels, plan.panel_parts) if plan.at_once else plan.panels
+    plan.stored_strands = max(1, STORED_BYTES // (4 * strand_floats(plan)))
 
 
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
@@ -56,10 +58,20 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
         plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
 
 
+cdef inline int64_t strand_floats(const WeightsPlan* plan) noexcept nogil:
+    """Sums of a piece."""
+    return strand_tiles(plan) * plan.sum_panels * plan.tile_floats
+
+
+cdef inline bint in_chunks(const WeightsPlan* plan) noexcept nogil:
+    """Whether the sums of a task are met more than once, as far as is known before."""
+    return plan.pairs or plan.cut.length > plan.steps
+
+
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
     """Cut panels and strands into parts: work that comes out even, sums that stay near, and the least packed twice."""
     cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, least_rows, tasks, largest
-    cdef bint again = plan.cut.length > (2 if plan.pairs else 1) * plan.steps  # sums are met once for each chunk
+    cdef bint again = in_chunks(plan)
     cdef double cost, least = -1, lanes = <double>w.M, frames, products  # times 1/4 cycle a position
     products = lanes * w.C * plan.taps * (1 if plan.pairs else 2) / isa.width
     if plan.pairs:
@@ -86,6 +98,9 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
 cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
     cdef char* start = space
     s.lanes = <float*>take(&space, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
+    if plan.at_once:
+        s.sums = <float*>take(&space, 4 * strand_floats(plan) * (
+            ceiling(plan.strands, plan.row_parts) if in_chunks(plan) else min(plan.stored_strands, plan.strands)))
     s.block, s.codes = NULL, NULL
     if plan.pairs:
         s.codes = <uint16_t*>take(&space, plan.code_bytes + 64)
@@ -110,9 +125,7 @@ cdef struct WeightsPass:  # some groups, and of each some strands, whose sums fi
 
 cdef inline float* pass_sums(const WeightsPlan* plan, const WeightsPass* some, int64_t group, int64_t piece) noexcept nogil:
     """Where the sums of strand 0 would be."""
-    cdef int64_t tiles = 1 if plan.mixed else plan.taps
-    return some.sums + ((group * plan.cut.pieces + piece) * some.piece_floats
-                        - some.first_strand * tiles * plan.panels * plan.tile_floats)
+    return some.sums + (group * plan.cut.pieces + piece) * some.piece_floats - some.first_strand * strand_floats(plan)
 
 
 cdef void run_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
@@ -140,7 +153,7 @@ cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const Weigh
 cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
                    WeightsScratch* scratch) noexcept nogil:
     cdef int64_t tasks = some.groups * plan.cut.pieces * min(plan.row_parts, some.strands) * plan.panel_parts, task
-    cdef int64_t stores = some.groups * some.strands * plan.panels
+    cdef int64_t stores = 0 if plan.at_once else some.groups * some.strands * plan.panels
     if threads == 1:
         for task in range(tasks):
             run_pass_task(w, plan, some, isa, task, scratch)
@@ -181,7 +194,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
     cdef WeightsPass some
-    cdef int64_t size_needed, size, groups, strands, strand_floats, tap
+    cdef int64_t size_needed, size, groups, strands, pieces_floats, tap
     cdef int64_t t[3]
     cdef int worker
     cdef code_range large, small
@@ -189,11 +202,13 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, pairs, threads, &plan)
-    strand_floats = plan.cut.pieces * (1 if plan.mixed else plan.taps) * plan.panels * plan.tile_floats
-    strands = min(plan.strands, max(1, <int64_t>PARTIAL_BYTES // (4 * strand_floats)))
-    groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * strand_floats * plan.strands)))
+    groups, strands, pieces_floats = w.G, plan.strands, 0
+    if not plan.at_once:
+        pieces_floats = plan.cut.pieces * strand_floats(&plan)
+        strands = min(plan.strands, max(1, <int64_t>PARTIAL_BYTES // (4 * pieces_floats)))
+        groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * pieces_floats * plan.strands)))
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
-    size_needed = (4 * groups * strands * strand_floats + threads * size
+    size_needed = (4 * groups * strands * pieces_floats + threads * size
                    + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
     if report != NULL:
         report[0] = max(report[0], size_needed)
@@ -212,7 +227,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
     some.sums = <float*>aligned
-    some.piece_floats = strands * strand_floats // plan.cut.pieces
+    some.piece_floats = strands * pieces_floats // plan.cut.pieces
     some.first_group = 0
     while some.first_group < w.G:
         some.groups = min(groups, w.G - some.first_group)

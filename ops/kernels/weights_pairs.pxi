@@ -266,7 +266,7 @@ cdef void run_pair_tile(const Weights* w, const WeightsPlan* plan, const instruc
     isa.pairs.rows[rows - 1][vectors - 1](
         s.pair_runs + (first_run if plan.mixed else 0), run_count, s.codes, offsets, 2 * pitch if plan.frames.wide else -2,
         s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width,
-        sums + (tile * plan.panels + panel) * plan.tile_floats, resume)
+        tile_sums(plan, sums, tile, panel), resume)
 
 
 cdef void run_pairs_task(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t piece,
@@ -274,41 +274,51 @@ cdef void run_pairs_task(const Weights* w, const WeightsPlan* plan, const instru
                          WeightsScratch* s) noexcept nogil:
     """As `run_weights_task`."""
     cdef int64_t first = min(plan.positions, piece * plan.cut.length), piece_end = min(plan.positions, (piece + 1) * plan.cut.length)
-    cdef int64_t segment_count, positions, pitch, channel, channels, panel, tap, tile, run_count, i, c0, c1, strands
+    cdef int64_t segment_count, positions, pitch, channel = 0, channels, panel, tap, tile, run_count, i, c0, c1, together
     cdef int64_t t[3]
-    cdef bint resume = False
+    cdef bint resume = False, last
+    if plan.at_once:
+        sums = own_sums(plan, s, first_strand, first_panel)
     while True:
         first = cut_segments(w, plan, first, piece_end, s.segments, &segment_count, &positions)
+        last = first >= piece_end
         pack_segments(w, plan, isa, g, first_panel, end_panel, segment_count, s)
         if plan.mixed:
             frame_segments(w, plan, isa, g, 0, w.C, segment_count, positions, s)
             pitch = wide_pitch(w.C) if plan.frames.wide else code_pitch(plan, positions)
             pair_runs(w, plan, isa, NULL, 0, segment_count, pitch, s)
-            for panel in range(first_panel, end_panel):
-                for tile in range(first_strand, end_strand):
-                    for i in range(max(1, segment_count)):
-                        run_pair_tile(w, plan, isa, tile, first_panel, panel, 0, pitch, i, min(1, segment_count), s, sums,
-                                      resume or i > 0)
+            together = end_strand - first_strand
         else:
-            strands = max(1, PAIR_FRAME_BYTES // ((4 if plan.frames.wide else 2) * code_pitch(plan, positions) * isa.rows))
-            c0 = first_strand
-            while c0 < end_strand:
-                c1 = min(end_strand, c0 + strands)
+            together = max(1, PAIR_FRAME_BYTES // ((4 if plan.frames.wide else 2) * code_pitch(plan, positions) * isa.rows))
+        if plan.at_once and last:
+            together = min(together, plan.stored_strands)
+        c0 = first_strand
+        while c0 < end_strand:
+            c1 = min(end_strand, c0 + together)
+            if not plan.mixed:
                 channel = share(w.C, plan.tap_tiles, c0)
                 channels = share(w.C, plan.tap_tiles, c1) - channel
                 frame_segments(w, plan, isa, g, channel, channels, segment_count, positions, s)
                 pitch = wide_pitch(channels) if plan.frames.wide else code_pitch(plan, positions)
-                for panel in range(first_panel, end_panel):
-                    for tap in range(plan.taps):
-                        tap_at(w, tap, t)
-                        run_count = pair_runs(w, plan, isa, t, 0, segment_count, pitch, s)
-                        if run_count > 0 or not resume:
-                            for tile in range(c0, c1):
-                                run_pair_tile(w, plan, isa, tile * plan.taps + tap, first_panel, panel, channel, pitch, 0, run_count,
-                                              s, sums, resume)
-                c0 = c1
+            for panel in range(first_panel, end_panel):
+                if plan.mixed:
+                    for tile in range(c0, c1):
+                        for i in range(max(1, segment_count)):
+                            run_pair_tile(w, plan, isa, tile, first_panel, panel, 0, pitch, i, min(1, segment_count), s, sums,
+                                          resume or i > 0)
+                    continue
+                for tap in range(plan.taps):
+                    tap_at(w, tap, t)
+                    run_count = pair_runs(w, plan, isa, t, 0, segment_count, pitch, s)
+                    if run_count > 0 or not resume:
+                        for tile in range(c0, c1):
+                            run_pair_tile(w, plan, isa, tile * plan.taps + tap, first_panel, panel, channel, pitch, 0, run_count,
+                                          s, sums, resume)
+            if plan.at_once and last:
+                store_strands(w, plan, isa, g, c0, c1, first_panel, end_panel, sums)
+            c0 = c1
         resume = True
-        if first >= piece_end:
+        if last:
             return
 
 
