@@ -7,17 +7,13 @@ Lanes of the product are the channels m of the small side, rows are (t, c), its 
 lane panels, [position][m], and runs all its row tiles over them.  The rows need no packing where the large side holds
 floats: each tap walks the large side where it lies, along those runs of positions that it meets inside.  Tiles that mix
 taps (few channels) and stored numbers other than floats go through a block of the large side, decoded and framed with
-zeros, that is laid out beforehand.  The sums of each piece wait in memory, are added in the fixed tree and stored; where
-there is a single piece, each task stores its own as soon as they are complete.
+zeros, that is laid out beforehand.
 """
 
 cdef enum:
     LANE_FLOATS = 9216          # of a lane panel: fits the nearest cache
     LANES_BYTES = 1 << 19       # all lane panels of a task
     FRAME_BYTES = 1 << 18       # the framed block of the large side
-    NEAR_SUMS_BYTES = 3 << 17   # sums of a task
-    STORED_BYTES = 1 << 17      # sums that are stored together, of a single piece
-    PARTIAL_BYTES = 48 << 20    # partial sums of all pieces
 
 
 cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
@@ -56,9 +52,7 @@ cdef struct WeightsPlan:
     int64_t row_parts
     int64_t panel_parts
     int64_t tile_floats
-    bint at_once           # a single piece: tasks store their sums
-    int64_t sum_panels     # of a row tile where sums wait
-    int64_t stored_strands # together, at_once
+    WaitingSums sums
     int64_t extent         # of the framed block: x2 ...
     int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
     int64_t channel_floats # ... of all its rows
@@ -81,7 +75,7 @@ cdef struct Row:  # positions of the small side that differ in the innermost axi
 
 cdef struct WeightsScratch:  # of one thread
     float* lanes
-    float* sums            # at_once
+    float* sums            # of its task
     float* block
     Row* rows
     tile_run* runs
@@ -277,19 +271,6 @@ cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t
     return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
 
 
-cdef inline float* tile_sums(const WeightsPlan* plan, float* sums, int64_t tile, int64_t panel) noexcept nogil:
-    return sums + (tile * plan.sum_panels + panel) * plan.tile_floats
-
-
-cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
-    return 1 if plan.mixed else plan.taps
-
-
-cdef inline float* own_sums(const WeightsPlan* plan, const WeightsScratch* s, int64_t first_strand, int64_t first_panel) noexcept nogil:
-    """Where the sums of tile 0 and panel 0 would be, if `s.sums` begins with these."""
-    return s.sums - (first_strand * strand_tiles(plan) * plan.sum_panels + first_panel) * plan.tile_floats
-
-
 cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
                    int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
                    bint one_by_one, float* sums, bint resume) noexcept nogil:
@@ -315,115 +296,51 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume)
 
 
-cdef void run_weights_task(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t piece,
-                           int64_t first_strand, int64_t end_strand, int64_t first_panel, int64_t end_panel, float* sums,
-                           WeightsScratch* s) noexcept nogil:
-    """Strands, row tiles of all taps of some channels (mixed: single tiles), and lane panels of one piece of one group,
-    into sums[tile][panel], or at once into the result."""
+cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                            int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
+    """A part of one piece, into the sums at `space`, or into the result."""
     cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, row_count, run_count = 0, tap, tile, channel = 0, channels
     cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), c0, c1, together
+    cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel
+    cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef int64_t t[3]
     cdef bint resume = False, one_by_one = False, last
-    if plan.at_once:
-        sums = own_sums(plan, s, first_strand, first_panel)
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
         row_count = cut_rows(w, first, end, s.rows)
-        pack_lanes(w, plan, isa, g, first_panel, end_panel, s.rows, row_count, s.lanes)
+        pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, row_count, s.lanes)
         if plan.mixed:
-            frame_rows(w, plan, isa, g, 0, w.C, s.rows, row_count, s.block)
-            run_count = tap_runs(w, plan, isa, g, NULL, s.rows, row_count, s.runs)
+            frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, row_count, s.block)
+            run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, row_count, s.runs)
             one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
-        together = strands_together(plan, last)
-        c0 = first_strand
-        while c0 < end_strand:
-            c1 = min(end_strand, c0 + together)
-            if plan.at_once and not resume and last:
-                sums = own_sums(plan, s, c0, first_panel)
+        together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
+        c0 = part.first_strand
+        while c0 < part.end_strand:
+            c1 = min(part.end_strand, c0 + together)
+            if not resume and last and plan.sums.together > 0:
+                sums = sums_from(plan, space, c0, first_panel)
             if plan.mixed:
                 for tile in range(c0, c1):
-                    run_tile(w, plan, isa, g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums, resume)
+                    run_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
+                             resume)
             else:
                 if plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
                     channels = share(w.C, plan.tap_tiles, c1) - channel
-                    frame_rows(w, plan, isa, g, channel, channels, s.rows, row_count, s.block)
+                    frame_rows(w, plan, isa, part.g, channel, channels, s.rows, row_count, s.block)
                 for tap in range(plan.taps):
                     tap_at(w, tap, t)
-                    run_count = tap_runs(w, plan, isa, g, t, s.rows, row_count, s.runs)
+                    run_count = tap_runs(w, plan, isa, part.g, t, s.rows, row_count, s.runs)
                     if run_count > 0 or not resume:
                         for tile in range(c0, c1):
-                            run_tile(w, plan, isa, g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs, run_count,
-                                     False, sums, resume)
-            if plan.at_once and last:
-                store_strands(w, plan, isa, g, c0, c1, first_panel, end_panel, sums)
+                            run_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
+                                     run_count, False, sums, resume)
+            if last and plan.sums.together > 0:
+                store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1
         first = end
         resume = True
         if last:
             return
-
-
-cdef inline int64_t strands_together(const WeightsPlan* plan, bint last) noexcept nogil:
-    """How many go through a chunk of the reduction before the next: those framed together, at last those stored together."""
-    cdef int64_t framed = plan.channels if plan.framed and not plan.mixed else plan.strands
-    return min(framed, plan.stored_strands) if last and plan.at_once else framed
-
-
-cdef void store_strands(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_strand,
-                        int64_t end_strand, int64_t first_panel, int64_t end_panel, float* sums) noexcept nogil:
-    cdef int64_t strand, panel
-    for strand in range(first_strand, end_strand):
-        for panel in range(first_panel, end_panel):
-            store_strand(w, plan, isa, g, strand, panel, sums, 0)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The end: add the pieces, store
-
-
-cdef void add_pieces(const WeightsPlan* plan, float* c, int64_t piece_floats, int64_t count) noexcept nogil:
-    """The fixed tree over the pieces of one tile, into the first."""
-    cdef int64_t step = 1, i, j
-    cdef float* left
-    cdef const float* right
-    while step < plan.cut.pieces:
-        i = 0
-        while i + step < plan.cut.pieces:
-            left = c + i * piece_floats
-            right = left + step * piece_floats
-            for j in range(count):
-                left[j] = left[j] + right[j]
-            i += 2 * step
-        step *= 2
-
-
-cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
-                       int64_t panel, float* sums, int64_t piece_floats) noexcept nogil:
-    """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
-    cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
-    cdef int64_t m = share(plan.vectors, plan.panels, panel) * isa.width, pitch = vectors * isa.width, tile, first, rows, i
-    cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.sum_panels * plan.tile_floats
-    cdef char* target = <char*>w.taps
-    cdef int64_t first_tile = strand * strand_tiles(plan)
-    cdef float* c = tile_sums(plan, sums, first_tile, panel)
-    cdef lane_span span = lane_span(0, min(w.M, m + pitch) - m, 0, w.taps_stride[1])
-    if plan.mixed or w.taps_stride[1] == 1:
-        for tile in range(first_tile, first_tile + strand_tiles(plan)):
-            first = tile_start(w, plan, tile)
-            rows = tile_rows(w, plan, tile)
-            c = tile_sums(plan, sums, tile, panel)
-            add_pieces(plan, c, piece_floats, rows * pitch)
-            for i in range(rows):
-                span.offset = start + (first + i) % w.C * w.taps_stride[2] + plan.tap_offsets[(first + i) // w.C]
-                isa.scatter(c + i * pitch, 0, 1, target, w.taps_format, 0, &span, 1, NULL)
-        return
-    first = tile_start(w, plan, first_tile)
-    rows = tile_rows(w, plan, first_tile)
-    for i in range(plan.taps):
-        add_pieces(plan, c + i * step, piece_floats, rows * pitch)
-    isa.scatter_taps(c, step, pitch, rows, span.count,
-                     target + (start + first * w.taps_stride[2]) * element_size(w.taps_format), w.taps_format,
-                     w.taps_stride[1], w.taps_stride[2], plan.tap_offsets, plan.taps)

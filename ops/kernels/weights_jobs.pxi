@@ -29,14 +29,11 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, in
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = isa.rows * isa.vectors * isa.width
-    plan.at_once = plan.cut.pieces == 1
     if pairs:
         plan_pairs(w, isa, plan)
     else:
         plan_chunk(w, isa, plan)
     share_work(w, isa, threads, plan)
-    plan.sum_panels = ceiling(plan.panels, plan.panel_parts) if plan.at_once else plan.panels
-    plan.stored_strands = max(1, STORED_BYTES // (4 * strand_floats(plan)))
 
 
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
@@ -58,21 +55,45 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
         plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
 
 
-cdef inline int64_t strand_floats(const WeightsPlan* plan) noexcept nogil:
-    """Sums of a piece."""
-    return strand_tiles(plan) * plan.sum_panels * plan.tile_floats
-
-
 cdef inline bint in_chunks(const WeightsPlan* plan) noexcept nogil:
     """Whether the sums of a task are met more than once, as far as is known before."""
     return plan.pairs or plan.cut.length > plan.steps
 
 
+cdef void plan_sums(const WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts, WaitingSums* sums) noexcept nogil:
+    """Where sums wait with blocks of 2**levels pieces."""
+    cdef int64_t strand_floats, kept
+    sums.levels = levels
+    sums.blocks = ceiling(plan.cut.pieces, 1 << levels)
+    sums.at_once = sums.blocks == 1
+    sums.panels = ceiling(plan.panels, panel_parts)
+    strand_floats = strand_tiles(plan) * sums.panels * plan.tile_floats
+    sums.together = max(1, STORED_BYTES // (4 * strand_floats)) if plan.cut.pieces == 1 else 0
+    kept = ceiling(plan.strands, row_parts)
+    if sums.together > 0 and not in_chunks(plan):
+        kept = min(kept, sums.together)
+    sums.task_floats = kept * strand_floats
+    if levels == 0 and 4 * sums.task_floats > LEVELS_BYTES:
+        sums.at_once = False
+        sums.together = 0
+        sums.task_floats = ceiling(plan.strands, row_parts) * strand_floats
+
+
+cdef inline int64_t own_levels(const WaitingSums* sums) noexcept nogil:
+    return sums.levels + (1 if sums.at_once else 0)
+
+
+cdef inline double busiest(int64_t tasks, int64_t shorter, double length, int threads) noexcept nogil:
+    """What the busiest thread gets of tasks of length 1 and then shorter ones."""
+    cdef int64_t rounds = ceiling(tasks, threads)
+    return rounds + length * ceiling(max(0, shorter - (rounds * threads - tasks)), threads)
+
+
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
-    """Cut panels and strands into parts: work that comes out even, sums that stay near, and the least packed twice."""
-    cdef int64_t pieces = w.G * plan.cut.pieces, panel_parts, row_parts, least_rows, tasks, largest
-    cdef bint again = in_chunks(plan)
-    cdef double cost, least = -1, lanes = <double>w.M, frames, products  # times 1/4 cycle a position
+    """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
+    cdef int64_t panel_parts, row_parts, least_rows, levels, largest, full, rest
+    cdef double cost, least = -1, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
+    cdef WaitingSums sums
     products = lanes * w.C * plan.taps * (1 if plan.pairs else 2) / isa.width
     if plan.pairs:
         frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
@@ -80,27 +101,37 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:
         frames = 0.5 * w.C  # read where they lie
-    for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
-        least_rows = 1
-        if again:
-            largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
-            least_rows = max(1, min(plan.strands, ceiling(largest, NEAR_SUMS_BYTES)))
-        for row_parts in range(least_rows, min(plan.strands, least_rows + 4 * threads) + 1):
-            tasks = pieces * panel_parts * row_parts
-            largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
-            cost = (products * ceiling(tasks, threads) * largest * threads / (<double>pieces * plan.panels * plan.strands)
-                    + lanes * row_parts + frames * panel_parts)
-            if least < 0 or cost < least:
-                least = cost
-                plan.panel_parts, plan.row_parts = panel_parts, row_parts
+    plan.panel_parts, plan.row_parts = 1, 1
+    plan_sums(plan, 0, 1, 1, &plan.sums)
+    for levels in range(MOST_LEVELS + 1):
+        full = plan.cut.pieces >> levels
+        rest = plan.cut.pieces - (full << levels)
+        if levels > 0 and full == 0 and plan.cut.pieces <= 1 << (levels - 1):
+            break
+        for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
+            least_rows = 1
+            if in_chunks(plan):
+                largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
+                least_rows = max(1, min(plan.strands, ceiling(largest, NEAR_SUMS_BYTES)))
+            for row_parts in range(least_rows, min(plan.strands, least_rows + 4 * threads) + 1):
+                plan_sums(plan, levels, panel_parts, row_parts, &sums)
+                if levels > 0 and 4 * own_levels(&sums) * sums.task_floats > LEVELS_BYTES:
+                    continue
+                busy = busiest(w.G * full * panel_parts * row_parts, (w.G if rest > 0 else 0) * panel_parts * row_parts,
+                               <double>rest / (1 << levels), threads) * (1 << levels)
+                largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
+                sums_cost = 0 if sums.at_once else WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
+                cost = (products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
+                        + lanes * row_parts + frames * panel_parts + sums_cost)
+                if least < 0 or cost < least:
+                    least = cost
+                    plan.panel_parts, plan.row_parts, plan.sums = panel_parts, row_parts, sums
 
 
 cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
     cdef char* start = space
     s.lanes = <float*>take(&space, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
-    if plan.at_once:
-        s.sums = <float*>take(&space, 4 * strand_floats(plan) * (
-            ceiling(plan.strands, plan.row_parts) if in_chunks(plan) else min(plan.stored_strands, plan.strands)))
+    s.sums = <float*>take(&space, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
     s.block, s.codes = NULL, NULL
     if plan.pairs:
         s.codes = <uint16_t*>take(&space, plan.code_bytes + 64)
@@ -114,46 +145,46 @@ cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsP
     return space - start
 
 
-cdef struct WeightsPass:  # some groups, and of each some strands, whose sums fit the workspace
+cdef struct WeightsPass:  # some groups, or some row parts of one group, whose sums fit the workspace
     int64_t first_group
     int64_t groups
-    int64_t first_strand
-    int64_t strands
-    int64_t piece_floats
-    float* sums          # [group][piece][strand...]
+    int64_t first_row_part
+    int64_t row_parts
+    float* sums          # [group][block][row part][panel part][task_floats]
 
 
-cdef inline float* pass_sums(const WeightsPlan* plan, const WeightsPass* some, int64_t group, int64_t piece) noexcept nogil:
-    """Where the sums of strand 0 would be."""
-    return some.sums + (group * plan.cut.pieces + piece) * some.piece_floats - some.first_strand * strand_floats(plan)
+cdef inline WeightsPart part_of(const WeightsPlan* plan, int64_t g, int64_t row_part, int64_t panel_part) noexcept nogil:
+    return WeightsPart(
+        g, share(plan.strands, plan.row_parts, row_part), share(plan.strands, plan.row_parts, row_part + 1),
+        share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1))
 
 
 cdef void run_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
                         int64_t task, WeightsScratch* s) noexcept nogil:
-    cdef int64_t rest = task, panel_part, row_part, row_parts = min(plan.row_parts, some.strands)
-    panel_part = rest % plan.panel_parts
-    rest = rest // plan.panel_parts
-    row_part = rest % row_parts
-    rest = rest // row_parts
-    (run_pairs_task if plan.pairs else run_weights_task)(
-        w, plan, isa, some.first_group + rest // plan.cut.pieces, rest % plan.cut.pieces,
-        some.first_strand + share(some.strands, row_parts, row_part),
-        some.first_strand + share(some.strands, row_parts, row_part + 1),
-        share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1),
-        pass_sums(plan, some, rest // plan.cut.pieces, rest % plan.cut.pieces), s)
+    cdef int64_t parts = some.row_parts * plan.panel_parts, group = task // parts // plan.sums.blocks
+    cdef WeightsPart part = part_of(plan, some.first_group + group, some.first_row_part + task % parts // plan.panel_parts,
+                                    task % plan.panel_parts)
+    run_part(w, plan, isa, &part, task // parts % plan.sums.blocks, some.sums + task * plan.sums.task_floats, s)
 
 
 cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
                           int64_t task) noexcept nogil:
-    cdef int64_t strand = task // plan.panels % some.strands, group = task // plan.panels // some.strands
-    store_strand(w, plan, isa, some.first_group + group, some.first_strand + strand, task % plan.panels,
-                 pass_sums(plan, some, group, 0), some.piece_floats)
+    """A strand of a part, where it has so many."""
+    cdef int64_t strands = ceiling(plan.strands, plan.row_parts), parts = some.row_parts * plan.panel_parts, panel
+    cdef int64_t group = task // strands // parts, rest = task // strands % parts, block_floats = parts * plan.sums.task_floats
+    cdef WeightsPart part = part_of(plan, some.first_group + group, some.first_row_part + rest // plan.panel_parts,
+                                    rest % plan.panel_parts)
+    cdef float* sums = sums_from(
+        plan, some.sums + group * plan.sums.blocks * block_floats + rest * plan.sums.task_floats, part.first_strand, part.first_panel)
+    if part.first_strand + task % strands < part.end_strand:
+        for panel in range(part.first_panel, part.end_panel):
+            store_strand(w, plan, isa, part.g, part.first_strand + task % strands, panel, sums, block_floats)
 
 
 cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
                    WeightsScratch* scratch) noexcept nogil:
-    cdef int64_t tasks = some.groups * plan.cut.pieces * min(plan.row_parts, some.strands) * plan.panel_parts, task
-    cdef int64_t stores = 0 if plan.at_once else some.groups * some.strands * plan.panels
+    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, tasks = parts * plan.sums.blocks, task
+    cdef int64_t stores = 0 if plan.sums.at_once else parts * ceiling(plan.strands, plan.row_parts)
     if threads == 1:
         for task in range(tasks):
             run_pass_task(w, plan, some, isa, task, scratch)
@@ -194,7 +225,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
     cdef WeightsPass some
-    cdef int64_t size_needed, size, groups, strands, pieces_floats, tap
+    cdef int64_t size_needed, size, groups, row_parts, waiting = 0, tap
     cdef int64_t t[3]
     cdef int worker
     cdef code_range large, small
@@ -202,13 +233,13 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, pairs, threads, &plan)
-    groups, strands, pieces_floats = w.G, plan.strands, 0
-    if not plan.at_once:
-        pieces_floats = plan.cut.pieces * strand_floats(&plan)
-        strands = min(plan.strands, max(1, <int64_t>PARTIAL_BYTES // (4 * pieces_floats)))
-        groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (4 * pieces_floats * plan.strands)))
+    groups, row_parts = w.G, plan.row_parts
+    if not plan.sums.at_once:
+        waiting = 4 * plan.sums.blocks * plan.panel_parts * plan.sums.task_floats  # bytes for a row part
+        row_parts = min(plan.row_parts, max(1, <int64_t>PARTIAL_BYTES // waiting))
+        groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (waiting * plan.row_parts)))
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
-    size_needed = (4 * groups * strands * pieces_floats + threads * size
+    size_needed = (groups * row_parts * waiting + threads * size
                    + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
     if report != NULL:
         report[0] = max(report[0], size_needed)
@@ -227,15 +258,14 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
     some.sums = <float*>aligned
-    some.piece_floats = strands * pieces_floats // plan.cut.pieces
     some.first_group = 0
     while some.first_group < w.G:
         some.groups = min(groups, w.G - some.first_group)
-        some.first_strand = 0
-        while some.first_strand < plan.strands:
-            some.strands = min(strands, plan.strands - some.first_strand)
+        some.first_row_part = 0
+        while some.first_row_part < plan.row_parts:
+            some.row_parts = min(row_parts, plan.row_parts - some.first_row_part)
             run_pass(w, &plan, &some, isa, threads, scratch)
-            some.first_strand += some.strands
+            some.first_row_part += some.row_parts
         some.first_group += some.groups
     large = small = code_range(0x7fff, 0)
     for worker in range(threads):

@@ -269,16 +269,15 @@ cdef void run_pair_tile(const Weights* w, const WeightsPlan* plan, const instruc
         tile_sums(plan, sums, tile, panel), resume)
 
 
-cdef void run_pairs_task(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t piece,
-                         int64_t first_strand, int64_t end_strand, int64_t first_panel, int64_t end_panel, float* sums,
-                         WeightsScratch* s) noexcept nogil:
-    """As `run_weights_task`."""
+cdef void run_pairs_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                          int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
+    """As `run_weights_piece`."""
     cdef int64_t first = min(plan.positions, piece * plan.cut.length), piece_end = min(plan.positions, (piece + 1) * plan.cut.length)
-    cdef int64_t segment_count, positions, pitch, channel = 0, channels, panel, tap, tile, run_count, i, c0, c1, together
+    cdef int64_t segment_count, positions, pitch = 0, channel = 0, channels, panel, tap, tile, run_count, i, c0, c1, together
+    cdef int64_t g = part.g, first_panel = part.first_panel, end_panel = part.end_panel
+    cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef int64_t t[3]
     cdef bint resume = False, last
-    if plan.at_once:
-        sums = own_sums(plan, s, first_strand, first_panel)
     while True:
         first = cut_segments(w, plan, first, piece_end, s.segments, &segment_count, &positions)
         last = first >= piece_end
@@ -287,14 +286,13 @@ cdef void run_pairs_task(const Weights* w, const WeightsPlan* plan, const instru
             frame_segments(w, plan, isa, g, 0, w.C, segment_count, positions, s)
             pitch = wide_pitch(w.C) if plan.frames.wide else code_pitch(plan, positions)
             pair_runs(w, plan, isa, NULL, 0, segment_count, pitch, s)
-            together = end_strand - first_strand
+            together = plan.strands
         else:
             together = max(1, PAIR_FRAME_BYTES // ((4 if plan.frames.wide else 2) * code_pitch(plan, positions) * isa.rows))
-        if plan.at_once and last:
-            together = min(together, plan.stored_strands)
-        c0 = first_strand
-        while c0 < end_strand:
-            c1 = min(end_strand, c0 + together)
+        together = strands_together(plan, together, last)
+        c0 = part.first_strand
+        while c0 < part.end_strand:
+            c1 = min(part.end_strand, c0 + together)
             if not plan.mixed:
                 channel = share(w.C, plan.tap_tiles, c0)
                 channels = share(w.C, plan.tap_tiles, c1) - channel
@@ -314,8 +312,8 @@ cdef void run_pairs_task(const Weights* w, const WeightsPlan* plan, const instru
                         for tile in range(c0, c1):
                             run_pair_tile(w, plan, isa, tile * plan.taps + tap, first_panel, panel, channel, pitch, 0, run_count,
                                           s, sums, resume)
-            if plan.at_once and last:
-                store_strands(w, plan, isa, g, c0, c1, first_panel, end_panel, sums)
+            if last and plan.sums.together > 0:
+                store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1
         resume = True
         if last:
