@@ -56,11 +56,12 @@ cdef int64_t cut_boxes(Product* p, const instruction_set* isa, Box* boxes) noexc
         cuts[axis][0] = 0
         count[axis] = cut_axis(p, axis, cuts[axis], &missed) if p.padded and p.tap_count > 0 else 1
         copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else 0.01 * products
-        if count[axis] > 1 and products * missed > copies:
+        if count[axis] > 1 and (p.turned or products * missed > copies):
             p.met *= 1 - missed
         else:
             count[axis] = 1
         cuts[axis][count[axis]] = p.Q[axis]
+    p.pieces = count[2]
     if boxes == NULL:
         return count[0] * count[1] * count[2]
     for i0 in range(count[0]):

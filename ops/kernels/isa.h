@@ -135,9 +135,10 @@ typedef struct {
 typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                              const lane_span *spans, int64_t span_count);
 
-/* A row panel, [tap][channel][rows of the set]: element taps[tap] + channel*channel_stride + row*row_stride of `source`. */
-typedef void (*gather_taps_function)(float *panel, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
-                                  int64_t channel_stride, const int64_t *taps, int64_t tap_count);
+/* [tap][channel][rows], at most the rows of the set, `pitch` floats from a channel to the next: element taps[tap] +
+ * channel*channel_stride + row*row_stride of `source`. */
+typedef void (*gather_taps_function)(float *panel, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+                                     int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count);
 
 /* Whether none of the values is infinite or NaN. */
 typedef int (*finite_function)(const float *values, int64_t count);

@@ -60,7 +60,7 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*gather_function)(
         float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t) noexcept
     ctypedef void (*gather_taps_function)(
-        float*, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+        float*, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
     ctypedef int (*finite_function)(const float*, int64_t) noexcept
     ctypedef void (*scatter_function)(
         const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept

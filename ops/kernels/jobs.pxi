@@ -205,6 +205,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
             raise MemoryError
     for i in range(count):
         p = &products[i]
+        p.turned = False
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.pairs, p.S, p.kept = pairs, (p.D + 1) // 2 if pairs else p.D, NULL
         take_taps(p, isa, 1, 0)
@@ -239,6 +240,9 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         else:
             merge.floats = 0
     threads = team_for(work, threads)
+    if not pairs and not laid_out and turned_pays(products, count, isa, threads):
+        free(planar)
+        return run_turned(products, count, isa, threads, report)
     items = products.G * row_panels(products, isa)
     item_floats = packed_floats(products, count, isa, 1) + merge.floats
     if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:

@@ -50,6 +50,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Tap* all_taps      # in the order of the sum
     int64_t* all_offsets  # where their weights begin
     bint padded        # some tap meets a position outside
+    bint turned        # its rows are positions: turned.pxi
     bint pairs         # steps of the reduction are pairs of bfloat16 channels
     int64_t S          # steps of a tap
     Operand input
@@ -62,6 +63,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t* tap_offsets
     Box* boxes         # in the order of the columns
     int64_t box_count
+    int64_t pieces     # boxes that a line is cut into
     double met         # share of (position, tap) that is left where boxes cut off the rest
     int64_t columns
     int64_t panels
@@ -147,7 +149,7 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
             isa.pairs.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                                   p.tap_count, smallest)
         else:
-            isa.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+            isa.gather_taps(packed, isa.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                             p.tap_count)
     else:
         for t in range(p.tap_count):

@@ -1,0 +1,341 @@
+"""Products whose rows are positions: lanes are output channels, and the input is read where it lies.
+
+A task takes the output positions of a range and a panel of channels.  For each tap it walks those of its positions that the
+tap meets inside, a few at a time, which need neither copies of the input nor products with its padding; the packed weights
+of some channels stay in the nearest cache meanwhile.  Against gathered panels this wins where lines are short, so that lanes
+are gathered from many of them, and where weights are far and columns few: they are read once for a range.
+"""
+
+cdef enum:
+    TURNED_STEPS = 128      # of the weights that stay near
+    RANGE_FLOATS = 1 << 18  # of the input that a range of columns meets: stays in the middle cache from tap to tap
+    TURNED_COLUMNS = 1024   # of a range, at most
+    LEAST_COLUMNS = 64      # ... and at least
+    TURNED_AT_ONCE = 64     # positions of the input
+    LEAST_CHANNELS = 32
+    PANEL_BYTES = 4 << 20   # packed weights of a task, at most
+    NEAR_PANEL = 3 << 19    # ... that stay in the middle cache
+    TURNED_BYTES = 32 << 20 # of the input, turned, at most
+    NEAR_INPUT = 1 << 20    # ... that stays near while one panel after another meets it
+    PACK_CYCLES = 2         # for one number
+    TURN_CYCLES = 4
+
+
+cdef double BIAS = 0.92  # measured over modelled cost, where the two ways come near each other
+
+
+cdef struct Interval:  # of the columns of a task
+    int64_t first
+    int64_t end
+
+
+cdef struct TurnedScratch:  # of one thread
+    float* packed         # weights of panel `item`
+    int64_t item
+    float* sums           # [column][lane]
+    int64_t* bases        # where the input of a column begins, before any tap
+    Fragment* fragments
+    Interval* inside
+
+
+cdef struct Turned:
+    int64_t vectors       # of the lanes
+    int64_t panels
+    int64_t items         # panels of all groups
+    int64_t item_floats   # packed weights of a panel
+    int64_t parts         # ranges of columns
+    int64_t most_columns  # of a range
+    int64_t whole         # panels whose columns one thread takes all
+    int64_t tasks         # ... and one for each range of the others, of which all threads pack the weights
+    double busiest        # of the packing, what the busiest thread does, times the threads
+
+
+cdef inline bint lies_turned(const Product* p) noexcept nogil:
+    """Whether the rows can be read from the input itself."""
+    return p.input.c == 1 and p.input.format == NUMBER_FLOAT32 and p.input.x[2] != 1
+
+
+cdef inline int64_t turned_pitch(const Product* p) noexcept nogil:
+    """Floats from a position of the copied input to the next: an odd number of cache lines."""
+    return (ceiling(p.D, 16) | 1) * 16
+
+
+cdef bint turned_pays(Product* products, int64_t count, const instruction_set* isa, int threads) noexcept nogil:
+    """Whether this way costs less than gathering, from the shape alone. Cycles for one number of the input and all rows, as in
+    `plan_planar`, of all products."""
+    cdef double turned = 0, gathered = 0, work, met, pieces, inputs = <double>products.N * products.I[0] * products.I[1] * products.I[2]
+    cdef double numbers = inputs * products.G * turned_pitch(products)
+    cdef int64_t i
+    cdef Turned plan
+    cdef Product* p
+    if products.R < LEAST_CHANNELS or products.D < LEAST_CHANNELS // 2 or 4 * numbers > TURNED_BYTES:
+        return False
+    for i in range(count):
+        p = &products[i]
+        if p.columns == 0 or p.tap_count == 0:
+            return False
+        plan_turned(p, isa, threads, &plan)
+        if 4 * plan.item_floats > PANEL_BYTES:
+            return False
+        pieces = FRAGMENT_CYCLES * max(p.pieces / <double>p.Q[2], 1.0 / 48)
+        if p.step[2] > 1:
+            pieces = 2 * pieces + 0.5
+        work = p.columns * <double>p.tap_count / (2 * isa.width)
+        met = p.met
+        p.turned = True
+        cut_boxes(p, isa, NULL)
+        turned += work * p.met * plan.vectors * isa.width * (1 + 8.0 / min(p.D, TURNED_STEPS))
+        turned += PACK_CYCLES * p.tap_count * p.R * plan.busiest
+        if 4 * plan.item_floats > NEAR_PANEL:  # fetched again for every range
+            turned += 0.15 * (plan.parts - 1) * p.tap_count * plan.vectors * isa.width
+        p.turned, p.met = False, met
+        gathered += work * p.R * met + p.columns * p.tap_count * (0.15 + pieces)
+        gathered += PACK_CYCLES * p.tap_count * p.R
+        if are_far(row_panels(p, isa) * p.panel_size):
+            gathered += p.columns * p.tap_count * p.R / (6.0 * BLOCK * TILE_LANES)
+    if not lies_turned(products):
+        turned += TURN_CYCLES * inputs
+    if 4 * numbers > NEAR_INPUT:
+        turned += inputs * products.R / 96.0 * count
+    return BIAS * turned < gathered
+
+
+cdef void plan_turned(const Product* p, const instruction_set* isa, int threads, Turned* plan) noexcept nogil:
+    cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.D
+    cdef int64_t most_parts = max(1, p.columns // (4 * isa.rows))
+    plan.vectors = ceiling(p.R, isa.width)
+    plan.panels = ceiling(plan.vectors, isa.vectors)
+    plan.items = p.G * plan.panels
+    plan.item_floats = p.tap_count * p.D * isa.vectors * isa.width + isa.width
+    plan.parts = max(1, ceiling(p.columns, max(LEAST_COLUMNS, min(TURNED_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))))
+    while plan.parts < most_parts and plan.parts % threads != 0:
+        plan.parts += 1
+    plan.most_columns = ceiling(p.columns, plan.parts)
+    plan.whole = plan.items - plan.items % threads
+    plan.tasks = plan.whole + plan.items % threads * plan.parts
+    plan.busiest = (plan.whole // threads + plan.items % threads) * threads / <double>plan.items
+
+
+cdef int64_t lay_out_turned(TurnedScratch* s, const Turned* plan, const instruction_set* isa, char* space) noexcept nogil:
+    """Divide one thread's workspace; returns its size."""
+    cdef char* start = space
+    s.packed = <float*>take(&space, 4 * plan.item_floats)
+    s.item = -1
+    s.sums = <float*>take(&space, 4 * plan.most_columns * isa.vectors * isa.width)
+    s.bases = <int64_t*>take(&space, plan.most_columns * sizeof(int64_t))
+    s.fragments = <Fragment*>take(&space, plan.most_columns * sizeof(Fragment))
+    s.inside = <Interval*>take(&space, plan.most_columns * sizeof(Interval))
+    return space - start
+
+
+cdef inline int64_t turned_channel(const Turned* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel) * isa.width
+
+
+cdef void pack_turned(const Product* p, const Turned* plan, const instruction_set* isa, int64_t item, float* packed) noexcept nogil:
+    """The weights of one panel, [tap][d][channel]."""
+    cdef int64_t panel = item % plan.panels, row = turned_channel(plan, isa, panel), t, i, pitch = isa.vectors * isa.width
+    cdef lane_span rows = lane_span(0, min(p.R, turned_channel(plan, isa, panel + 1)) - row, 0, p.weights.n)
+    cdef const char* start = (<const char*>p.weights.data
+                              + (item // plan.panels * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
+    if rows.count % isa.width:
+        memset(packed, 0, plan.item_floats * sizeof(float))
+    if p.weights.n != 1 and p.weights.c != 1:
+        for t in range(ceiling(rows.count, isa.rows)):
+            i = t * isa.rows
+            isa.gather_taps(packed + i, pitch, min(isa.rows, rows.count - i), p.D, start + i * p.weights.n * element_size(p.weights.format),
+                            p.weights.format, p.weights.n, p.weights.c, p.tap_offsets, p.tap_count)
+    else:
+        for t in range(p.tap_count):
+            rows.offset = p.tap_offsets[t]
+            isa.gather(packed + t * p.D * pitch, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+
+
+cdef int64_t meet_columns(const Product* p, const Tap* tap, const Fragment* fragments, int64_t fragment_count, Interval* inside) noexcept nogil:
+    """Which columns a tap meets inside; returns the number of intervals."""
+    cdef int64_t number = 0, i, x0, x1, low, high
+    cdef const Fragment* f
+    for i in range(fragment_count):
+        f = &fragments[i]
+        low, high = 0, f.count
+        if p.padded:
+            x0 = f.q[0] * p.step[0] + tap.offset[0]
+            x1 = f.q[1] * p.step[1] + tap.offset[1]
+            if x0 < 0 or x0 >= p.I[0] or x1 < 0 or x1 >= p.I[1]:
+                continue
+            meet_inside(f.q[2] * p.step[2] + tap.offset[2], p.step[2], p.I[2], f.count, &low, &high)
+            if high <= low:
+                continue
+        if number > 0 and inside[number - 1].end == f.lane + low:
+            inside[number - 1].end = f.lane + high
+        else:
+            inside[number] = Interval(f.lane + low, f.lane + high)
+            number += 1
+    return number
+
+
+cdef void run_turned_task(const Product* p, const Turned* plan, const instruction_set* isa, int64_t task,
+                          TurnedScratch* s) noexcept nogil:
+    cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.parts, part
+    if s.item != item:
+        pack_turned(p, plan, isa, item, s.packed)
+        s.item = item
+    for part in range(plan.parts):
+        if task < plan.whole or part == (task - plan.whole) % plan.parts:
+            run_turned_part(p, plan, isa, item, part, s.packed, s)
+
+
+cdef void run_turned_part(const Product* p, const Turned* plan, const instruction_set* isa, int64_t item, int64_t part,
+                          const float* packed, TurnedScratch* s) noexcept nogil:
+    cdef int64_t g = item // plan.panels, row = turned_channel(plan, isa, item % plan.panels), pitch = isa.vectors * isa.width
+    cdef int64_t vectors = share(plan.vectors, plan.panels, item % plan.panels + 1) - share(plan.vectors, plan.panels, item % plan.panels)
+    cdef int64_t first = share(p.columns, plan.parts, part), count = share(p.columns, plan.parts, part + 1) - first, width = vectors * isa.width
+    cdef int64_t fragment_count = cut_fragments(p, first, count, s.fragments), inside_count, t, i, j, k, d, rows, end
+    cdef tile_run run = tile_run(0, 0, 0)
+    cdef const Fragment* f
+    cdef const Tap* tap
+    cdef const float* lanes
+    for i in range(fragment_count):
+        f = &s.fragments[i]
+        for j in range(f.count):
+            s.bases[f.lane + j] = (f.n * p.input.n + g * p.input.g + f.q[0] * p.step[0] * p.input.x[0]
+                                   + f.q[1] * p.step[1] * p.input.x[1] + (f.q[2] + j) * p.step[2] * p.input.x[2])
+    memset(s.sums, 0, count * width * sizeof(float))
+    for t in range(p.tap_count):
+        tap = &p.taps[t]
+        inside_count = meet_columns(p, tap, s.fragments, fragment_count, s.inside)
+        for k in range(ceiling(p.D, TURNED_STEPS)):
+            d = k * TURNED_STEPS
+            run.steps = min(TURNED_STEPS, p.D - d)
+            run.rows = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2] + d * p.input.c
+            lanes = packed + (t * p.D + d) * pitch
+            for j in range(inside_count):
+                i, end = s.inside[j].first, s.inside[j].end
+                while i < end:
+                    rows = min(end - i, isa.rows - i % isa.rows)
+                    isa.strided[rows - 1][vectors - 1](&run, 1, <const float*>p.input.data, s.bases + i, p.input.c, lanes, pitch,
+                                                       s.sums + i * width, True)
+                    i += rows
+    store_turned(p, isa, g, row, min(p.R - row, width), width, fragment_count, s)
+
+
+cdef void store_turned(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t count, int64_t width,
+                       int64_t fragment_count, TurnedScratch* s) noexcept nogil:
+    cdef int64_t i, j, k, part, rows
+    cdef lane_span span = lane_span(0, count, 0, p.output.c)
+    cdef const Fragment* f
+    cdef float* sums
+    for i in range(fragment_count):
+        f = &s.fragments[i]
+        for part in range(ceiling(f.count, isa.rows)):
+            j = part * isa.rows
+            rows = min(isa.rows, f.count - j)
+            sums = s.sums + (f.lane + j) * width
+            if p.bias != NULL:
+                for k in range(rows * width):
+                    if k % width < count:
+                        sums[k] = (sums[k] + <float>0.0) + p.bias[g * p.R + row + k % width]
+            span.offset = (f.n * p.output.n + g * p.output.g + row * p.output.c + f.q[0] * p.output.x[0] + f.q[1] * p.output.x[1]
+                           + (f.q[2] + j) * p.output.x[2])
+            isa.scatter(sums, width, rows, p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
+
+
+cdef Operand turned_input(const Product* p, float* copy) noexcept nogil:
+    """The input as floats, channels innermost."""
+    cdef Operand o
+    o.data, o.format, o.c = copy, NUMBER_FLOAT32, 1
+    o.x[2] = turned_pitch(p)
+    o.x[1] = p.I[2] * o.x[2]
+    o.x[0] = p.I[1] * o.x[1]
+    o.n = p.I[0] * o.x[0]
+    o.g = p.N * o.n
+    return o
+
+
+cdef inline bint one_line(const Operand* input, const int64_t* extent) noexcept nogil:
+    """Whether the lines of a plane follow one another."""
+    return input.x[1] == extent[2] * input.x[2]
+
+
+cdef int64_t turning_tasks(const Product* p) noexcept nogil:
+    cdef int64_t planes = p.G * p.N * p.I[0]
+    return planes * (ceiling(p.I[1] * p.I[2], TURNED_AT_ONCE) if one_line(&p.input, p.I) else p.I[1] * ceiling(p.I[2], TURNED_AT_ONCE))
+
+
+cdef void turn_some(const Product* p, const instruction_set* isa, const Operand* turned, int64_t task) noexcept nogil:
+    """Some positions of a line, all channels."""
+    cdef int64_t count = p.I[1] * p.I[2] if one_line(&p.input, p.I) else p.I[2], x1 = 0, pieces = ceiling(count, TURNED_AT_ONCE)
+    cdef int64_t first = share(count, pieces, task % pieces), end = share(count, pieces, task % pieces + 1), rest = task // pieces, d, x0, n, g
+    cdef lane_span span
+    cdef float* place
+    if not one_line(&p.input, p.I):
+        x1 = rest % p.I[1]
+        rest //= p.I[1]
+    x0 = rest % p.I[0]
+    rest //= p.I[0]
+    n, g = rest % p.N, rest // p.N
+    place = <float*>turned.data + n * turned.n + g * turned.g + x0 * turned.x[0] + x1 * turned.x[1] + first * turned.x[2]
+    for d in range(ceiling(p.D, TILE_LANES)):
+        span = lane_span(0, min(TILE_LANES, p.D - d * TILE_LANES),
+                         n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1] + first * p.input.x[2]
+                         + d * TILE_LANES * p.input.c, p.input.c)
+        isa.gather(place + d * TILE_LANES, turned.x[2], end - first, p.input.data, p.input.format, p.input.x[2], &span, 1)
+
+
+cdef bint run_turned(Product* products, int64_t count, const instruction_set* isa, int threads, int64_t* report) except -1 nogil:
+    """Products that share their input; `report` as in `run_products`."""
+    cdef int64_t i, size = 0, needed, task, copy_size = 0, box_count = 0
+    cdef int worker
+    cdef Turned plan
+    cdef Operand input
+    cdef TurnedScratch layout
+    cdef TurnedScratch* scratch
+    cdef Product* p
+    cdef Box* boxes
+    cdef char* space
+    cdef char* aligned
+    cdef char* rest
+    for i in range(count):
+        products[i].turned = True
+        products[i].box_count = cut_boxes(&products[i], isa, NULL)
+        box_count += products[i].box_count
+        plan_turned(&products[i], isa, threads, &plan)
+        size = max(size, lay_out_turned(&layout, &plan, isa, NULL))
+    if not lies_turned(products):
+        copy_size = 4 * (products.G * products.N * products.I[0] * products.I[1] * products.I[2] * turned_pitch(products) + isa.width)
+    needed = threads * (sizeof(TurnedScratch) + size) + copy_size + box_count * sizeof(Box) + 256
+    if report != NULL:
+        report[0] = max(report[0], needed)
+        return True
+    space = take_workspace(needed)
+    if space == NULL:
+        with gil:
+            raise MemoryError
+    aligned = space
+    scratch = <TurnedScratch*>take(&aligned, threads * sizeof(TurnedScratch))
+    boxes = <Box*>take(&aligned, box_count * sizeof(Box))
+    input = products.input
+    if copy_size > 0:
+        input = turned_input(products, <float*>take(&aligned, copy_size))
+        if threads == 1:
+            for task in range(turning_tasks(products)):
+                turn_some(products, isa, &input, task)
+        else:
+            for task in prange(turning_tasks(products), schedule="dynamic", num_threads=threads):
+                turn_some(products, isa, &input, task)
+    for i in range(count):
+        p = &products[i]
+        p.input, p.boxes = input, boxes
+        boxes += cut_boxes(p, isa, boxes)
+        plan_turned(p, isa, threads, &plan)
+        rest = aligned
+        for worker in range(threads):
+            rest += lay_out_turned(&scratch[worker], &plan, isa, rest)
+        if threads == 1:
+            for task in range(plan.tasks):
+                run_turned_task(p, &plan, isa, task, scratch)
+        else:
+            for task in prange(plan.tasks, schedule="dynamic", num_threads=threads):
+                run_turned_task(p, &plan, isa, task, &scratch[thread_number()])
+    return_workspace(space)
+    return True
