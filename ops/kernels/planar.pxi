@@ -112,6 +112,8 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         if l.block[axis] <= (1 if axis < 2 else 64):
             return
         l.block[axis] = (l.block[axis] + 1) // 2
+    if l.u[1] >= 2 * l.block[1] and floats // l.u[1] * (l.u[1] + l.block[1]) * p.S * 4 <= 2 * PLANAR_BYTES:
+        l.block[1] = min(2 * l.block[1], p.Q[1])  # lines that would be copied twice
     for axis in range(3):
         l.blocks[axis] = ceiling(p.Q[axis], l.block[axis])
         l.block[axis] = ceiling(p.Q[axis], l.blocks[axis])
