@@ -193,6 +193,51 @@ def test_few_channels(isa, seed):
         compare_all(case, formats, rng)
 
 
+def drawn_many_channels_case(rng: random.Random) -> Case:
+    """Many channels on small planes, where rows of a product are positions."""
+    dimensions = rng.choice([1, 2, 2, 3])
+    channels = [rng.randint(32, 130), rng.randint(16, 140)]
+    rng.shuffle(channels)
+    axes = []
+    for _ in range(dimensions):
+        k, s, d = (rng.choice(some) for some in ([1, 2, 3, 3, 4], [1, 1, 1, 2], [1, 1, 1, 2, 6]))
+        b, y = rng.choice([0, 1, k // 2, k - 1, (k - 1) * d]), rng.randint(1, {1: 60, 2: 14, 3: 6}[dimensions])
+        axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, -b]), 1), y, k, s, d, b))
+    return case_of(rng.choice([1, 2, 4]), rng.choice([1, 1, 1, 2]), *channels, axes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_channels(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(8):
+        case = drawn_many_channels_case(rng)
+        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 8e6:
+            continue
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", *DTYPES]))
+        compare_all(case, formats, rng)
+
+
+def drawn_long_reduction_case(rng: random.Random) -> Case:
+    """A weights gradient of several pieces: up to 17 of them, of which some are joined by one task, some at the end."""
+    lines = rng.choice([1, rng.randint(40, 200)])
+    k1, k2, s = 1 if lines == 1 else rng.randint(1, 3), rng.randint(1, 4), rng.choice([1, 1, 2])
+    y, b = (lines, rng.randint(4100, 70000) // lines), rng.choice([0, 1])
+    axes = [((y[0] - 1) * s + k1, y[0], k1, s, 1, 0), (max((y[1] - 1) * s - 2 * b + k2, 1), y[1], k2, s, 1, b)]
+    return case_of(1, rng.choice([1, 1, 2]), rng.randint(1, 12), rng.randint(9, 40), axes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_reductions(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(3):
+        case = drawn_long_reduction_case(rng)
+        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 2e7:
+            continue
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "bfloat16", "float16"]))
+        arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
+        compare("backward_weights", case, arrays, formats, rng)
+
+
 # Every case takes more than the million multiplications below which the engine stays on one thread (panels.team_for).
 LARGER = {
     "first layer": Case((2, 1, 3, 1, 61, 59), (2, 1, 32, 1, 31, 30), (1, 32, 3, 1, 7, 7), (1, 2, 2), begin=(0, 3, 3)),
@@ -216,6 +261,9 @@ LARGER = {
         (1, 1, 40, 1, 17, 17), (1, 1, 24, 1, 17, 17), (1, 24, 40, 1, 3, 3), dilation=(1, 9, 9), begin=(0, 9, 9)),
     "full padding": Case((1, 1, 24, 6, 7, 8), (1, 1, 40, 4, 5, 6), (1, 40, 24, 3, 3, 3)),
     "one axis padded": Case((3, 1, 33, 1, 9, 17), (3, 1, 50, 1, 9, 17), (1, 50, 33, 1, 1, 7), begin=(0, 0, 3)),
+    "many channels, small planes": Case(
+        (3, 1, 96, 1, 9, 10), (3, 1, 130, 1, 9, 10), (1, 130, 96, 1, 3, 3), begin=(0, 1, 1)),
+    "seventeen pieces": Case((1, 1, 9, 1, 260, 261), (1, 1, 12, 1, 260, 260), (1, 12, 9, 1, 1, 2)),
     "up-sampling by eight": Case((2, 1, 5, 1, 96, 96), (2, 1, 5, 1, 11, 11), (1, 5, 5, 1, 16, 16), (1, 8, 8)),
 }
 
