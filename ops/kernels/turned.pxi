@@ -80,6 +80,8 @@ cdef bint turned_pays(Product* products, int64_t count, const instruction_set* i
         pieces = FRAGMENT_CYCLES * max(p.pieces / <double>p.Q[2], 1.0 / 48)
         if p.step[2] > 1:
             pieces = 2 * pieces + 0.5
+        if p.input.format != NUMBER_FLOAT32:
+            pieces += 0.25  # decoded for every tap
         work = p.columns * <double>p.tap_count / (2 * isa.width)
         met = p.met
         p.turned = True
