@@ -1,9 +1,10 @@
-"""Products whose rows are positions: lanes are output channels, and the input is read where it lies.
+"""Products whose rows are positions and whose lanes are output channels.
 
-A task takes the output positions of a range and a panel of channels.  For each tap it walks those of its positions that the
-tap meets inside, a few at a time, which need neither copies of the input nor products with its padding; the packed weights
-of some channels stay in the nearest cache meanwhile.  Against gathered panels this wins where lines are short, so that lanes
-are gathered from many of them, and where weights are far and columns few: they are read once for a range.
+The input is turned once, channels innermost, so that any tap reads a position's channels one after the other where they
+lie.  A task takes a panel of output channels, packs its weights for itself and walks ranges of output positions: for each
+tap those that meet it inside, a few at a time, some steps of the weights staying in the nearest cache.  Nothing is gathered
+for a tap, no product meets the padding, and packed weights never leave the middle cache.  Against gathered panels this wins
+where lines are short or weights far; where the input has few taps to meet, turning it costs more.
 """
 
 cdef enum:
@@ -223,20 +224,20 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
 
 cdef void store_turned(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t count, int64_t width,
                        int64_t fragment_count, TurnedScratch* s) noexcept nogil:
-    cdef int64_t i, j, k, part, rows
+    cdef int64_t number, part, i, j, k, rows
     cdef lane_span span = lane_span(0, count, 0, p.output.c)
     cdef const Fragment* f
     cdef float* sums
-    for i in range(fragment_count):
-        f = &s.fragments[i]
+    for number in range(fragment_count):
+        f = &s.fragments[number]
         for part in range(ceiling(f.count, isa.rows)):
             j = part * isa.rows
             rows = min(isa.rows, f.count - j)
             sums = s.sums + (f.lane + j) * width
-            if p.bias != NULL:
-                for k in range(rows * width):
-                    if k % width < count:
-                        sums[k] = (sums[k] + <float>0.0) + p.bias[g * p.R + row + k % width]
+            if p.bias != NULL:  # after the +0 that finishes a sum: see store.h
+                for i in range(rows):
+                    for k in range(count):
+                        sums[i * width + k] = (sums[i * width + k] + <float>0.0) + p.bias[g * p.R + row + k]
             span.offset = (f.n * p.output.n + g * p.output.g + row * p.output.c + f.q[0] * p.output.x[0] + f.q[1] * p.output.x[1]
                            + (f.q[2] + j) * p.output.x[2])
             isa.scatter(sums, width, rows, p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
