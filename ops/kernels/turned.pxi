@@ -9,7 +9,7 @@ where lines are short or weights far; where the input has few taps to meet, turn
 
 cdef enum:
     TURNED_STEPS = 128      # of the weights that stay near
-    RANGE_FLOATS = 1 << 18  # of the input that a range of columns meets: stays in the middle cache from tap to tap
+    RANGE_FLOATS = 1 << 17  # of the input that a range of columns meets: stays in the middle cache from tap to tap
     TURNED_COLUMNS = 1024   # of a range, at most
     LEAST_COLUMNS = 64      # ... and at least
     TURNED_AT_ONCE = 64     # positions of the input
