@@ -288,7 +288,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
             run_count = tap_runs(w, plan, isa, g, t, s.rows, row_count, s.runs)
             runs = s.runs
         for panel in range(first_panel, end_panel):
-            vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+            vectors = panel_vectors(plan, panel)
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
             run_it = isa.strided[0 if one_by_one else rows - 1][vectors - 1]
             run_it(

@@ -251,7 +251,7 @@ cdef void run_pair_tile(const Weights* w, const WeightsPlan* plan, const instruc
                         int64_t panel, int64_t channel, int64_t pitch, int64_t first_run, int64_t run_count, WeightsScratch* s,
                         float* sums, bint resume) noexcept nogil:
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), i, c
-    cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+    cdef int64_t vectors = panel_vectors(plan, panel)
     cdef int64_t offsets[TILE_ROWS]
     cdef int64_t t[3]
     cdef int64_t zero[3]
