@@ -32,6 +32,10 @@ def case_of(batch: int, groups: int, c: int, m: int, axes: list[tuple[int, ...]]
     return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), s, d, b)
 
 
+def multiplications(case: Case) -> int:
+    return int(np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]))
+
+
 def lifted(axes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [(1, 1, 1, 1, 1, 0)] * (3 - len(axes)) + axes
 
@@ -109,10 +113,12 @@ def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: rando
                                      expected_values[different][:3])
 
 
-def compare_all(case: Case, formats: dict[str, str], rng: random.Random) -> None:
+def compare_all(
+    case: Case, formats: dict[str, str], rng: random.Random, only: tuple[str, ...] = tuple(OPERANDS),
+) -> None:
     """All kernels on drawn numbers, each operand in some layout, now and then with a bias."""
     arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
-    for kernel in OPERANDS:
+    for kernel in only:
         channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
         bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
         compare(kernel, case, arrays, formats, rng, bias)
@@ -123,7 +129,7 @@ def test_random_calls(isa, seed):
     rng = random.Random(seed)
     for _ in range(12):
         case = drawn_case(rng)
-        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 5e6:
+        if multiplications(case) > 5e6:
             continue
         names = [rng.choice([*DTYPES, "float32", "bfloat16"]) for _ in range(3)]
         formats = dict(zip(("large", "small", "taps"), [names[0]] * 3 if rng.random() < 0.6 else names, strict=True))
@@ -187,7 +193,7 @@ def test_few_channels(isa, seed):
     rng = random.Random(seed)
     for _ in range(10):
         case = drawn_few_channels_case(rng)
-        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 5e6:
+        if multiplications(case) > 5e6:
             continue
         formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "bfloat16", *DTYPES]))
         compare_all(case, formats, rng)
@@ -211,7 +217,7 @@ def test_many_channels(isa, seed):
     rng = random.Random(seed)
     for _ in range(8):
         case = drawn_many_channels_case(rng)
-        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 5e6:
+        if multiplications(case) > 5e6:
             continue
         formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", *DTYPES]))
         compare_all(case, formats, rng)
@@ -231,11 +237,10 @@ def test_long_reductions(isa, seed):
     rng = random.Random(seed)
     for _ in range(3):
         case = drawn_long_reduction_case(rng)
-        if np.prod(case.small) * case.taps[2] * np.prod(case.taps[3:]) > 1e7:
+        if multiplications(case) > 1e7:
             continue
         formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "bfloat16", "float16"]))
-        arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
-        compare("backward_weights", case, arrays, formats, rng)
+        compare_all(case, formats, rng, only=("backward_weights",))
 
 
 # Every case takes more than the million multiplications below which the engine stays on one thread (panels.team_for).

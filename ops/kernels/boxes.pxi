@@ -42,8 +42,8 @@ cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed)
     return number
 
 
-cdef int64_t cut_boxes(Product* p, const instruction_set* isa, Box* boxes) noexcept nogil:
-    """Cut the output positions of a product, along the axes where that saves more products than it costs copies; returns the
+cdef int64_t cut_boxes(Product* p, const instruction_set* isa, bint everywhere, Box* boxes) noexcept nogil:
+    """Cut the output positions of a product, along the axes where that saves more products than it costs copies, or all; returns the
     number of boxes. `boxes` has room for them, or is NULL to count."""
     cdef int64_t cuts[3][CUTS + 1]
     cdef int64_t count[3]
@@ -56,7 +56,7 @@ cdef int64_t cut_boxes(Product* p, const instruction_set* isa, Box* boxes) noexc
         cuts[axis][0] = 0
         count[axis] = cut_axis(p, axis, cuts[axis], &missed) if p.padded and p.tap_count > 0 else 1
         copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else 0.01 * products
-        if count[axis] > 1 and (p.turned or products * missed > copies):
+        if count[axis] > 1 and (everywhere or products * missed > copies):
             p.met *= 1 - missed
         else:
             count[axis] = 1

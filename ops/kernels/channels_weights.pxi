@@ -209,7 +209,7 @@ cdef int run_channels_weights(const Weights* w, int threads, int64_t* report) ex
         for task in prange(tasks, schedule="dynamic", num_threads=threads):
             run_channels_piece(w, &r, &plan, isa, &cut, task // blocks, task % blocks * block, min(block, w.G - task % blocks * block),
                                partials + task // blocks * taps * pitch, pitch, &scratch[thread_number()])
-    join_pieces(partials, cut.pieces, taps * pitch)
+    join_pieces(partials, cut.pieces, taps * pitch, taps * pitch)
     for i in range(taps):
         span = lane_span(0, w.G, r.tap_offsets[i], w.taps_stride[0])
         isa.scatter(partials + i * pitch, pitch, 1, w.taps, w.taps_format, 0, &span, 1, NULL)

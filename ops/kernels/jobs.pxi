@@ -205,13 +205,12 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
             raise MemoryError
     for i in range(count):
         p = &products[i]
-        p.turned = False
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.pairs, p.S, p.kept = pairs, (p.D + 1) // 2 if pairs else p.D, NULL
         take_taps(p, isa, 1, 0)
         taps = max(taps, p.tap_count)
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
-        p.box_count = cut_boxes(p, isa, NULL)
+        p.box_count = cut_boxes(p, isa, False, NULL)
         p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
         box_count += p.box_count
         kept += kept_floats(p, isa)
@@ -279,7 +278,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         p = &products[i]
         take_taps(p, isa, 1, 0)
         p.boxes = boxes
-        boxes += cut_boxes(p, isa, boxes)
+        boxes += cut_boxes(p, isa, False, boxes)
         if passes > 1:
             p.kept = sums
             sums += kept_floats(p, isa)

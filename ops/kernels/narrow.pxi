@@ -156,24 +156,12 @@ cdef void fill_masks(const Product* r, const Planar* l, const instruction_set* i
     fill_block(&ones, l, isa, 0, 0, first, masks, NULL)
 
 
-cdef void join_pieces(float* partials, int64_t pieces, int64_t count) noexcept nogil:
-    """The fixed tree: leaves the sums in the first `count` of partials[piece][count]."""
-    cdef int64_t step = 1, i, j
-    while step < pieces:
-        i = 0
-        while i + step < pieces:
-            for j in range(count):
-                partials[i * count + j] = partials[i * count + j] + partials[(i + step) * count + j]
-            i += 2 * step
-        step *= 2
-
-
 cdef void store_narrow(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
                        float* partials) noexcept nogil:
     """Add the pieces of one group, [piece][m][c][tap], and store."""
     cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
     cdef lane_span span
-    join_pieces(partials, pieces, w.M * w.C * tap_count)
+    join_pieces(partials, pieces, w.M * w.C * tap_count, w.M * w.C * tap_count)
     if w.taps_stride[4] == width * w.taps_stride[5]:
         lines, width = 1, lines * width
     for i in range(w.M * w.C):

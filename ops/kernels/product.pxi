@@ -50,7 +50,6 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Tap* all_taps      # in the order of the sum
     int64_t* all_offsets  # where their weights begin
     bint padded        # some tap meets a position outside
-    bint turned        # its rows are positions: turned.pxi
     bint pairs         # steps of the reduction are pairs of bfloat16 channels
     int64_t S          # steps of a tap
     Operand input

@@ -85,13 +85,12 @@ cdef bint turned_pays(Product* products, int64_t count, const instruction_set* i
             pieces += 0.25  # decoded for every tap
         work = p.columns * <double>p.tap_count / (2 * isa.width)
         met = p.met
-        p.turned = True
-        cut_boxes(p, isa, NULL)
+        cut_boxes(p, isa, True, NULL)
         turned += work * p.met * plan.vectors * isa.width * (1 + 8.0 / min(p.D, TURNED_STEPS))
         turned += PACK_CYCLES * p.tap_count * p.R * plan.busiest
         if 4 * plan.item_floats > NEAR_PANEL:  # fetched again for every range
             turned += 0.15 * (plan.parts - 1) * p.tap_count * plan.vectors * isa.width
-        p.turned, p.met = False, met
+        p.met = met
         gathered += work * p.R * met + p.columns * p.tap_count * (0.15 + pieces)
         gathered += PACK_CYCLES * p.tap_count * p.R
         if are_far(row_panels(p, isa) * p.panel_size):
@@ -299,8 +298,7 @@ cdef bint run_turned(Product* products, int64_t count, const instruction_set* is
     cdef char* aligned
     cdef char* rest
     for i in range(count):
-        products[i].turned = True
-        products[i].box_count = cut_boxes(&products[i], isa, NULL)
+        products[i].box_count = cut_boxes(&products[i], isa, True, NULL)
         box_count += products[i].box_count
         plan_turned(&products[i], isa, threads, &plan)
         size = max(size, lay_out_turned(&layout, &plan, isa, NULL))
@@ -329,7 +327,7 @@ cdef bint run_turned(Product* products, int64_t count, const instruction_set* is
     for i in range(count):
         p = &products[i]
         p.input, p.boxes = input, boxes
-        boxes += cut_boxes(p, isa, boxes)
+        boxes += cut_boxes(p, isa, True, boxes)
         plan_turned(p, isa, threads, &plan)
         rest = aligned
         for worker in range(threads):

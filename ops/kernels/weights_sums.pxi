@@ -96,13 +96,13 @@ cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_
         right += plan.sums.panels * plan.tile_floats
 
 
-cdef void add_blocks(const WeightsPlan* plan, float* c, int64_t block_floats, int64_t count) noexcept nogil:
-    """The fixed tree over the blocks of one tile, into the first."""
+cdef void join_pieces(float* partials, int64_t pieces, int64_t stride, int64_t count) noexcept nogil:
+    """The fixed tree over `count` sums of pieces, or of blocks of them, `stride` floats apart, into the first."""
     cdef int64_t step = 1, i
-    while step < plan.sums.blocks:
+    while step < pieces:
         i = 0
-        while i + step < plan.sums.blocks:
-            add_sums(c + i * block_floats, c + (i + step) * block_floats, count)
+        while i + step < pieces:
+            add_sums(partials + i * stride, partials + (i + step) * stride, count)
             i += 2 * step
         step *= 2
 
@@ -121,7 +121,7 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
             first = tile_start(w, plan, tile)
             rows = tile_rows(w, plan, tile)
             c = tile_sums(plan, sums, tile, panel)
-            add_blocks(plan, c, block_floats, rows * pitch)
+            join_pieces(c, plan.sums.blocks, block_floats, rows * pitch)
             for i in range(rows):
                 span.offset = start + (first + i) % w.C * w.taps_stride[2] + plan.tap_offsets[(first + i) // w.C]
                 isa.scatter(c + i * pitch, 0, 1, target, w.taps_format, 0, &span, 1, NULL)
@@ -129,7 +129,7 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
     first = tile_start(w, plan, first_tile)
     rows = tile_rows(w, plan, first_tile)
     for i in range(plan.taps):
-        add_blocks(plan, c + i * step, block_floats, rows * pitch)
+        join_pieces(c + i * step, plan.sums.blocks, block_floats, rows * pitch)
     isa.scatter_taps(c, step, pitch, rows, span.count,
                      target + (start + first * w.taps_stride[2]) * element_size(w.taps_format), w.taps_format,
                      w.taps_stride[1], w.taps_stride[2], plan.tap_offsets, plan.taps)
