@@ -23,11 +23,12 @@ import os
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from isa cimport (
+    NO_TASK, claim, copy_move, copying, offer, withdraw,
     DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, code_range,
     instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, strided_function, sweep_row,
     tile_function, tile_run,
@@ -50,6 +51,7 @@ include "channels.pxi"
 include "sweep.pxi"
 include "sweep_jobs.pxi"
 include "jobs.pxi"
+include "coming.pxi"
 include "weights_sums.pxi"
 include "weights_pairs.pxi"
 include "weights.pxi"

@@ -29,11 +29,36 @@ typedef struct {
     ptrdiff_t steps;
 } tile_run;
 
+/* A vector that is copied: the numbers of `source` in the lanes of `mask`, zeros in the others. */
+typedef struct {
+    int64_t source;
+    int32_t place;
+    uint16_t mask;
+} copy_move;
+
+/* Copies that tiles make on their way, some with every step, so that memory is waited for while sums go on. */
+typedef struct {
+    const copy_move *moves; /* of some channels */
+    int64_t move_count;
+    int64_t done;           /* of these */
+    int64_t left;           /* of all channels */
+    const float *source;
+    float *place;
+    ptrdiff_t source_step;  /* floats, from these channels to the next */
+    ptrdiff_t place_step;
+    ptrdiff_t ahead;        /* floats, from what is copied to what is asked for */
+    float rate;             /* moves for a step of a tile */
+    float credit;           /* that steps brought and no move took */
+} copying;
+
 /* c[rows][vectors*width] (contiguous) = sum, or c += sum where `resume`.  The row operand advances by the set's
  * `rows` a step, the lane operand by `lane_pitch`.  Where `next` is not 0, the row panel so many floats from
- * this one, which is far away, is asked for meanwhile. */
+ * this one, which is far away, is asked for meanwhile.  `meanwhile` is NULL or has copies to make. */
 typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
-                           ptrdiff_t lane_pitch, float *c, int resume);
+                           ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile);
+
+/* Makes the copies that are left. */
+typedef void (*copy_function)(copying *all);
 
 /* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step]. */
 typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
@@ -135,9 +160,9 @@ typedef struct {
 typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                              const lane_span *spans, int64_t span_count);
 
-/* [tap][channel][rows], at most the rows of the set, `pitch` floats from a channel to the next: element taps[tap] +
- * channel*channel_stride + row*row_stride of `source`. */
-typedef void (*gather_taps_function)(float *panel, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+/* panel[tap*tap_step + channel*pitch + row], at most the rows of the set: element taps[tap] + channel*channel_stride +
+ * row*row_stride of `source`. */
+typedef void (*gather_taps_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
                                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count);
 
 /* Whether none of the values is infinite or NaN. */
@@ -158,7 +183,7 @@ typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, p
  * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
 typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
                                    int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
-typedef void (*gather_taps_pairs_function)(float *panel, int rows, int64_t channels, const void *source, int format,
+typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
                                         int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
                                         uint16_t *smallest);
 typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
@@ -229,6 +254,7 @@ typedef struct {
     channels_pack_function channels_pack;
     channels_dot_function channels_dot;
     frame_function frame;
+    copy_function copy;                          /* or NULL: tiles copy nothing */
     split_function split;                        /* or NULL */
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
     gather_function gather;

@@ -1,6 +1,6 @@
 """What an instruction set offers the engine: `isa.h`, for Cython."""
 
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int32_t, int64_t, uint16_t
 
 cdef extern from "isa.h" nogil:
     enum:
@@ -22,7 +22,25 @@ cdef extern from "isa.h" nogil:
         int64_t count
         int64_t offset
         int64_t step
-    ctypedef void (*tile_function)(const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef struct copy_move:
+        int64_t source
+        int32_t place
+        uint16_t mask
+    ctypedef struct copying:
+        const copy_move* moves
+        int64_t move_count
+        int64_t done
+        int64_t left
+        const float* source
+        float* place
+        Py_ssize_t source_step
+        Py_ssize_t place_step
+        Py_ssize_t ahead
+        float rate
+        float credit
+    ctypedef void (*tile_function)(
+        const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int, copying*) noexcept
+    ctypedef void (*copy_function)(copying*) noexcept
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*dot_function)(
@@ -60,7 +78,7 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*gather_function)(
         float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t) noexcept
     ctypedef void (*gather_taps_function)(
-        float*, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+        float*, Py_ssize_t, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
     ctypedef int (*finite_function)(const float*, int64_t) noexcept
     ctypedef void (*scatter_function)(
         const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
@@ -69,7 +87,7 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*gather_pairs_function)(
         float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t, uint16_t*) noexcept
     ctypedef void (*gather_taps_pairs_function)(
-        float*, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t, uint16_t*) noexcept
+        float*, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t, uint16_t*) noexcept
     ctypedef void (*frame_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t,
         uint16_t*) noexcept
@@ -117,6 +135,7 @@ cdef extern from "isa.h" nogil:
         channels_pack_function channels_pack
         channels_dot_function channels_dot
         frame_function frame
+        copy_function copy
         split_function split
         dot_function dot[12]
         gather_function gather
@@ -129,3 +148,10 @@ cdef extern from "isa.h" nogil:
 
 cdef extern from "codes.h" nogil:
     void prepare_codes()
+
+cdef extern from "claim.h" nogil:
+    enum:
+        NO_TASK
+    int64_t claim(int64_t*, int64_t)
+    void offer(int64_t*, int64_t)
+    int64_t withdraw(int64_t*)

@@ -17,36 +17,46 @@ cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of 
     int64_t first_task
 
 
-cdef void run_product_task(const Job* jobs, int64_t job_count, const instruction_set* isa, int64_t task, bint masked,
-                   ProductScratch* scratch) noexcept nogil:
-    cdef int64_t low = 0, high = job_count, middle, first, end, height
+cdef struct Jobs:  # one after the other, for all threads
+    Job* job
+    int64_t count
+    int64_t tasks
+    int64_t some     # tasks that a thread takes at a time
+    int64_t next     # that no thread has taken
+    int threads
+    ProductScratch* scratch
+
+
+cdef inline const Job* job_of(const Jobs* all, int64_t task) noexcept nogil:
+    cdef int64_t low = 0, high = all.count, middle
     while high - low > 1:
         middle = (low + high) // 2
-        if jobs[middle].first_task <= task:
+        if all.job[middle].first_task <= task:
             low = middle
         else:
             high = middle
-    cdef const Job* job = &jobs[low]
-    task -= job.first_task
-    height = job.end_row_panel - job.first_row_panel
-    first = share(height, job.row_parts, task % job.row_parts)
-    end = share(height, job.row_parts, task % job.row_parts + 1)
-    task //= job.row_parts
+    return &all.job[low]
+
+
+cdef void run_product_task(const Jobs* all, const instruction_set* isa, int64_t task, int64_t following, bint masked,
+                           ProductScratch* scratch) noexcept nogil:
+    """Task `task`, and the beginning of `following` if there is one."""
+    cdef const Job* job = job_of(all, task)
+    cdef int64_t height = job.end_row_panel - job.first_row_panel, part = (task - job.first_task) % job.row_parts
+    cdef int64_t first = share(height, job.row_parts, part), end = share(height, job.row_parts, part + 1)
     if job.planar != NULL:
-        run_planar(job.product, job.planar, job.together, isa, job.g, task, job.first_row_panel + first,
-                   job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, job.merge,
-                   job.merged, scratch)
+        run_planar_task(all, job, isa, task, following, first, end, scratch)
         return
+    task = (task - job.first_task) // job.row_parts
     run_block(job.product, isa, job.g, share(job.product.panels, job.blocks, task), share(job.product.panels, job.blocks, task + 1),
               job.first_row_panel + first, job.first_row_panel + end, job.packed + first * job.product.panel_size,
               masked and job.product.padded, scratch)
 
 
-cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint shared, bint masked, int64_t count,
-                       const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, const Merge* merge,
-                       const float* merged, int threads, Job* jobs, int64_t* job_count) noexcept nogil:
-    """Cut items [first_item, end_item), row panels of all groups, into jobs; returns the number of tasks. `merged` are the
-    weights of merged tiles, or NULL."""
+cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, bint masked, int64_t count,
+                    const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, const Merge* merge,
+                    const float* merged, int threads, Jobs* all) noexcept nogil:
+    """Cut items [first_item, end_item), row panels of all groups, into jobs. `merged` are the weights of merged tiles, or NULL."""
     cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, block, panels
     cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
     cdef const Product* p
@@ -59,7 +69,7 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
         p = &products[i]
         item = first_item
         while item < end_item:
-            job = &jobs[number]
+            job = &all.job[number]
             number += 1
             job.product = p
             job.g = item // panels
@@ -91,8 +101,7 @@ cdef int64_t plan_jobs(const Product* products, const Planar* planar, bint share
             tasks += job.blocks * job.row_parts
             item += height
         packed += (end_item - first_item) * p.panel_size
-    job_count[0] = number
-    return tasks
+    all.count, all.tasks, all.some, all.next = number, tasks, max(1, tasks // (32 * threads)), 0
 
 
 cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t taps, int64_t block_floats, char* space) noexcept nogil:
@@ -109,6 +118,8 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
     s.stretches = <Stretch*>take(&space, max(taps, STEPS) * sizeof(Stretch))
     s.block = <float*>take(&space, block_floats * 4 + 64)
+    s.coming = <float*>take(&space, block_floats * 4 + 64)
+    s.moves = <copy_move*>take(&space, (COPY_MOVES + COPY_CHANNELS) * sizeof(copy_move) if block_floats else 0)
     return space - start
 
 
@@ -146,7 +157,8 @@ cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int6
     p.taps, p.tap_offsets = p.all_taps + first, p.all_offsets + first
     p.tap_count = share(p.all_count, passes, number + 1) - first
     p.started, p.unfinished = number > 0, number + 1 < passes
-    p.panel_size = p.tap_count * p.S * isa.rows + isa.width
+    p.tap_floats = apart(p.S * isa.rows)
+    p.panel_size = p.tap_count * p.tap_floats + isa.width
 
 
 cdef inline int64_t kept_floats(const Product* p, const instruction_set* isa) noexcept nogil:
@@ -208,7 +220,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.pairs, p.S, p.kept = pairs, (p.D + 1) // 2 if pairs else p.D, NULL
         take_taps(p, isa, 1, 0)
-        taps = max(taps, p.tap_count)
+        taps = max(taps, p.tap_count * ceiling(p.S, STEPS))
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
         p.box_count = cut_boxes(p, isa, False, NULL)
         p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
@@ -301,7 +313,9 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
                            bint shared, bint padded, const Merge* merge, int64_t items, int64_t chunk, int threads, float* packed,
                            Job* jobs, ProductScratch* scratch, bint* masked) noexcept nogil:
     """Pack some row panels, run all columns against them, and go on with the next; false where pairs meet something infinite."""
-    cdef int64_t first_item = 0, end_item, tasks, task, job_count = 0, width, i
+    cdef int64_t first_item = 0, end_item, tasks, task, width, i
+    cdef int worker
+    cdef Jobs all
     cdef float* merged
     while first_item < items:
         end_item = min(items, first_item + chunk)
@@ -323,16 +337,41 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
                 merged += width * products[i].panel_size
             for i in range(width):
                 pack_merged(products, merge, isa, packed, width, i, merged)
-        tasks = plan_jobs(products, planar, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item,
-                          packed, merge, merged, threads, jobs, &job_count)
+        all.job, all.threads, all.scratch = jobs, threads, scratch
+        plan_jobs(products, planar, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item, packed,
+                  merge, merged, threads, &all)
+        for worker in range(threads):
+            scratch[worker].filled = scratch[worker].taken = NO_TASK
         if threads == 1:
-            for task in range(tasks):
-                run_product_task(jobs, job_count, isa, task, masked[0], scratch)
+            run_tasks(&all, isa, masked[0], 0)
         else:
-            for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-                run_product_task(jobs, job_count, isa, task, masked[0], &scratch[thread_number()])
+            for worker in prange(threads, schedule="static", chunksize=1, num_threads=threads):
+                run_tasks(&all, isa, masked[0], worker)
         first_item = end_item
     return True
+
+
+cdef void run_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:
+    """One thread's part of the tasks, a few neighbours at a time, then those that others only took."""
+    cdef ProductScratch* scratch = &all.scratch[worker]
+    cdef int64_t task = claim(&all.next, all.some), end = task + all.some, following
+    cdef int other
+    while task < all.tasks:
+        following = task + 1
+        if following == end:
+            following = claim(&all.next, all.some)
+            end = following + all.some
+        if following >= all.tasks:
+            following = NO_TASK
+        offer(&scratch.taken, following)
+        run_product_task(all, isa, task, following, masked, scratch)
+        task = withdraw(&scratch.taken)
+        if task == NO_TASK:  # there was none, or another thread took it: then none are left but neighbours of that one
+            task = all.tasks if following == NO_TASK or following + 1 == end else following + 1
+    for other in range(all.threads):
+        task = withdraw(&all.scratch[other].taken)
+        if task != NO_TASK:
+            run_product_task(all, isa, task, NO_TASK, masked, scratch)
 
 
 cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,

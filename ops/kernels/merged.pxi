@@ -167,7 +167,7 @@ cdef void pack_merged(const Product* products, const Merge* m, const instruction
                 for k in range(S):
                     for r in range(R):
                         target[k * isa.rows + r] = source[e][k * isa.rows + r]
-                source[e] += S * isa.rows
+                source[e] += products[s.entries[e].product].tap_floats
 
 
 cdef int64_t merged_stretches(const Product* p, const Strip* s, const instruction_set* isa, const int64_t* first,
@@ -245,7 +245,7 @@ cdef void run_strip(const Product* products, const Planar* l, const Merge* m, co
             if products.pairs:
                 run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1]
             run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
-                     l.lane_pitch, scratch.sums + some.low * R * pitch, True)
+                     l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile)
         for e in range(strip.count):
             p = &products[strip.entries[e].product]
             span_count = planar_spans(p, l, g, n, first, q0, q1 + strip.entries[e].line, l.block[1] if m.lines == 1 else 1, lane,

@@ -234,7 +234,7 @@ static void SUFFIX(gather_pairs)(float *panel, ptrdiff_t pitch, int64_t channels
         gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest);
 }
 
-static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, const void *source, int format,
+static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
                                       int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
                                       uint16_t *smallest)
 {
@@ -246,11 +246,11 @@ static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, 
         end = turn ? group.end : t + 1;
         for (int64_t c = 0; c < channels; c += 2) {
             float *place = panel + c / 2 * ROWS;
-            int64_t step = (channels + 1) / 2 * ROWS, offset = turn ? group.low : taps[t];
+            int64_t offset = turn ? group.low : taps[t];
             const void *first = at(source, format, c * channel_stride + offset);
             const void *second = c + 1 < channels ? at(first, format, channel_stride) : NULL;
             if (!turn) {
-                put_scattered(place + t * step, first, second, format, rows, row_stride, &d, &met);
+                put_scattered(place + t * tap_step, first, second, format, rows, row_stride, &d, &met);
                 continue;
             }
             prefetch_rows(at(first, format, AHEAD * channel_stride), format, row_stride);
@@ -266,7 +266,7 @@ static void SUFFIX(gather_taps_pairs)(float *panel, int rows, int64_t channels, 
                 row[i] = decode_words(&d, format, codes);
                 note(&met, row[i]);
             }
-            store_tap_rows(place, step, row, taps, &group);
+            store_tap_rows(place, tap_step, row, taps, &group);
         }
     }
     note_smallest(smallest, &met);

@@ -8,6 +8,9 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 
 cdef enum:
     PLANAR_BYTES = 3 << 17   # of a block: stays in the middle cache
+    MANY_BLOCKS = 16         # of a call: most are laid out while others are computed
+    COPY_MOVES = 4096        # of a list, at most
+    COPY_CHANNELS = 128      # moves from which on a list holds no further channel
     VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
     AHEAD_FLOATS = 512       # copied from now to what is asked for in advance
 
@@ -81,7 +84,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     cdef int64_t t, lanes, wide, floats
     cdef int axis
     cdef double work, gathered, laid_out, copied, far
-    cdef bint volume
+    cdef bint volume, aligned = True
     l.chosen = False
     if p.tap_count == 0 or p.D == 0:
         return
@@ -128,6 +131,10 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     # Cycles for one output position, all rows: products, copies of the input, and far weights read once more for every block.
     lanes = (l.block[1] - 1) * l.u[2] + l.block[2]
     wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
+    for t in range(p.tap_count):
+        aligned = aligned and tap_shift(p, l, &p.taps[t]) % isa.width == 0
+    if aligned and copies_meanwhile(p, l, isa) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
+        unaligned = 1
     work = <double>(p.tap_count * p.S * max(p.R, 3)) / (2 * isa.width)
     copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
     gathered = work * p.met + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
@@ -135,6 +142,13 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     gathered += far / (BLOCK * TILE_LANES)
     laid_out = (work * wide * unaligned + copied * floats * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
+
+
+cdef bint copies_meanwhile(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
+    """Whether tiles can lay out a block while they compute another."""
+    return (isa.copy != NULL and not p.pairs and p.input.format == NUMBER_FLOAT32
+            and p.input.x[2] == 1 and p.step[2] == 1 and not channels_innermost(&p.input, p.D)
+            and l.phases[0] * l.phases[1] * l.u[0] * l.u[1] * ceiling(l.u[2], isa.width) <= COPY_MOVES)
 
 
 cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
@@ -259,20 +273,25 @@ cdef int64_t planar_spans(const Product* p, const Planar* l, int64_t g, int64_t 
     return number
 
 
+cdef inline int64_t block_at(const Planar* l, int64_t number, int64_t* first) noexcept nogil:
+    """The first output position of a block; returns its image."""
+    cdef int axis
+    for axis in range(2, -1, -1):
+        first[axis] = number % l.blocks[axis] * l.block[axis]
+        number //= l.blocks[axis]
+    return number
+
+
 cdef void run_planar(const Product* products, const Planar* layouts, int64_t count, const instruction_set* isa, int64_t g,
                      int64_t number, int64_t first_row_panel, int64_t end_row_panel, const float* packed, int64_t items,
                      int64_t item, const Merge* merge, const float* merged, ProductScratch* s) noexcept nogil:
-    """Block `number` against row panels [first_row_panel, end_row_panel), number `item` of `items` packed ones for each
-    product. Products that share a layout share the block, and where `merged` holds their weights a tile."""
+    """Block `number`, which has been laid out, against row panels [first_row_panel, end_row_panel), number `item` of `items`
+    packed ones for each product. Products that share a layout share the block, and where `merged` holds their weights a tile."""
     cdef int64_t first[3]
     cdef int64_t end[3]
-    cdef int64_t n = number, i
+    cdef int64_t n = block_at(layouts, number, first), i
     cdef int axis
     cdef bint some
-    for axis in range(2, -1, -1):
-        first[axis] = n % layouts.blocks[axis] * layouts.block[axis]
-        n = n // layouts.blocks[axis]
-    fill_block(products, layouts, isa, g, n, first, s.block, &s.smallest)
     if merged != NULL:
         run_merged(products, layouts, merge, isa, g, n, first, merged, s)
         return
@@ -302,14 +321,18 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
             continue
-        shift = p.taps[t].shift
-        run = &s.runs[run_count - 1]
-        if (run_count > 0 and run.rows + run.steps * isa.rows == t * p.S * isa.rows
-                and run.lanes + run.steps * l.lane_pitch == shift):
-            run.steps += p.S
-        else:
-            s.runs[run_count] = tile_run(t * p.S * isa.rows, shift, p.S)
-            run_count += 1
+        done = 0
+        while done < p.S:
+            steps = p.S if single else min(STEPS, p.S - done)
+            row, shift = t * p.tap_floats + done * isa.rows, p.taps[t].shift + done * l.lane_pitch
+            run = &s.runs[run_count - 1]
+            if (run_count > 0 and run.rows + run.steps * isa.rows == row and run.lanes + run.steps * l.lane_pitch == shift
+                    and (single or run.steps + steps <= STEPS)):
+                run.steps += steps
+            else:
+                s.runs[run_count] = tile_run(row, shift, steps)
+                run_count += 1
+            done += steps
     if p.R == 1:
         run_lines(p, l, isa, g, n, first, end, run_count, packed, s)
         return
@@ -338,7 +361,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                     run_tile = isa.pairs.tile[rows - 1][vector_count - 1] if p.pairs else isa.tile[rows - 1][vector_count - 1]
                     run_tile(
                         s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
-                        next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0)
+                        next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0, &s.meanwhile)
                     if next_run == run_count:
                         isa.scatter(tile, isa.vectors * isa.width, rows,
                                     <char*>p.output.data + row * p.output.c * element_size(p.output.format),

@@ -68,7 +68,8 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t panels
     int64_t first_task
     int64_t tasks
-    int64_t panel_size   # floats of the packed weights of one row panel
+    int64_t tap_floats   # packed weights of one row panel from a tap to the next
+    int64_t panel_size   # ... of all taps
     bint started       # its sums were begun with earlier taps and wait in `kept`
     bint unfinished    # ... or wait there for later ones
     float* kept        # tiles [group][column panel][row panel], or NULL where one pass takes all taps
@@ -96,6 +97,11 @@ cdef struct Stretch:  # runs [first_run, end_run) of a column panel, of which ve
 
 cdef struct ProductScratch:  # of one thread
     float* block      # of planar.pxi
+    int64_t filled    # the task whose block that is
+    int64_t taken     # the task that comes next, unless another thread takes it
+    float* coming     # the next block
+    copy_move* moves
+    copying meanwhile # what tiles lay out there
     float* lanes
     float* masks      # of the lanes
     float* sums
@@ -134,6 +140,11 @@ cdef inline const float* biases(const Product* p, int64_t g, int64_t row) noexce
 # Weights
 
 
+cdef inline int64_t apart(int64_t floats) noexcept nogil:
+    """What lies `floats` apart is written side by side: never at a distance at which all of it falls into one set of the cache."""
+    return floats + 16 if floats % 1024 == 0 else floats
+
+
 cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed,
                     uint16_t* smallest) noexcept nogil:
     """The weights of one row panel: steps (tap, d), each `isa.rows` numbers. Tells whether some are not finite."""
@@ -145,24 +156,25 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
         memset(packed, 0, p.panel_size * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
         if p.pairs:
-            isa.pairs.gather_taps(packed, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+            isa.pairs.gather_taps(packed, p.tap_floats, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                                   p.tap_count, smallest)
         else:
-            isa.gather_taps(packed, isa.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+            isa.gather_taps(packed, p.tap_floats, isa.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                             p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
             if p.pairs:
-                isa.pairs.gather(packed + t * p.S * isa.rows, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1,
+                isa.pairs.gather(packed + t * p.tap_floats, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1,
                                  smallest)
             else:
-                isa.gather(packed + t * p.S * isa.rows, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+                isa.gather(packed + t * p.tap_floats, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
     if not p.padded:
         return False
-    if p.pairs:
-        return not isa.pairs.finite(packed, p.tap_count * p.S * isa.rows)
-    return not isa.finite(packed, p.tap_count * p.S * isa.rows)
+    for t in range(p.tap_count):
+        if not (isa.pairs.finite if p.pairs else isa.finite)(packed + t * p.tap_floats, p.S * isa.rows):
+            return True
+    return False
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -297,7 +309,7 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
             if s.spans[span_count - 1].offset == NO_ELEMENT:
                 high = ceiling(s.spans[span_count - 1].lane, isa.width)
         gather_piece(p, isa, piece, masked, s.lanes + start + steps * pitch, s.masks + start + steps * pitch, span_count, s)
-        row = (piece.tap * p.S + piece.first) * isa.rows
+        row = piece.tap * p.tap_floats + piece.first * isa.rows
         last = &s.stretches[number - 1]
         if number == 0 or last.low != low or last.high != high:
             s.stretches[number] = Stretch(run_count, run_count, low, high)
@@ -328,7 +340,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         if p.pairs:
             run_tile = isa.pairs.tile[rows - 1][some.high - some.low - 1]
         run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, next,
-                 s.lanes + some.low * isa.width, pitch, tile + some.low * isa.width, resume)
+                 s.lanes + some.low * isa.width, pitch, tile + some.low * isa.width, resume, NULL)
         resume = True
 
 

@@ -54,7 +54,7 @@ INLINE void prefetch_rows(const void *rows, int format, int64_t row_stride)
         __builtin_prefetch((const char *)rows + i);
 }
 
-INLINE int64_t turn_taps(float *panel, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                          int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
 {
     tap_group group = group_taps(taps, tap_count, first);
@@ -67,40 +67,40 @@ INLINE int64_t turn_taps(float *panel, ptrdiff_t pitch, int rows, int64_t channe
             row[i] = i < rows ? (__m512i)load_vector(at(source, format, group.low + c * channel_stride + i * row_stride), format,
                                                      group.numbers)
                               : _mm512_setzero_si512();
-        store_tap_rows(panel + c * pitch, channels * pitch, row, taps, &group);
+        store_tap_rows(panel + c * pitch, tap_step, row, taps, &group);
     }
     return group.end;
 }
 #else
-INLINE int64_t turn_taps(float *panel, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                          int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
 {
-    (void)panel, (void)pitch, (void)rows, (void)channels, (void)source, (void)format, (void)row_stride, (void)channel_stride, (void)taps;
+    (void)panel, (void)tap_step, (void)pitch, (void)rows, (void)channels, (void)source, (void)format, (void)row_stride, (void)channel_stride, (void)taps;
     (void)tap_count;
     return first;
 }
 #endif
 
-INLINE void gather_taps_format(float *panel, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+INLINE void gather_taps_format(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                                int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
     for (int64_t t = 0, turned; t < tap_count; t = turned) {
-        turned = turn_taps(panel, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count, t);
+        turned = turn_taps(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count, t);
         if (turned > t)
             continue;
         turned = t + 1;
         for (int64_t c = 0; c < channels; c++)
             for (int i = 0; i < rows; i++)
-                panel[(t * channels + c) * pitch + i] =
+                panel[t * tap_step + c * pitch + i] =
                     load_number(source, format, taps[t] + c * channel_stride + i * row_stride);
     }
 }
 
-static void SUFFIX(gather_taps)(float *panel, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
+static void SUFFIX(gather_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                                 int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
     if (format == NUMBER_FLOAT32 && rows == ROWS)
-        gather_taps_format(panel, pitch, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
+        gather_taps_format(panel, tap_step, pitch, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
     else
-        gather_taps_format(panel, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+        gather_taps_format(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
 }

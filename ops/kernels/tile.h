@@ -98,6 +98,8 @@ INLINE vector choose(vector_int mask, vector yes, vector no)
  * The register tile
  */
 
+#include "moves.h"
+
 /* A row of sums is `pitch` vectors after the one before. */
 INLINE void load_sums(int rows, int vectors, vector (*sum)[VECTORS], const float *c, int pitch, int resume)
 {
@@ -117,10 +119,34 @@ INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c, 
             *(vector *)(c + (i * pitch + j) * WIDTH) = sum[i][j];
 }
 
+INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, const float *b,
+                      const float *m, int pairs)
+{
+    vector lanes[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        lanes[j] = *(const vector *)(b + j * WIDTH);
+        if (rows > 1)
+            KEEP(lanes[j]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            vector next = pairs ? MULTIPLY_ADD_PAIRS(BROADCAST(row[i][a]), lanes[j], sum[i][j])
+                                : MULTIPLY_ADD(BROADCAST(row[i][a]), lanes[j], sum[i][j]);
+            if (m) {
+                vector_int mask = *(const vector_int *)(m + j * WIDTH);
+                next = choose(mask, next, sum[i][j]);
+            }
+            sum[i][j] = next;
+        }
+}
+
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
-                      int pitch, int resume, const float *masks, int pairs)
+                      int pitch, int resume, const float *masks, copying *meanwhile, int pairs)
 {
     vector sum[ROWS][VECTORS];
     load_sums(rows, vectors, sum, c, pitch, resume);
@@ -131,29 +157,34 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const float *b = lane_panel + runs[r].lanes;
         const float *m = masks ? masks + runs[r].lanes : NULL;
-        ptrdiff_t a = runs[r].rows;
-        for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
+        ptrdiff_t a = runs[r].rows, k = runs[r].steps;
+        if (meanwhile) {
+            ptrdiff_t most = due_moves(meanwhile, k);
+            k -= most;
+            while (most) {
+                ptrdiff_t count = meanwhile->move_count - meanwhile->done;
+                count = count < most ? count : most;
+                const copy_move *move = meanwhile->moves + meanwhile->done;
+                const float *source = meanwhile->source;
+                float *place = meanwhile->place;
+                ptrdiff_t ahead = meanwhile->ahead;
+                for (ptrdiff_t i = count; i > 0; i--) {
+                    make_move(move, source, place, ahead);
+                    move++;
+                    if (next)
+                        __builtin_prefetch(row[0] + a + next);
+                    tile_step(rows, vectors, sum, row, a, b, m, pairs);
+                    a += row_step;
+                    b += lane_pitch;
+                }
+                count_moves(meanwhile, count);
+                most -= count;
+            }
+        }
+        for (; k > 0; k--) {
             if (next)
                 __builtin_prefetch(row[0] + a + next);
-            vector lanes[VECTORS];
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++) {
-                lanes[j] = *(const vector *)(b + j * WIDTH);
-                if (rows > 1)
-                    KEEP(lanes[j]);
-            }
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-                for (int j = 0; j < vectors; j++) {
-                    vector next = pairs ? MULTIPLY_ADD_PAIRS(BROADCAST(row[i][a]), lanes[j], sum[i][j])
-                                        : MULTIPLY_ADD(BROADCAST(row[i][a]), lanes[j], sum[i][j]);
-                    if (masks) {
-                        vector_int mask = *(const vector_int *)(m + j * WIDTH);
-                        next = choose(mask, next, sum[i][j]);
-                    }
-                    sum[i][j] = next;
-                }
+            tile_step(rows, vectors, sum, row, a, b, m, pairs);
             a += row_step;
             b += lane_pitch;
             if (masks)
@@ -164,16 +195,19 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
 }
 
 #define PANEL_TILE(name, rows, vectors, pairs)                                                                           \
-    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,      \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                   ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
-                                                  float *c, int resume)                                                  \
+                                                  float *c, int resume, copying *meanwhile)                              \
     {                                                                                                                    \
-        if (rows == ROWS && next)                                                                                        \
+        if (COPIES && !pairs && meanwhile && meanwhile->left)                                                            \
+            tile_body(rows, vectors, runs, run_count, row_panel, rows == ROWS ? next : 0, NULL, ROWS, lane_panel, lane_pitch, c, \
+                      VECTORS, resume, NULL, meanwhile, pairs);                                                          \
+        else if (rows == ROWS && next)                                                                                   \
             tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, pairs);                                                                                      \
+                      NULL, NULL, pairs);                                                                                \
         else                                                                                                             \
             tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, pairs);                                                                                      \
+                      NULL, NULL, pairs);                                                                                \
     }
 #define TILE(rows, vectors)                                                                                              \
     PANEL_TILE(tile, rows, vectors, 0)                                                                                   \
@@ -182,7 +216,7 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
                                                    ptrdiff_t lane_pitch, float *c, int resume)                           \
     {                                                                                                                    \
         tile_body(rows, vectors, runs, run_count, row_panel, 0, offsets, row_step, lane_panel, lane_pitch, c, vectors,       \
-                  resume, NULL, 0);                                                                                      \
+                  resume, NULL, NULL, 0);                                                                                \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
 TILES(1) TILES(2) TILES(3) TILES(4)
@@ -195,7 +229,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
                                          const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
                                          const float *masks)                                                             \
     {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, 0); \
+        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, NULL, 0); \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
@@ -353,6 +387,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .channels_pack = SUFFIX(channels_pack),
     .channels_dot = SUFFIX(channels_dot),
     .frame = SUFFIX(frame),
+    .copy = COPY,
     .split = SPLIT,
     .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
             SUFFIX(dot_8), SUFFIX(dot_9), SUFFIX(dot_10), SUFFIX(dot_11), SUFFIX(dot_12)},

@@ -43,7 +43,8 @@ cdef struct Turned:
     int64_t vectors       # of the lanes
     int64_t panels
     int64_t items         # panels of all groups
-    int64_t item_floats   # packed weights of a panel
+    int64_t tap_floats    # packed weights of a panel from a tap to the next
+    int64_t item_floats   # ... of all taps
     int64_t parts         # ranges of columns
     int64_t most_columns  # of a range
     int64_t whole         # panels whose columns one thread takes all
@@ -108,7 +109,8 @@ cdef void plan_turned(const Product* p, const instruction_set* isa, int threads,
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.items = p.G * plan.panels
-    plan.item_floats = p.tap_count * p.D * isa.vectors * isa.width + isa.width
+    plan.tap_floats = apart(p.D * isa.vectors * isa.width)
+    plan.item_floats = p.tap_count * plan.tap_floats + isa.width
     plan.parts = max(1, ceiling(p.columns, max(LEAST_COLUMNS, min(TURNED_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))))
     while plan.parts < most_parts and plan.parts % threads != 0:
         plan.parts += 1
@@ -145,12 +147,12 @@ cdef void pack_turned(const Product* p, const Turned* plan, const instruction_se
     if p.weights.n != 1 and p.weights.c != 1:
         for t in range(ceiling(rows.count, isa.rows)):
             i = t * isa.rows
-            isa.gather_taps(packed + i, pitch, min(isa.rows, rows.count - i), p.D, start + i * p.weights.n * element_size(p.weights.format),
+            isa.gather_taps(packed + i, plan.tap_floats, pitch, min(isa.rows, rows.count - i), p.D, start + i * p.weights.n * element_size(p.weights.format),
                             p.weights.format, p.weights.n, p.weights.c, p.tap_offsets, p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
-            isa.gather(packed + t * p.D * pitch, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+            isa.gather(packed + t * plan.tap_floats, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1)
 
 
 cdef int64_t meet_columns(const Product* p, const Tap* tap, const Fragment* fragments, int64_t fragment_count, Interval* inside) noexcept nogil:
@@ -210,7 +212,7 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
             d = k * TURNED_STEPS
             run.steps = min(TURNED_STEPS, p.D - d)
             run.rows = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2] + d * p.input.c
-            lanes = packed + (t * p.D + d) * pitch
+            lanes = packed + t * plan.tap_floats + d * pitch
             for j in range(inside_count):
                 i, end = s.inside[j].first, s.inside[j].end
                 while i < end:
