@@ -223,6 +223,34 @@ def test_many_channels(isa, seed):
         compare_all(case, formats, rng)
 
 
+def drawn_many_blocks_case(rng: random.Random) -> Case:
+    """Several planar blocks for a thread, images or parts of planes, each laid out while another is computed."""
+    if rng.random() < 0.5:
+        batch, groups, longest = rng.randint(4, 9), rng.choice([1, 1, 2, 3]), 14
+        channels = [rng.randint(1, 9), rng.randint(16, 40)]
+    else:
+        batch, groups, longest = rng.randint(1, 2), 1, 40
+        channels = [rng.randint(1, 8), rng.choice([130, 144, 200, 260])]
+    rng.shuffle(channels)
+    axes = []
+    for top in rng.choice([(longest**2,), (longest, longest), (longest, longest), (3, longest, longest // 3)]):
+        k, s = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 1, 2])
+        b, y = rng.choice([0, 0, k // 2, k - 1, -1, 3]), rng.randint(max(1, top * 2 // 3), top)
+        axes.append((max((y - 1) * s - b + k + rng.choice([0, 0, -1, 1, -b]), 1), y, k, s, 1, b))
+    return case_of(batch, groups, *channels, axes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_blocks(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(12):
+        case = drawn_many_blocks_case(rng)
+        if multiplications(case) > 6e6:
+            continue
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "float32", *DTYPES]))
+        compare_all(case, formats, rng, only=("forward", "backward_data"))
+
+
 def drawn_long_reduction_case(rng: random.Random) -> Case:
     """A weights gradient of several pieces: up to 17 of them, of which some are joined by one task, some at the end."""
     lines = rng.choice([1, rng.randint(40, 200)])
