@@ -162,8 +162,9 @@ typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, co
 
 /* panel[tap*tap_step + channel*pitch + row], at most the rows of the set: element taps[tap] + channel*channel_stride +
  * row*row_stride of `source`. */
-typedef void (*gather_taps_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
-                                     int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count);
+typedef void (*gather_taps_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels,
+                                     const void *source, int format, int64_t row_stride, int64_t channel_stride,
+                                     const int64_t *taps, int64_t tap_count);
 
 /* Whether none of the values is infinite or NaN. */
 typedef int (*finite_function)(const float *values, int64_t count);
@@ -183,9 +184,9 @@ typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, p
  * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
 typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
                                    int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
-typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
-                                        int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
-                                        uint16_t *smallest);
+typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source,
+                                        int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps,
+                                        int64_t tap_count, uint16_t *smallest);
 typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                   const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                   int64_t next, uint16_t *smallest);
