@@ -55,7 +55,7 @@ cdef void begin_copy(const Product* p, const Planar* l, const instruction_set* i
     c.moves, c.move_count, c.done, c.left = moves, channels * number, 0, p.S * number
     c.source = <const float*>p.input.data + n * p.input.n + g * p.input.g
     c.place, c.source_step, c.place_step = block, channels * p.input.c, channels * l.plane
-    c.ahead = max(1, min(8, AHEAD_FLOATS // line)) * p.input.c
+    c.ahead = copied_ahead(p, l)
 
 
 cdef int64_t planar_steps(const Job* job, const instruction_set* isa, int64_t height) noexcept nogil:

@@ -151,6 +151,11 @@ cdef bint copies_meanwhile(const Product* p, const Planar* l, const instruction_
             and l.phases[0] * l.phases[1] * l.u[0] * l.u[1] * ceiling(l.u[2], isa.width) <= COPY_MOVES)
 
 
+cdef inline int64_t copied_ahead(const Product* p, const Planar* l) noexcept nogil:
+    """Elements from what is copied to what is asked for: some channels."""
+    return max(1, min(8, AHEAD_FLOATS // (l.u[1] * l.u[2]))) * p.input.c
+
+
 cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
                      float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet."""
@@ -158,7 +163,7 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
     cdef bint transposed = channels_innermost(&p.input, p.D), split = can_split(p, l, isa) and not transposed
     cdef float* place
     cdef Lines lines
-    lines.ahead = max(1, min(8, AHEAD_FLOATS // line)) * p.input.c * (2 if p.pairs else 1)
+    lines.ahead = copied_ahead(p, l) * (2 if p.pairs else 1)
     lines.start = n * p.input.n + g * p.input.g
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
