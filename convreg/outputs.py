@@ -16,9 +16,6 @@ from .spec import Call, Plan, Rules, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-LINE_BYTES = 64
-LARGE_BYTES = 1 << 16
-
 
 def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...]:
     """Return the arrays given as ``out=``, one entry per output."""
@@ -87,19 +84,8 @@ def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[A
             if limit < 0:
                 raise call.refuse(port.name, list(some[0]), f"outputs of at most {max_bytes(call)} bytes in all, "
                                   f"{-limit} less (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
-    return tuple([None if tensor is None else array if some is None else empty(*some)
+    return tuple([None if tensor is None else array if some is None else np.empty(*some[:2])
                   for tensor, array, some in zip(plan.outputs, outputs, needed, strict=True)])
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> Array:
-    """Return an uninitialized array of `size` bytes, a large one aligned to a cache line.
-
-    numpy aligns to 16 bytes, and stores that cross lines cost a tenth of a layer that waits for memory.
-    """
-    if size < LARGE_BYTES:
-        return np.empty(shape, dtype)
-    memory = np.empty(size + LINE_BYTES, np.uint8)
-    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % LINE_BYTES)
 
 
 @lru_cache(maxsize=4096)

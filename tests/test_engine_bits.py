@@ -251,6 +251,32 @@ def test_many_blocks(isa, seed):
         compare_all(case, formats, rng, only=("forward", "backward_data"))
 
 
+def drawn_lone_class_case(rng: random.Random) -> Case:
+    """Taps reach one stride class of the data gradient only, and all else in it is a bias; mostly whole steps."""
+    axes = []
+    for _ in range(rng.choice([1, 2, 2, 2, 3])):
+        s = rng.choice([1, 2, 2, 2, 3, 4])
+        k, d = rng.choice([(1, 1), (1, 1), (1, 1), (2, s), (3, 2 * s)])
+        y, b = rng.randint(1, 40 // s), rng.choice([0, 0, 0, 1, s - 1, s * d])
+        x = max((y - 1) * s - b + (k - 1) * d + 1, 1)
+        axes.append((x if rng.random() < 0.2 else -(-x // s) * s, y, k, s, d, b))
+    channels = rng.choice([3, 8, 9, 24, 50]), rng.choice([5, 17, 40, 150])
+    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), *channels, axes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_stride_class_reached(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(12):
+        case = drawn_lone_class_case(rng)
+        if multiplications(case) > 3e6:
+            continue
+        formats = dict.fromkeys(("large", "small", "taps"), "float32")
+        if rng.random() < 0.2:
+            formats["small"] = rng.choice(list(DTYPES))
+        compare_all(case, formats, rng, only=("backward_data",))
+
+
 def drawn_long_reduction_case(rng: random.Random) -> Case:
     """A weights gradient of several pieces: up to 17 of them, of which some are joined by one task, some at the end."""
     lines = rng.choice([1, rng.randint(40, 200)])
@@ -315,6 +341,16 @@ def test_larger_calls(isa, name, number_format):
             arrays[operand] = np.ascontiguousarray(bits(values).transpose(layout)).transpose(np.argsort(list(layout)))
         for kernel in OPERANDS:
             compare(kernel, case, arrays, formats, rng)
+
+
+def test_taps_at_one_place(isa):
+    """Weights whose kernel axes have a stride of 0, as np.broadcast_to makes them."""
+    case = LARGER["many channels, small planes"]
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(getattr(case, name), dtype=np.float32) for name in ("large", "small", "taps")}
+    arrays["taps"] = np.broadcast_to(arrays["taps"][..., :1], case.taps)
+    for kernel in ("forward", "backward_data"):
+        compare(kernel, case, arrays, dict.fromkeys(arrays, "float32"), random.Random(0))
 
 
 def test_weights_packed_in_passes(isa):

@@ -3,6 +3,7 @@
     isa.pxi        which instruction set is in use        isa.h, tile.h, isa_*.c    what it does in registers
     panels.pxd     small arithmetic of both products
     product.pxi    forward, and each stride class of backward_data, from gathered panels
+    results.pxi    ... where their sums end up
     boxes.pxi      ... with positions sorted by the taps they meet
     planar.pxi     ... from input laid out once for all taps
     merged.pxi     ... and rows that share lanes merged to one tile
@@ -29,9 +30,9 @@ from libc.string cimport memset
 
 from isa cimport (
     NO_TASK, claim, copy_move, copying, offer, withdraw,
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, code_range,
-    instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, strided_function, sweep_row,
-    tile_function, tile_run,
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS, code_range,
+    instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, result_cell, strided_function, sweep_row,
+    tile_function, tile_result, tile_run, tile_wish,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16
 from panels cimport ceiling, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for, thread_number
@@ -43,6 +44,7 @@ prepare_codes()
 
 include "isa.pxi"
 include "product.pxi"
+include "results.pxi"
 include "boxes.pxi"
 include "planar.pxi"
 include "merged.pxi"
@@ -127,6 +129,7 @@ cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap*
                 offsets[number - 1] = ((axes[0].first + i0 * axes[0].step) * taps.stride[3]
                                        + (axes[1].first + i1 * axes[1].step) * taps.stride[4]
                                        + (axes[2].first + i2 * axes[2].step) * taps.stride[5])
+    p.cell = NULL
     p.padded = False
     for axis in range(3):
         for i0 in range(axes[axis].count):
@@ -208,10 +211,34 @@ cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64
     return a
 
 
+cdef Product* only_reached(Product* products, int64_t count, Call* c, result_cell* cell) noexcept nogil:
+    """The one class that taps reach, which then stores the others too, or NULL."""
+    cdef Product* p = NULL
+    cdef int64_t i
+    cdef int axis
+    if count == 1 or current.scatter_cells == NULL or c.large.format != NUMBER_FLOAT32 or c.large.stride[5] != 1:
+        return NULL
+    for i in range(count):
+        if products[i].all_count > 0:
+            if p != NULL:
+                return NULL
+            p = &products[i]
+    if p == NULL or p.R < current.rows:
+        return NULL
+    for axis in range(3):
+        cell.extent[axis] = c.s[axis]
+        cell.own[axis] = p.residue[axis]
+        if p.Q[axis] * c.s[axis] != c.large.shape[3 + axis]:
+            return NULL
+    cell.line[0], cell.line[1] = c.large.stride[3], c.large.stride[4]
+    p.cell = cell
+    return p
+
+
 cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
     """One product for each class of large positions modulo the stride: a dense convolution over the taps that hit it."""
     cdef int64_t classes = 1, number = 0, r0, r1, r2, used = 0
-    cdef int64_t residue[3]
+    cdef result_cell cell
     cdef AxisTaps axes[3]
     cdef int axis
     cdef Product* p
@@ -228,22 +255,26 @@ cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* rep
         for r0 in range(min(c.s[0], c.large.shape[3])):
             for r1 in range(min(c.s[1], c.large.shape[4])):
                 for r2 in range(min(c.s[2], c.large.shape[5])):
-                    residue[0], residue[1], residue[2] = r0, r1, r2
                     p = &products[number]
+                    p.residue[0], p.residue[1], p.residue[2] = r0, r1, r2
                     number += 1
                     p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
                     p.input, p.output, p.bias = operand_of(&c.small), operand_of(&c.large), bias
                     for axis in range(3):
-                        p.Q[axis] = (c.large.shape[3 + axis] - residue[axis] + c.s[axis] - 1) // c.s[axis]
+                        p.Q[axis] = (c.large.shape[3 + axis] - p.residue[axis] + c.s[axis] - 1) // c.s[axis]
                         p.I[axis], p.step[axis] = c.small.shape[3 + axis], 1
-                        axes[axis] = class_taps(residue[axis], c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
-                        p.output.data = <char*>p.output.data + residue[axis] * p.output.x[axis] * c.large.buffer.itemsize
+                        axes[axis] = class_taps(p.residue[axis], c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
+                        p.output.data = <char*>p.output.data + p.residue[axis] * p.output.x[axis] * c.large.buffer.itemsize
                         p.output.x[axis] *= c.s[axis]
                     p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
                     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
                     build_product(p, axes, &c.taps, taps + used, offsets + used)
                     used += p.all_count
-        run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
+        p = only_reached(products, classes, c, &cell)
+        if p != NULL:
+            run_products(p, 1, 1, threads, report)
+        else:
+            run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
     finally:
         free(products)
         free(taps)

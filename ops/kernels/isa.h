@@ -51,18 +51,43 @@ typedef struct {
     float credit;           /* that steps brought and no move took */
 } copying;
 
+/* Memory that is asked for while a tile computes, with every step one part of a row, about a cache line of it: what lies at
+ * place + row*row_step + offsets[part] + reach, in bytes. */
+typedef struct {
+    char *place;
+    ptrdiff_t row_step;
+    int64_t rows;
+    int64_t parts;
+    ptrdiff_t reach;
+    int64_t offsets[TILE_LANES];
+} tile_wish;
+
+/* Where a tile's sums end up. Where `direct`, they go there from the tile: of vector v the lanes masks[part], first[v] <= part <
+ * first[v + 1], as float32 from place + row*row_step + offsets[part] on, + 0, + bias[row] (which may be NULL). */
+typedef struct {
+    tile_wish wish;
+    int direct;
+    const float *bias;
+    int64_t first[TILE_VECTORS + 1];
+    uint16_t masks[TILE_LANES];
+} tile_result;
+
 /* c[rows][vectors*width] (contiguous) = sum, or c += sum where `resume`.  The row operand advances by the set's
  * `rows` a step, the lane operand by `lane_pitch`.  Where `next` is not 0, the row panel so many floats from
- * this one, which is far away, is asked for meanwhile.  `meanwhile` is NULL or has copies to make. */
+ * this one, which is far away, is asked for meanwhile.  `meanwhile` is NULL or has copies to make.
+ * Where `result` is not NULL its memory is asked for meanwhile, and where it is direct, sums are finished and stored there, not
+ * in c. */
 typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
-                           ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile);
+                           ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
 
 /* Makes the copies that are left. */
 typedef void (*copy_function)(copying *all);
 
-/* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step]. */
+/* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step].  `wish`
+ * may be NULL; what it names is asked for as far as the middle cache. */
 typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
-                              ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
+                              ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
+                              const tile_wish *wish);
 
 /* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
  * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
@@ -160,7 +185,7 @@ typedef struct {
 typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                              const lane_span *spans, int64_t span_count);
 
-/* panel[tap*tap_step + channel*pitch + row], at most the rows of the set: element taps[tap] + channel*channel_stride +
+/* panel[tap*tap_step + channel*pitch + row], at most TILE_LANES rows: element taps[tap] + channel*channel_stride +
  * row*row_stride of `source`. */
 typedef void (*gather_taps_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels,
                                      const void *source, int format, int64_t row_stride, int64_t channel_stride,
@@ -173,7 +198,19 @@ typedef int (*finite_function)(const float *values, int64_t count);
 typedef void (*scatter_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                               const lane_span *spans, int64_t span_count, const float *bias);
 
-/* The same for tiles of several taps, `tile_step` floats apart, whose rows are channels: element
+/* Neighbours of a sum in a result, of which it is number `own`: positions that no tap reaches. */
+typedef struct {
+    int64_t extent[3];
+    int64_t own[3];
+    int64_t line[2]; /* elements from plane to plane, from line to line */
+} result_cell;
+
+/* The same for float32 sums that stand extent[2] apart, the lanes of a span, with their cells: a finished 0 + bias[row] at all
+ * other positions. */
+typedef void (*scatter_cells_function)(const float *tile, ptrdiff_t pitch, int64_t rows, float *target, int64_t stride,
+                                       const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell);
+
+/* The same as `scatter` for tiles of several taps, `tile_step` floats apart, whose rows are channels: element
  * lane*lane_stride + row*row_stride + taps[t].  Walks the taps of one place in memory before the next. */
 typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
                                    void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
@@ -262,6 +299,7 @@ typedef struct {
     gather_taps_function gather_taps;
     finite_function finite;
     scatter_function scatter;
+    scatter_cells_function scatter_cells; /* or NULL */
     scatter_taps_function scatter_taps;
     const pair_functions *pairs;                  /* or NULL */
 } instruction_set;

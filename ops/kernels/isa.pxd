@@ -38,11 +38,26 @@ cdef extern from "isa.h" nogil:
         Py_ssize_t ahead
         float rate
         float credit
+    ctypedef struct tile_wish:
+        char* place
+        Py_ssize_t row_step
+        int64_t rows
+        int64_t parts
+        Py_ssize_t reach
+        int64_t offsets[48]  # TILE_LANES
+    ctypedef struct tile_result:
+        tile_wish wish
+        bint direct
+        const float* bias
+        int64_t first[4]  # TILE_VECTORS + 1
+        uint16_t masks[48]  # TILE_LANES
     ctypedef void (*tile_function)(
-        const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int, copying*) noexcept
+        const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int, copying*,
+        const tile_result*) noexcept
     ctypedef void (*copy_function)(copying*) noexcept
     ctypedef void (*strided_function)(
-        const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
+        const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
+        const tile_wish*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
     ctypedef void (*line_function)(
@@ -82,6 +97,12 @@ cdef extern from "isa.h" nogil:
     ctypedef int (*finite_function)(const float*, int64_t) noexcept
     ctypedef void (*scatter_function)(
         const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
+    ctypedef struct result_cell:
+        int64_t extent[3]
+        int64_t own[3]
+        int64_t line[2]
+    ctypedef void (*scatter_cells_function)(
+        const float*, Py_ssize_t, int64_t, float*, int64_t, const lane_span*, int64_t, const float*, const result_cell*) noexcept
     ctypedef void (*scatter_taps_function)(
         const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
     ctypedef void (*gather_pairs_function)(
@@ -142,6 +163,7 @@ cdef extern from "isa.h" nogil:
         gather_taps_function gather_taps
         finite_function finite
         scatter_function scatter
+        scatter_cells_function scatter_cells
         scatter_taps_function scatter_taps
         const pair_functions* pairs
     const instruction_set* const* instruction_sets(int* count)

@@ -94,8 +94,8 @@ cdef void find_places(const Product* products, const Planar* l, bint descending,
 
 
 cdef int64_t lines_to_merge(const Product* products, int64_t count, const instruction_set* isa) noexcept nogil:
-    """How many lines of the result a tile takes: several where there are no stride classes to merge."""
-    return 1 if count > 1 or not can_merge(products, isa) else min(min(isa.rows // products.R, MERGED_LINES), products.Q[1])
+    """How many lines of the result a tile takes, of every stride class."""
+    return max(1, min(min(isa.rows // (products.R * count), MERGED_LINES), products.Q[1])) if can_merge(products, isa) else 1
 
 
 cdef int64_t most_places(const Product* products, int64_t count, const instruction_set* isa) noexcept nogil:
@@ -114,7 +114,7 @@ cdef void plan_merge(const Product* products, int64_t count, int64_t columns, co
                      Strip* strips, Place* places, Merge* m) noexcept nogil:
     """Form tiles of neighbours; chosen where they share enough. `columns` products, one after the other, take turns along
     the innermost axis. There is room for as many strips as products, and for `most_places`."""
-    cdef int64_t entries, number, e, i, taps = 0, shared = 0
+    cdef int64_t entries, number, e, i, line, taps = 0, shared = 0
     cdef int axis
     cdef bint descending = descends(products, count)
     cdef Strip* s
@@ -130,10 +130,9 @@ cdef void plan_merge(const Product* products, int64_t count, int64_t columns, co
         s.count = share(entries, m.strip_count, number + 1) - share(entries, m.strip_count, number)
         for e in range(s.count):
             i = share(entries, m.strip_count, number) + e
-            if count == 1:
-                s.entries[e] = Entry(0, i)
-            else:  # to and fro, so that those that meet a place tend to be neighbours
-                s.entries[e] = Entry(i - i % columns + (columns - 1 - i % columns if i // columns % 2 else i % columns), 0)
+            # To and fro, so that those that meet a place tend to be neighbours.
+            line, i = i // count, i % count
+            s.entries[e] = Entry(i - i % columns + (columns - 1 - i % columns if i // columns % 2 else i % columns), line)
             taps += products[s.entries[e].product].tap_count
         s.places, s.packed = places, m.floats
         find_places(products, l, descending, s)
@@ -245,7 +244,7 @@ cdef void run_strip(const Product* products, const Planar* l, const Merge* m, co
             if products.pairs:
                 run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1]
             run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
-                     l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile)
+                     l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
         for e in range(strip.count):
             p = &products[strip.entries[e].product]
             span_count = planar_spans(p, l, g, n, first, q0, q1 + strip.entries[e].line, l.block[1] if m.lines == 1 else 1, lane,

@@ -1,4 +1,33 @@
-/* Copies that tiles make on their way: included by tile.h. */
+/* What tiles do beside sums: included by tile.h. */
+
+typedef struct {
+    const tile_wish *wish;
+    ptrdiff_t left; /* parts */
+    int64_t part;
+    int64_t row;
+} asking;
+
+INLINE asking begin_asking(const tile_wish *wish)
+{
+    asking begun = {wish, wish ? wish->parts * wish->rows : 0, 0, 0};
+    return begun;
+}
+
+/* Asks for the next part: near if it will be written to, else as far as the middle cache. */
+INLINE void ask(asking *a, int written)
+{
+    const char *place = a->wish->place + a->row * a->wish->row_step + a->wish->offsets[a->part] + a->wish->reach;
+    if (written)
+        __builtin_prefetch(place, 1);
+    else
+        __builtin_prefetch(place, 0, 2);
+    if (++a->row == a->wish->rows) {
+        a->row = 0;
+        a->part++;
+    }
+}
+
+/* Copies on the way; masked stores. */
 #ifdef LOAD_MASKED
 #define COPIES 1
 #define COPY SUFFIX(copy)
@@ -41,10 +70,31 @@ static void SUFFIX(copy)(copying *c)
         count_moves(c, count);
     }
 }
+
+INLINE void store_result(int rows, int vectors, vector (*sum)[VECTORS], const tile_result *result)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            sum[i][j] += BROADCAST(0.0f);
+            if (result->bias)
+                sum[i][j] += BROADCAST(result->bias[i]);
+        }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        char *place = result->wish.place + i * result->wish.row_step;
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            for (int64_t part = result->first[j]; part < result->first[j + 1]; part++)
+                STORE_MASKED((float *)(place + result->wish.offsets[part]), result->masks[part], sum[i][j]);
+    }
+}
 #else
 #define COPIES 0
 #define COPY NULL
 #define make_move(move, source, place, ahead) ((void)(move), (void)(source), (void)(place), (void)(ahead))
 #define due_moves(c, steps) ((void)(c), 0)
+#define store_result(rows, vectors, sum, result) ((void)0)
 #define count_moves(c, count) ((void)(c), (void)(count))
 #endif

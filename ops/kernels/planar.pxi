@@ -69,7 +69,7 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
         all.tap_count += products[i].tap_count
         for axis in range(3):
             all.Q[axis] = max(all.Q[axis], products[i].Q[axis])
-    plan_planar(&all, isa, 1.0, 1, layouts)  # results of all classes, which lie in the same lines, are stored together
+    plan_planar(&all, isa, 1.0, lines_to_merge(products, count, isa), layouts)  # results of all classes, which lie in the same lines, are stored together
     for i in range(1, count):
         layouts[i] = layouts[0]
     for i in range(count):
@@ -321,6 +321,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
     cdef float* tile
     cdef float* block = s.block
     cdef tile_function run_tile
+    cdef const tile_result* result
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
     cdef bint single = end_row_panel - first_row_panel == 1
     for t in range(p.tap_count):
@@ -351,6 +352,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
             count = min(lanes, lane + width) - lane
             vector_count = width // isa.width
             span_count = planar_spans(p, l, g, n, first, first[0] + q0, first[1], l.block[1], lane, count, s.spans)
+            find_result(p, isa, s.spans, span_count, &s.result)
             done = 0
             while True:
                 # Several row panels take the steps in turns, so that the lanes stay near; one takes all at once.
@@ -364,14 +366,12 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                     rows = share(p.R, all_rows, r + 1) - row
                     tile = s.sums + (r - first_row_panel) * isa.rows * isa.vectors * isa.width
                     run_tile = isa.pairs.tile[rows - 1][vector_count - 1] if p.pairs else isa.tile[rows - 1][vector_count - 1]
+                    result = result_rows(p, g, row, rows, &s.result) if next_run == run_count else NULL
                     run_tile(
                         s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
-                        next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0, &s.meanwhile)
-                    if next_run == run_count:
-                        isa.scatter(tile, isa.vectors * isa.width, rows,
-                                    <char*>p.output.data + row * p.output.c * element_size(p.output.format),
-                                    p.output.format, p.output.c, s.spans, span_count,
-                                    biases(p, g, row))
+                        next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0, &s.meanwhile, result)
+                    if next_run == run_count and not s.result.direct:
+                        store_tile(p, isa, tile, rows, g, row, s.spans, span_count)
                 done = next_run
                 if done == run_count:
                     break

@@ -16,6 +16,7 @@ cdef enum:
     SUM_BYTES = 1 << 19      # scratch sums of a task
     NEAR_BYTES = 1 << 19     # packed weights that stay in the middle cache while one column panel after another uses them
     BLOCK = 4                # column panels of a task, at most
+    LINE_BYTES = 64          # of a cache
 
 
 cdef struct Operand:  # a strided tensor: addresses in elements
@@ -46,6 +47,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t Q[3]       # output positions
     int64_t I[3]       # input positions
     int64_t step[3]
+    int64_t residue[3] # of a data gradient's stride class
     int64_t all_count
     Tap* all_taps      # in the order of the sum
     int64_t* all_offsets  # where their weights begin
@@ -56,6 +58,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Operand output
     Operand weights    # n: between rows, g: between groups, c: between channels d
     const float* bias  # of G*R rows, or NULL
+    const result_cell* cell  # neighbours of every output, or NULL where others store them
     # plan
     int64_t tap_count  # of the pass
     Tap* taps
@@ -102,6 +105,7 @@ cdef struct ProductScratch:  # of one thread
     float* coming     # the next block
     copy_move* moves
     copying meanwhile # what tiles lay out there
+    tile_result result
     float* lanes
     float* masks      # of the lanes
     float* sums
@@ -258,18 +262,6 @@ cdef void gather_line(const Operand* operand, const instruction_set* isa, bint p
         i += span.count
 
 
-cdef int64_t output_spans(const Product* p, int64_t g, const Fragment* fragments, int64_t fragment_count,
-                          lane_span* spans) noexcept nogil:
-    cdef int64_t number = 0, i
-    cdef const Fragment* f
-    for i in range(fragment_count):
-        f = &fragments[i]
-        add_span(spans, &number, f.lane, f.count,
-                 f.n * p.output.n + g * p.output.g + f.q[0] * p.output.x[0] + f.q[1] * p.output.x[1]
-                 + f.q[2] * p.output.x[2], p.output.x[2])
-    return number
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # One block of columns
 
@@ -326,8 +318,10 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
 
 
 cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t stretch_count, int64_t rows, int64_t vectors,
-                        const float* panel, int64_t next, float* tile, bint resume, ProductScratch* s) noexcept nogil:
-    """One row panel along the gathered steps of a column panel; `next` as for a tile."""
+                        const float* panel, int64_t next, float* tile, bint resume, const tile_result* result,
+                        ProductScratch* s) noexcept nogil:
+    """One row panel along the gathered steps of a column panel; `next` as for a tile, and `result`, which wants a last
+    stretch of all vectors."""
     cdef int64_t i, pitch = isa.vectors * isa.width
     cdef const Stretch* some
     cdef tile_function run_tile
@@ -340,7 +334,8 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         if p.pairs:
             run_tile = isa.pairs.tile[rows - 1][some.high - some.low - 1]
         run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, next,
-                 s.lanes + some.low * isa.width, pitch, tile + some.low * isa.width, resume, NULL)
+                 s.lanes + some.low * isa.width, pitch, tile + some.low * isa.width, resume, NULL,
+                 result if i == stretch_count - 1 else NULL)
         resume = True
 
 
@@ -353,6 +348,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
     cdef bint resume = p.started, last, finish
     cdef Piece* piece
+    cdef const tile_result* result
     cdef float* tile
     cdef const float* panel
     for j in range(blocks):
@@ -380,6 +376,9 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
             span_count = 0
             if finish:
                 span_count = output_spans(p, g, s.fragments + j * TILE_LANES, s.fragment_count[j], s.spans)
+                find_result(p, isa, s.spans, span_count, &s.result)
+                s.result.direct = (s.result.direct and not masked and stretch_count > 0 and s.stretches[stretch_count - 1].low == 0
+                                   and s.stretches[stretch_count - 1].high == width // isa.width)
             for r in range(first_row_panel, end_row_panel):
                 row = share(p.R, all_rows, r)
                 rows = share(p.R, all_rows, r + 1) - row
@@ -394,11 +393,10 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                         isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume,
                                                            s.masks)
                 else:
-                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, s)
-                if finish:
-                    isa.scatter(tile, pitch, rows, <char*>p.output.data + row * p.output.c * element_size(p.output.format),
-                                p.output.format, p.output.c, s.spans, span_count,
-                                biases(p, g, row))
+                    result = result_rows(p, g, row, rows, &s.result) if finish else NULL
+                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, result, s)
+                if finish and not s.result.direct:
+                    store_tile(p, isa, tile, rows, g, row, s.spans, span_count)
         if last:
             return
         resume = True

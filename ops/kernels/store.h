@@ -145,6 +145,44 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
     BY_FORMAT(format, scatter_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias)
 }
 
+#if WIDTH == 16
+#define SCATTER_CELLS SUFFIX(scatter_cells)
+
+/* `count` sums and what lies between them, from position `own` of the first cell on. */
+INLINE void store_cells(float *line, const float *sums, int64_t count, const float *bias, int64_t row, int64_t ways, int64_t own)
+{
+    __m512 fill = (__m512)(BROADCAST(0.0f) + BROADCAST(bias ? bias[row] : 0.0f));
+    const __m512i half = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    int64_t width = count * ways;
+    for (int64_t i = 0; i < width; i += 16) {
+        __mmask16 kept = (__mmask16)(width - i < 16 ? (1u << (width - i)) - 1 : 0xffffu);
+        __m512 values = fill;
+        if (sums && ways == 2)
+            values = _mm512_mask_permutexvar_ps(fill, (__mmask16)(0x5555u << own), half,
+                                                (__m512)finished_vector(sums + i / 2, count - i / 2 < 8 ? count - i / 2 : 8, bias, row));
+        _mm512_mask_storeu_ps(line + i, kept, values);
+    }
+    if (sums && ways != 2)
+        for (int64_t i = 0; i < count; i++)
+            line[i * ways + own] = finished(sums[i], bias, row);
+}
+
+static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t rows, float *target, int64_t stride,
+                                  const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell)
+{
+    int64_t first = cell->own[0] * cell->line[0] + cell->own[1] * cell->line[1] + cell->own[2];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t s = 0; s < span_count; s++)
+            for (int64_t y0 = 0; y0 < cell->extent[0]; y0++)
+                for (int64_t y1 = 0; y1 < cell->extent[1]; y1++)
+                    store_cells(target + r * stride + spans[s].offset - first + y0 * cell->line[0] + y1 * cell->line[1],
+                                y0 == cell->own[0] && y1 == cell->own[1] ? tile + r * pitch + spans[s].lane : NULL, spans[s].count,
+                                bias, r, cell->extent[2], cell->own[2]);
+}
+#else
+#define SCATTER_CELLS NULL
+#endif
+
 INLINE int side_by_side(int64_t row_stride, const int64_t *taps, int64_t tap_count)
 {
     int all = row_stride == tap_count;

@@ -71,7 +71,71 @@ INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
     }
     return group.end;
 }
+/* Whether no two taps of a group lie at one place, as those of a view with a stride of 0 do. */
+INLINE int lie_apart(const int64_t *taps, const tap_group *group)
+{
+    uint32_t seen = 0, before;
+    for (int64_t t = group->first; t < group->end; t++) {
+        before = seen;
+        seen |= 1u << (taps[t] - group->low);
+        if (seen == before)
+            return 0;
+    }
+    return 1;
+}
+
+/* The same for 16 rows at a time, `wide` in all, which leave as whole vectors. */
+INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wide, int64_t channels, const void *source, int format,
+                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, const tap_group *group)
+{
+    int64_t tap_of[16];
+    for (int i = 0; i < 16; i++)
+        tap_of[i] = -1;
+    for (int64_t t = group->first; t < group->end; t++)
+        tap_of[taps[t] - group->low] = t;
+    for (int64_t c = 0; c < channels; c++)
+        for (int r = 0; r < wide; r += 16) {
+            const void *rows = at(source, format, group->low + c * channel_stride + r * row_stride);
+            __m512i row[16];
+            for (int i = 0; i < 16; i += 8)
+                prefetch_rows(at(rows, format, AHEAD * channel_stride + i * row_stride), format, row_stride);
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++)
+                row[i] = (__m512i)load_vector(at(rows, format, i * row_stride), format, group->numbers);
+            transpose_vectors(row);
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++)
+                if (tap_of[i] >= 0)
+                    _mm512_storeu_si512(panel + tap_of[i] * tap_step + c * pitch + r, row[i]);
+        }
+}
+
+/* Whole sixteens of rows, if they are near one another and so share cache lines; returns how many rows are done. */
+INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+                         int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    int wide = row_stride < channel_stride ? rows - rows % 16 : 0;
+    tap_group group;
+    for (int64_t t = 0; t < tap_count && wide; t = group.end) {
+        group = group_taps(taps, tap_count, t);
+        if (!worth_turning(&group) || !lie_apart(taps, &group))
+            return 0;
+    }
+    for (int64_t t = 0; t < tap_count && wide; t = group.end) {
+        group = group_taps(taps, tap_count, t);
+        turn_wide(panel, tap_step, pitch, wide, channels, source, format, row_stride, channel_stride, taps, &group);
+    }
+    return wide;
+}
 #else
+INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+                         int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    (void)panel, (void)tap_step, (void)pitch, (void)rows, (void)channels, (void)source, (void)format, (void)row_stride;
+    (void)channel_stride, (void)taps, (void)tap_count;
+    return 0;
+}
+
 INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                          int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
 {
@@ -99,6 +163,18 @@ INLINE void gather_taps_format(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch
 static void SUFFIX(gather_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                                 int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
+    int done = 0;
+    if (rows > ROWS && format == NUMBER_FLOAT32)
+        done = turn_sixteens(panel, tap_step, pitch, rows, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
+    else if (rows > ROWS)
+        done = turn_sixteens(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+    for (; rows - done > ROWS; done += ROWS)
+        SUFFIX(gather_taps)(panel + done, tap_step, pitch, ROWS, channels, at(source, format, done * row_stride), format, row_stride, channel_stride, taps, tap_count);
+    panel += done;
+    rows -= done;
+    source = at(source, format, done * row_stride);
+    if (rows == 0)
+        return;
     if (format == NUMBER_FLOAT32 && rows == ROWS)
         gather_taps_format(panel, tap_step, pitch, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
     else

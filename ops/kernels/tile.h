@@ -146,7 +146,8 @@ INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
-                      int pitch, int resume, const float *masks, copying *meanwhile, int pairs)
+                      int pitch, int resume, const float *masks, copying *meanwhile, const tile_wish *wish,
+                      const tile_result *result, int pairs)
 {
     vector sum[ROWS][VECTORS];
     load_sums(rows, vectors, sum, c, pitch, resume);
@@ -154,10 +155,24 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
         row[i] = row_panel + (offsets ? offsets[i] : i);
+    asking asks = begin_asking(wish);
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const float *b = lane_panel + runs[r].lanes;
         const float *m = masks ? masks + runs[r].lanes : NULL;
         ptrdiff_t a = runs[r].rows, k = runs[r].steps;
+        if (asks.left) {
+            ptrdiff_t count = asks.left < k ? asks.left : k;
+            asks.left -= count;
+            k -= count;
+            for (; count > 0; count--) {
+                ask(&asks, result != NULL);
+                if (next)
+                    __builtin_prefetch(row[0] + a + next);
+                tile_step(rows, vectors, sum, row, a, b, m, pairs);
+                a += row_step;
+                b += lane_pitch;
+            }
+        }
         if (meanwhile) {
             ptrdiff_t most = due_moves(meanwhile, k);
             k -= most;
@@ -191,32 +206,36 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
                 m += lane_pitch;
         }
     }
-    store_sums(rows, vectors, sum, c, pitch);
+    if (result && result->direct)
+        store_result(rows, vectors, sum, result);
+    else
+        store_sums(rows, vectors, sum, c, pitch);
 }
 
 #define PANEL_TILE(name, rows, vectors, pairs)                                                                           \
     static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                   ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
-                                                  float *c, int resume, copying *meanwhile)                              \
+                                                  float *c, int resume, copying *meanwhile, const tile_result *result)   \
     {                                                                                                                    \
+        const tile_wish *wish = result ? &result->wish : NULL;                                                           \
         if (COPIES && !pairs && meanwhile && meanwhile->left)                                                            \
             tile_body(rows, vectors, runs, run_count, row_panel, rows == ROWS ? next : 0, NULL, ROWS, lane_panel, lane_pitch, c, \
-                      VECTORS, resume, NULL, meanwhile, pairs);                                                          \
+                      VECTORS, resume, NULL, meanwhile, wish, result, pairs);                                                  \
         else if (rows == ROWS && next)                                                                                   \
             tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, NULL, pairs);                                                                                \
+                      NULL, NULL, wish, result, pairs);                                                                  \
         else                                                                                                             \
             tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, NULL, pairs);                                                                                \
+                      NULL, NULL, wish, result, pairs);                                                                  \
     }
 #define TILE(rows, vectors)                                                                                              \
     PANEL_TILE(tile, rows, vectors, 0)                                                                                   \
     static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                    const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
-                                                   ptrdiff_t lane_pitch, float *c, int resume)                           \
+                                                   ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)    \
     {                                                                                                                    \
         tile_body(rows, vectors, runs, run_count, row_panel, 0, offsets, row_step, lane_panel, lane_pitch, c, vectors,       \
-                  resume, NULL, NULL, 0);                                                                                \
+                  resume, NULL, NULL, wish, NULL, 0);                                                                        \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
 TILES(1) TILES(2) TILES(3) TILES(4)
@@ -229,63 +248,11 @@ TILES(5) TILES(6) TILES(7) TILES(8)
                                          const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
                                          const float *masks)                                                             \
     {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, NULL, 0); \
+        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, NULL, NULL, NULL, 0); \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
-INLINE void lines_body(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
-                       ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias,
-                       int pairs)
-{
-    /* ROWS vectors at a time, counted along a line and then down the lines; the last are repeated where they run out. */
-    int64_t across = (count + WIDTH - 1) / WIDTH, total = lines * across;
-    for (int64_t first = 0, y = 0, x = 0; first < total; first += ROWS) {
-        const float *place[ROWS];
-        float *result[ROWS];
-        int64_t left[ROWS];
-#pragma GCC unroll 8
-        for (int s = 0; s < ROWS; s++) {
-            place[s] = lanes + y * line_pitch + x * WIDTH;
-            result[s] = target + y * target_pitch + x * WIDTH;
-            left[s] = count - x * WIDTH;
-            if (first + s + 1 < total && ++x == across) {
-                x = 0;
-                y++;
-            }
-        }
-        vector sum[ROWS];
-#pragma GCC unroll 8
-        for (int s = 0; s < ROWS; s++)
-            sum[s] = (vector){0};
-        for (ptrdiff_t r = 0; r < run_count; r++) {
-            const float *a = rows + runs[r].rows;
-            ptrdiff_t b = runs[r].lanes;
-            for (ptrdiff_t k = runs[r].steps; k > 0; k--) {
-                vector weight = BROADCAST(*a);
-#pragma GCC unroll 8
-                for (int s = 0; s < ROWS; s++)
-                    sum[s] = pairs ? MULTIPLY_ADD_PAIRS(weight, *(const vector *)(place[s] + b), sum[s])
-                                   : MULTIPLY_ADD(weight, *(const vector *)(place[s] + b), sum[s]);
-                a += ROWS;
-                b += lane_pitch;
-            }
-        }
-#pragma GCC unroll 8
-        for (int s = 0; s < ROWS; s++) {
-            vector done = sum[s] + BROADCAST(0.0f) + BROADCAST(bias);
-            if (left[s] >= WIDTH)
-                *(vector *)result[s] = done;
-            else
-                STORE_PART(result[s], left[s], done);
-        }
-    }
-}
-
-static void SUFFIX(lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
-                          ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias)
-{
-    lines_body(runs, run_count, rows, lanes, lane_pitch, line_pitch, lines, count, target, target_pitch, bias, 0);
-}
+#include "lines.h"
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Dot products along lines
@@ -395,6 +362,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .gather_taps = SUFFIX(gather_taps),
     .finite = SUFFIX(finite),
     .scatter = SUFFIX(scatter),
+    .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
     .pairs = PAIRS,
 };

@@ -70,7 +70,7 @@ cdef bint turned_pays(Product* products, int64_t count, const instruction_set* i
     cdef int64_t i
     cdef Turned plan
     cdef Product* p
-    if products.R < LEAST_CHANNELS or products.D < LEAST_CHANNELS // 2 or 4 * numbers > TURNED_BYTES:
+    if products.cell != NULL or products.R < LEAST_CHANNELS or products.D < LEAST_CHANNELS // 2 or 4 * numbers > TURNED_BYTES:
         return False
     for i in range(count):
         p = &products[i]
@@ -138,17 +138,15 @@ cdef inline int64_t turned_channel(const Turned* plan, const instruction_set* is
 
 cdef void pack_turned(const Product* p, const Turned* plan, const instruction_set* isa, int64_t item, float* packed) noexcept nogil:
     """The weights of one panel, [tap][d][channel]."""
-    cdef int64_t panel = item % plan.panels, row = turned_channel(plan, isa, panel), t, i, pitch = isa.vectors * isa.width
+    cdef int64_t panel = item % plan.panels, row = turned_channel(plan, isa, panel), t, pitch = isa.vectors * isa.width
     cdef lane_span rows = lane_span(0, min(p.R, turned_channel(plan, isa, panel + 1)) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
                               + (item // plan.panels * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
     if rows.count % isa.width:
         memset(packed, 0, plan.item_floats * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
-        for t in range(ceiling(rows.count, isa.rows)):
-            i = t * isa.rows
-            isa.gather_taps(packed + i, plan.tap_floats, pitch, min(isa.rows, rows.count - i), p.D, start + i * p.weights.n * element_size(p.weights.format),
-                            p.weights.format, p.weights.n, p.weights.c, p.tap_offsets, p.tap_count)
+        isa.gather_taps(packed, plan.tap_floats, pitch, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
+                        p.tap_offsets, p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
@@ -218,7 +216,7 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
                 while i < end:
                     rows = min(end - i, isa.rows - i % isa.rows)
                     isa.strided[rows - 1][vectors - 1](&run, 1, <const float*>p.input.data, s.bases + i, p.input.c, lanes, pitch,
-                                                       s.sums + i * width, True)
+                                                       s.sums + i * width, True, NULL)
                     i += rows
     store_turned(p, isa, g, row, min(p.R - row, width), width, fragment_count, s)
 

@@ -73,7 +73,15 @@ cdef struct Row:  # positions of the small side that differ in the innermost axi
     int64_t first          # its first step in the chunk
 
 
+cdef struct Coming:  # lines of the small side that the next chunk packs: tiles ask for them
+    tile_wish wish       # of some channels
+    int64_t channel      # the first that nothing has asked for, of the part's
+    int64_t channels
+    int64_t at_once
+
+
 cdef struct WeightsScratch:  # of one thread
+    Coming coming
     float* lanes
     float* sums            # of its task
     float* block
@@ -119,6 +127,10 @@ cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) n
     return number
 
 
+cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel) * isa.width
+
+
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
                      int64_t end_panel, const Row* rows, int64_t row_count, float* lanes) noexcept nogil:
     """Panels [position][m] of the small side."""
@@ -138,13 +150,48 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
                 continue
         if count > 0:
             for panel in range(first_panel, end_panel):
-                m = share(plan.vectors, plan.panels, panel) * isa.width
-                lane_count = min(w.M, share(plan.vectors, plan.panels, panel + 1) * isa.width) - m
+                m = first_lane(plan, isa, panel)
+                lane_count = min(w.M, first_lane(plan, isa, panel + 1)) - m
                 span = lane_span(0, lane_count, next_offset - count * w.small.x[2] + m * w.small.c, w.small.c)
                 place = lanes + (panel - first_panel) * panel_floats(plan, isa) + start * isa.vectors * isa.width
                 isa.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1)
         if r < row_count:
             start, count, next_offset = row.first, row.count, offset + row.count * w.small.x[2]
+
+
+cdef void begin_coming(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
+                       int64_t end, Coming* coming) noexcept nogil:
+    """Positions [first, end), as far as they follow one another."""
+    cdef int64_t row = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
+    cdef Row at
+    coming.channel = coming.channels = 0
+    if first >= end or w.small.x[2] != 1:
+        return
+    cut_rows(w, first, first + 1, &at)
+    if w.small.x[1] == w.Y[2]:
+        end = min(end, first + w.Y[2] - at.y[2] + (w.Y[1] - 1 - at.y[1]) * w.Y[2])
+    else:
+        end = min(end, first + w.Y[2] - at.y[2])
+    calls = (part.end_strand - part.first_strand) * (1 if plan.mixed else plan.taps) * (part.end_panel - part.first_panel)
+    coming.channels = min(w.M, first_lane(plan, isa, part.end_panel)) - row
+    coming.at_once = ceiling(2 * coming.channels, calls)
+    coming.wish.parts, coming.wish.reach = min(ceiling((end - first) * size, LINE_BYTES), TILE_LANES), 0
+    coming.wish.row_step = w.small.c * size
+    for i in range(coming.wish.parts):
+        coming.wish.offsets[i] = i * LINE_BYTES
+    coming.wish.place = <char*>w.small.data + size * (at.n * w.small.n + part.g * w.small.g + row * w.small.c + at.y[0] * w.small.x[0]
+                                                      + at.y[1] * w.small.x[1] + at.y[2])
+
+
+cdef inline const tile_wish* next_wish(Coming* coming) noexcept nogil:
+    """What the next tile asks for, or NULL."""
+    if coming.channel >= coming.channels:
+        return NULL
+    if coming.channel > 0:
+        coming.wish.place += coming.at_once * coming.wish.row_step
+    coming.wish.rows = min(coming.at_once, coming.channels - coming.channel)
+    coming.channel += coming.at_once
+    return &coming.wish
 
 
 cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
@@ -293,7 +340,8 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
             run_it = isa.strided[0 if one_by_one else rows - 1][vectors - 1]
             run_it(
                 runs, run_count, source, offsets + i, row_step(w, plan),
-                s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume)
+                s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,
+                next_wish(&s.coming))
 
 
 cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
@@ -311,6 +359,7 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         last = end >= piece_end
         row_count = cut_rows(w, first, end, s.rows)
         pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, row_count, s.lanes)
+        begin_coming(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.coming)
         if plan.mixed:
             frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, row_count, s.block)
             run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, row_count, s.runs)
