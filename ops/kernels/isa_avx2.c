@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define NAME "avx2"
-#define TARGET "avx2,fma,f16c"
+#define TARGET "avx2,fma,f16c,prfchw"
 #define SUFFIX(name) name##_avx2
 #define WIDTH 8
 #define ROWS 4
