@@ -214,7 +214,7 @@ cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64
 cdef Product* only_reached(Product* products, int64_t count, Call* c, result_cell* cell) noexcept nogil:
     """The one class that taps reach, which then stores the others too, or NULL."""
     cdef Product* p = NULL
-    cdef int64_t i
+    cdef int64_t i, number = 0
     cdef int axis
     if count == 1 or current.scatter_cells == NULL or c.large.format != NUMBER_FLOAT32 or c.large.stride[5] != 1:
         return NULL
@@ -222,14 +222,14 @@ cdef Product* only_reached(Product* products, int64_t count, Call* c, result_cel
         if products[i].all_count > 0:
             if p != NULL:
                 return NULL
-            p = &products[i]
+            p, number = &products[i], i
     if p == NULL or p.R < current.rows:
         return NULL
-    for axis in range(3):
-        cell.extent[axis] = c.s[axis]
-        cell.own[axis] = p.residue[axis]
+    for axis in range(2, -1, -1):
         if p.Q[axis] * c.s[axis] != c.large.shape[3 + axis]:
             return NULL
+        cell.extent[axis], cell.own[axis] = c.s[axis], number % c.s[axis]
+        number //= c.s[axis]
     cell.line[0], cell.line[1] = c.large.stride[3], c.large.stride[4]
     p.cell = cell
     return p
@@ -238,6 +238,7 @@ cdef Product* only_reached(Product* products, int64_t count, Call* c, result_cel
 cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
     """One product for each class of large positions modulo the stride: a dense convolution over the taps that hit it."""
     cdef int64_t classes = 1, number = 0, r0, r1, r2, used = 0
+    cdef int64_t residue[3]
     cdef result_cell cell
     cdef AxisTaps axes[3]
     cdef int axis
@@ -255,16 +256,16 @@ cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* rep
         for r0 in range(min(c.s[0], c.large.shape[3])):
             for r1 in range(min(c.s[1], c.large.shape[4])):
                 for r2 in range(min(c.s[2], c.large.shape[5])):
+                    residue[0], residue[1], residue[2] = r0, r1, r2
                     p = &products[number]
-                    p.residue[0], p.residue[1], p.residue[2] = r0, r1, r2
                     number += 1
                     p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
                     p.input, p.output, p.bias = operand_of(&c.small), operand_of(&c.large), bias
                     for axis in range(3):
-                        p.Q[axis] = (c.large.shape[3 + axis] - p.residue[axis] + c.s[axis] - 1) // c.s[axis]
+                        p.Q[axis] = (c.large.shape[3 + axis] - residue[axis] + c.s[axis] - 1) // c.s[axis]
                         p.I[axis], p.step[axis] = c.small.shape[3 + axis], 1
-                        axes[axis] = class_taps(p.residue[axis], c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
-                        p.output.data = <char*>p.output.data + p.residue[axis] * p.output.x[axis] * c.large.buffer.itemsize
+                        axes[axis] = class_taps(residue[axis], c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
+                        p.output.data = <char*>p.output.data + residue[axis] * p.output.x[axis] * c.large.buffer.itemsize
                         p.output.x[axis] *= c.s[axis]
                     p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
                     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]

@@ -1,7 +1,7 @@
 """Planar products of few rows, merged so that lanes loaded once serve several outputs.
 
 A product of one to four rows uses each vector of input that often, and waits for the cache.  But neighbours use the
-same vectors at other taps: the stride classes of a data gradient, lines of the result one above the other.  Here they
+same vectors at other taps: the stride classes of a data gradient, or lines of the result one above the other.  Here they
 become rows of one tile.  Its reduction takes the places of input that any of them meets, in the order of their sums; at
 each place the rows take part that have a tap there, so every sum is what it was.
 """

@@ -71,6 +71,7 @@ static void SUFFIX(copy)(copying *c)
     }
 }
 
+/* Finished sums to their places: a row's parts one after the other, since neighbours share a cache line. */
 INLINE void store_result(int rows, int vectors, vector (*sum)[VECTORS], const tile_result *result)
 {
 #pragma GCC unroll 8

@@ -69,7 +69,8 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
         all.tap_count += products[i].tap_count
         for axis in range(3):
             all.Q[axis] = max(all.Q[axis], products[i].Q[axis])
-    plan_planar(&all, isa, 1.0, lines_to_merge(products, count, isa), layouts)  # results of all classes, which lie in the same lines, are stored together
+    # Lanes across cache lines cost nothing here: results of all classes, which lie in the same lines, are stored together.
+    plan_planar(&all, isa, 1.0, lines_to_merge(products, count, isa), layouts)
     for i in range(1, count):
         layouts[i] = layouts[0]
     for i in range(count):
@@ -370,8 +371,8 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                     run_tile(
                         s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
                         next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0, &s.meanwhile, result)
-                    if next_run == run_count and not s.result.direct:
-                        store_tile(p, isa, tile, rows, g, row, s.spans, span_count)
+                    if result != NULL and not result.direct:
+                        store_tile(p, isa, tile, rows, result, s.spans, span_count)
                 done = next_run
                 if done == run_count:
                     break

@@ -47,7 +47,6 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t Q[3]       # output positions
     int64_t I[3]       # input positions
     int64_t step[3]
-    int64_t residue[3] # of a data gradient's stride class
     int64_t all_count
     Tap* all_taps      # in the order of the sum
     int64_t* all_offsets  # where their weights begin
@@ -387,16 +386,16 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                 else:
                     tile = p.kept + ((g * p.panels + first_panel + j) * all_rows + r) * tile_floats
                 panel = packed + (r - first_row_panel) * p.panel_size
+                result = result_rows(p, g, row, rows, &s.result) if finish else NULL
                 if masked:
                     run_count = 0 if stretch_count == 0 else s.stretches[stretch_count - 1].end_run
                     for i in range(rows):
                         isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume,
                                                            s.masks)
                 else:
-                    result = result_rows(p, g, row, rows, &s.result) if finish else NULL
                     run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, result, s)
-                if finish and not s.result.direct:
-                    store_tile(p, isa, tile, rows, g, row, s.spans, span_count)
+                if finish and not result.direct:
+                    store_tile(p, isa, tile, rows, result, s.spans, span_count)
         if last:
             return
         resume = True

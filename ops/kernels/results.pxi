@@ -56,19 +56,19 @@ cdef void ask_cells(const result_cell* cell, int64_t size, tile_wish* wish) noex
                 wish.parts += 1
 
 
-cdef inline void store_tile(const Product* p, const instruction_set* isa, const float* tile, int64_t rows, int64_t g, int64_t row,
-                            const lane_span* spans, int64_t span_count) noexcept nogil:
-    """Finished sums of rows of a group from `row` on."""
-    cdef char* target = <char*>p.output.data + row * p.output.c * element_size(p.output.format)
-    if p.cell != NULL:
-        isa.scatter_cells(tile, isa.vectors * isa.width, rows, <float*>target, p.output.c, spans, span_count, biases(p, g, row), p.cell)
-    else:
-        isa.scatter(tile, isa.vectors * isa.width, rows, target, p.output.format, p.output.c, spans, span_count, biases(p, g, row))
-
-
 cdef inline const tile_result* result_rows(const Product* p, int64_t g, int64_t row, int64_t rows, tile_result* result) noexcept nogil:
-    """The same for rows of a group from `row` on."""
+    """Where rows of a group from `row` on end up, lanes as `find_result` left them."""
     result.bias = biases(p, g, row)
     result.wish.place = <char*>p.output.data + row * result.wish.row_step
     result.wish.rows = 1 if -LINE_BYTES < result.wish.row_step < LINE_BYTES else rows
     return result
+
+
+cdef inline void store_tile(const Product* p, const instruction_set* isa, const float* tile, int64_t rows, const tile_result* result,
+                            const lane_span* spans, int64_t span_count) noexcept nogil:
+    """Store what tiles could not; `result` as of `result_rows`."""
+    cdef int64_t pitch = isa.vectors * isa.width
+    if p.cell != NULL:
+        isa.scatter_cells(tile, pitch, rows, <float*>result.wish.place, p.output.c, spans, span_count, result.bias, p.cell)
+    else:
+        isa.scatter(tile, pitch, rows, result.wish.place, p.output.format, p.output.c, spans, span_count, result.bias)

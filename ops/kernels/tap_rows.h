@@ -71,6 +71,7 @@ INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
     }
     return group.end;
 }
+
 /* Whether no two taps of a group lie at one place, as those of a view with a stride of 0 do. */
 INLINE int lie_apart(const int64_t *taps, const tap_group *group)
 {
@@ -116,12 +117,14 @@ INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
 {
     int wide = row_stride < channel_stride ? rows - rows % 16 : 0;
     tap_group group;
-    for (int64_t t = 0; t < tap_count && wide; t = group.end) {
+    if (wide == 0)
+        return 0;
+    for (int64_t t = 0; t < tap_count; t = group.end) {
         group = group_taps(taps, tap_count, t);
         if (!worth_turning(&group) || !lie_apart(taps, &group))
             return 0;
     }
-    for (int64_t t = 0; t < tap_count && wide; t = group.end) {
+    for (int64_t t = 0; t < tap_count; t = group.end) {
         group = group_taps(taps, tap_count, t);
         turn_wide(panel, tap_step, pitch, wide, channels, source, format, row_stride, channel_stride, taps, &group);
     }
@@ -160,23 +163,24 @@ INLINE void gather_taps_format(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch
     }
 }
 
-static void SUFFIX(gather_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
-                                int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+static void SUFFIX(gather_few_rows)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source,
+                                    int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    if (format == NUMBER_FLOAT32 && rows == ROWS)
+        gather_taps_format(panel, tap_step, pitch, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
+    else
+        gather_taps_format(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+}
+
+static void SUFFIX(gather_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source,
+                                int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
     int done = 0;
     if (rows > ROWS && format == NUMBER_FLOAT32)
         done = turn_sixteens(panel, tap_step, pitch, rows, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
     else if (rows > ROWS)
         done = turn_sixteens(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
-    for (; rows - done > ROWS; done += ROWS)
-        SUFFIX(gather_taps)(panel + done, tap_step, pitch, ROWS, channels, at(source, format, done * row_stride), format, row_stride, channel_stride, taps, tap_count);
-    panel += done;
-    rows -= done;
-    source = at(source, format, done * row_stride);
-    if (rows == 0)
-        return;
-    if (format == NUMBER_FLOAT32 && rows == ROWS)
-        gather_taps_format(panel, tap_step, pitch, ROWS, channels, source, NUMBER_FLOAT32, row_stride, channel_stride, taps, tap_count);
-    else
-        gather_taps_format(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count);
+    for (; done < rows; done += ROWS)
+        SUFFIX(gather_few_rows)(panel + done, tap_step, pitch, rows - done < ROWS ? rows - done : ROWS, channels,
+                                at(source, format, done * row_stride), format, row_stride, channel_stride, taps, tap_count);
 }

@@ -127,8 +127,9 @@ cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) n
     return number
 
 
-cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
-    return share(plan.vectors, plan.panels, panel) * isa.width
+cdef inline int64_t small_offset(const Weights* w, int64_t g, const Row* row) noexcept nogil:
+    """Where a row of positions begins, in channel 0."""
+    return row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1] + row.y[2] * w.small.x[2]
 
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
@@ -142,8 +143,7 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
         # Rows that go on where the last one ended are packed as one.
         if r < row_count:
             row = &rows[r]
-            offset = (row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1]
-                      + row.y[2] * w.small.x[2])
+            offset = small_offset(w, g, row)
             if count > 0 and offset == next_offset:
                 count += row.count
                 next_offset += row.count * w.small.x[2]
@@ -162,7 +162,7 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
 cdef void begin_coming(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
                        int64_t end, Coming* coming) noexcept nogil:
     """Positions [first, end), as far as they follow one another."""
-    cdef int64_t row = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
+    cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
     cdef Row at
     coming.channel = coming.channels = 0
     if first >= end or w.small.x[2] != 1:
@@ -173,14 +173,13 @@ cdef void begin_coming(const Weights* w, const WeightsPlan* plan, const instruct
     else:
         end = min(end, first + w.Y[2] - at.y[2])
     calls = (part.end_strand - part.first_strand) * (1 if plan.mixed else plan.taps) * (part.end_panel - part.first_panel)
-    coming.channels = min(w.M, first_lane(plan, isa, part.end_panel)) - row
+    coming.channels = min(w.M, first_lane(plan, isa, part.end_panel)) - lane
     coming.at_once = ceiling(2 * coming.channels, calls)
     coming.wish.parts, coming.wish.reach = min(ceiling((end - first) * size, LINE_BYTES), TILE_LANES), 0
     coming.wish.row_step = w.small.c * size
     for i in range(coming.wish.parts):
         coming.wish.offsets[i] = i * LINE_BYTES
-    coming.wish.place = <char*>w.small.data + size * (at.n * w.small.n + part.g * w.small.g + row * w.small.c + at.y[0] * w.small.x[0]
-                                                      + at.y[1] * w.small.x[1] + at.y[2])
+    coming.wish.place = <char*>w.small.data + size * (small_offset(w, part.g, &at) + lane * w.small.c)
 
 
 cdef inline const tile_wish* next_wish(Coming* coming) noexcept nogil:

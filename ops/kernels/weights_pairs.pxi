@@ -131,8 +131,8 @@ cdef void pack_segments(const Weights* w, const WeightsPlan* plan, const instruc
         source = <const char*>w.small.data + element_size(w.small.format) * (
             some.n * w.small.n + g * w.small.g + some.y[0] * w.small.x[0] + some.y[1] * w.small.x[1] + some.y[2] * w.small.x[2])
         for panel in range(first_panel, end_panel):
-            m = share(plan.vectors, plan.panels, panel) * isa.width
-            lane_count = min(w.M, share(plan.vectors, plan.panels, panel + 1) * isa.width) - m
+            m = first_lane(plan, isa, panel)
+            lane_count = min(w.M, first_lane(plan, isa, panel + 1)) - m
             place = s.lanes + (panel - first_panel) * panel_floats(plan, isa) + some.first * pitch
             for line in range(lines):
                 isa.pairs.line_pairs(

@@ -46,6 +46,10 @@ cdef inline float* tile_sums(const WeightsPlan* plan, float* sums, int64_t tile,
     return sums + (tile * plan.sums.panels + panel) * plan.tile_floats
 
 
+cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel) * isa.width
+
+
 cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexcept nogil:
     return share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
 
@@ -110,7 +114,7 @@ cdef void join_pieces(float* partials, int64_t pieces, int64_t stride, int64_t c
 cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
                        int64_t panel, float* sums, int64_t block_floats) noexcept nogil:
     """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
-    cdef int64_t m = share(plan.vectors, plan.panels, panel) * isa.width, pitch = panel_vectors(plan, panel) * isa.width, tile, first, rows, i
+    cdef int64_t m = first_lane(plan, isa, panel), pitch = panel_vectors(plan, panel) * isa.width, tile, first, rows, i
     cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.sums.panels * plan.tile_floats
     cdef char* target = <char*>w.taps
     cdef int64_t first_tile = strand * strand_tiles(plan)
