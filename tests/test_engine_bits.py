@@ -224,8 +224,14 @@ def test_many_channels(isa, seed):
 
 
 def drawn_many_blocks_case(rng: random.Random) -> Case:
-    """Several planar blocks for a thread, images or parts of planes, each laid out while another is computed."""
-    if rng.random() < 0.5:
+    """Several planar blocks for a thread: images or parts of planes, each laid out while another is computed, or the planes of
+    volumes, with so many channels that they are cut."""
+    kind = rng.choice(["images", "parts", "volumes", "volumes"])
+    if kind == "volumes":
+        batch, groups = rng.randint(1, 2), rng.choice([1, 1, 2])
+        few, many, longest = rng.choice([(20, 40, 12), (2, 1200, 8)])
+        channels = [rng.randint(1, few), rng.randint(max(16, many // 2), many)]
+    elif kind == "images":
         batch, groups, longest = rng.randint(4, 9), rng.choice([1, 1, 2, 3]), 14
         channels = [rng.randint(1, 9), rng.randint(16, 40)]
     else:
@@ -233,8 +239,12 @@ def drawn_many_blocks_case(rng: random.Random) -> Case:
         channels = [rng.randint(1, 8), rng.choice([130, 144, 200, 260])]
     rng.shuffle(channels)
     axes = []
-    for top in rng.choice([(longest**2,), (longest, longest), (longest, longest), (3, longest, longest // 3)]):
+    tops = [(longest, longest, longest)] if kind == "volumes" else [
+        (longest**2,), (longest, longest), (longest, longest), (3, longest, longest // 3)]
+    for top in rng.choice(tops):
         k, s = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 1, 2])
+        if kind == "volumes" and not axes:
+            k, s = rng.choice([2, 3, 5]), 1
         b, y = rng.choice([0, 0, k // 2, k - 1, -1, 3]), rng.randint(max(1, top * 2 // 3), top)
         axes.append((max((y - 1) * s - b + k + rng.choice([0, 0, -1, 1, -b]), 1), y, k, s, 1, b))
     return case_of(batch, groups, *channels, axes)
@@ -245,7 +255,7 @@ def test_many_blocks(isa, seed):
     rng = random.Random(seed)
     for _ in range(12):
         case = drawn_many_blocks_case(rng)
-        if multiplications(case) > 6e6:
+        if multiplications(case) > 8e6:
             continue
         formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "float32", *DTYPES]))
         compare_all(case, formats, rng, only=("forward", "backward_data"))

@@ -32,19 +32,19 @@ cdef void add_moves(const Product* p, const Planar* l, const instruction_set* is
 
 cdef void begin_copy(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
                      float* block, copy_move* moves, copying* c) noexcept nogil:
-    """Prepare the copies that lay out the input of output positions from `first` on."""
-    cdef int64_t phase0, phase1, u0, place, number = 0, i, channels, d, line = l.u[1] * l.u[2]
+    """Prepare the copies that lay out the input of output positions from `first` on, the new plane of it where blocks roll."""
+    cdef int64_t phase0, phase1, u0, place, number = 0, i, channels, d
     cdef Lines lines
     lines.x[2] = first[2] + l.low[2]
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
             lines.x[1] = first[1] * p.step[1] + l.low[1] + phase1
-            for u0 in range(l.u[0]):
+            for u0 in range(l.u[0] - 1 if l.rolls else 0, l.u[0]):
                 meet_inside(lines.x[1], p.step[1], p.I[1], l.u[1], &lines.first, &lines.end)
                 lines.x[0] = (first[0] + u0) * p.step[0] + l.low[0] + phase0
                 if not 0 <= lines.x[0] < p.I[0]:
                     lines.end = lines.first
-                place = (phase0 * l.phases[1] + phase1) * l.cell + u0 * line
+                place = (phase0 * l.phases[1] + phase1) * l.cell + plane_place(l, first, u0)
                 add_moves(p, l, isa, &lines, place, moves, &number)
     channels = min(p.S, max(1, COPY_CHANNELS // number))
     for d in range(1, channels):
@@ -75,27 +75,38 @@ cdef int64_t planar_steps(const Job* job, const instruction_set* isa, int64_t he
     return max(1, steps) * job.product.S * l.block[0] * ceiling(ceiling(lanes, isa.width), isa.vectors)
 
 
+cdef inline bint rolls_on(const Job* job, int64_t task) noexcept nogil:
+    """Whether the block of a task is that of the task before it, but for a plane."""
+    return job.planar.rolls and job.row_parts == 1 and (task - job.first_task) % job.planar.blocks[0] > 0
+
+
 cdef void run_planar_task(const Jobs* all, const Job* job, const instruction_set* isa, int64_t task, int64_t following,
                           int64_t first, int64_t end, ProductScratch* s) noexcept nogil:
     """Row panels [first, end) of a job's task, and where tiles can lay it out the block of the task that follows."""
     cdef int64_t origin[3]
     cdef int64_t number = (task - job.first_task) // job.row_parts, n
     cdef const Job* next
+    cdef bint elsewhere = False
     if s.filled != task:
         n = block_at(job.planar, number, origin)
-        fill_block(job.product, job.planar, isa, job.g, n, origin, s.block, &s.smallest)
+        fill_block(job.product, job.planar, isa, job.g, n, origin,
+                   job.planar.u[0] - 1 if s.ran == task - 1 and rolls_on(job, task) else 0, s.block, &s.smallest)
     s.filled, s.meanwhile.left = NO_TASK, 0
     if following != NO_TASK and (job.product.R > 1 or job.merged != NULL):
         next = job_of(all, following)
-        if next.planar != NULL and copies_meanwhile(next.product, next.planar, isa):
+        if (next.planar != NULL and copies_meanwhile(next.product, next.planar, isa)
+                and (not next.planar.rolls or following == task + 1 and rolls_on(next, following))):
             n = block_at(next.planar, (following - next.first_task) // next.row_parts, origin)
-            begin_copy(next.product, next.planar, isa, next.g, n, origin, s.coming, s.moves, &s.meanwhile)
+            elsewhere = not next.planar.rolls
+            begin_copy(next.product, next.planar, isa, next.g, n, origin, s.coming if elsewhere else s.block, s.moves, &s.meanwhile)
             s.meanwhile.rate = COPY_HASTE * s.meanwhile.left / planar_steps(job, isa, end - first)
             s.meanwhile.credit = 0
             s.filled = following
     run_planar(job.product, job.planar, job.together, isa, job.g, number, job.first_row_panel + first,
                job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, job.merge,
                job.merged, s)
+    s.ran = task
     if s.filled != NO_TASK:
         isa.copy(&s.meanwhile)
-        s.block, s.coming = s.coming, s.block
+        if elsewhere:
+            s.block, s.coming = s.coming, s.block

@@ -6,6 +6,7 @@
     results.pxi    ... where their sums end up
     boxes.pxi      ... with positions sorted by the taps they meet
     planar.pxi     ... from input laid out once for all taps
+    fill.pxi       ... which that is
     merged.pxi     ... and rows that share lanes merged to one tile
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
@@ -47,6 +48,7 @@ include "product.pxi"
 include "results.pxi"
 include "boxes.pxi"
 include "planar.pxi"
+include "fill.pxi"
 include "merged.pxi"
 include "turned.pxi"
 include "channels.pxi"

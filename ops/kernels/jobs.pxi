@@ -1,5 +1,9 @@
 """Products cut into tasks for threads, with a workspace of bounded size."""
 
+cdef enum:
+    ROLLED_PARTS = 16  # of all tasks for a thread, about
+
+
 cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of one product
     const Product* product
     int64_t g
@@ -53,6 +57,12 @@ cdef void run_product_task(const Jobs* all, const instruction_set* isa, int64_t 
               masked and job.product.padded, scratch)
 
 
+cdef int64_t rolled_at_once(const Planar* l, int64_t tasks, int threads) noexcept nogil:
+    """Tasks that a thread takes at a time where blocks roll: even parts of an axis, several planes more than it lays out at first."""
+    cdef int64_t parts = ceiling(ROLLED_PARTS * threads * l.blocks[0], tasks)
+    return min(max(ceiling(l.blocks[0], parts), min(l.blocks[0], 3 * l.u[0])), ceiling(tasks, threads))
+
+
 cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, bint masked, int64_t count,
                     const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, const Merge* merge,
                     const float* merged, int threads, Jobs* all) noexcept nogil:
@@ -102,9 +112,13 @@ cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, 
             item += height
         packed += (end_item - first_item) * p.panel_size
     all.count, all.tasks, all.some, all.next = number, tasks, max(1, tasks // (32 * threads)), 0
+    for i in range(number):
+        if all.job[i].planar != NULL and all.job[i].planar.rolls:
+            all.some = max(all.some, rolled_at_once(all.job[i].planar, tasks, threads))
 
 
-cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t taps, int64_t block_floats, char* space) noexcept nogil:
+cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t taps, int64_t block_floats, int64_t coming_floats,
+                             char* space) noexcept nogil:
     """Divide one thread's workspace; returns its size."""
     cdef char* start = space
     cdef int64_t lane_floats = STEPS * isa.vectors * isa.width + isa.width
@@ -118,7 +132,7 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
     s.stretches = <Stretch*>take(&space, max(taps, STEPS) * sizeof(Stretch))
     s.block = <float*>take(&space, block_floats * 4 + 64)
-    s.coming = <float*>take(&space, block_floats * 4 + 64)
+    s.coming = <float*>take(&space, coming_floats * 4 + 64)
     s.moves = <copy_move*>take(&space, (COPY_MOVES + COPY_CHANNELS) * sizeof(copy_move) if block_floats else 0)
     return space - start
 
@@ -196,11 +210,11 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
     cdef int64_t i, items, item_floats, chunk, size, jobs_size, tap, taps = 1, places, passes = 1, number, kept = 0
-    cdef int64_t bytes_needed, block_floats = 0, box_count = 0
+    cdef int64_t bytes_needed, block_floats = 0, coming_floats, box_count = 0
     cdef double work = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
     cdef int worker
-    cdef bint masked = False, shared, padded = False, laid_out = False
+    cdef bint masked = False, shared, padded = False, laid_out = False, rolls = True
     cdef uint16_t smallest_weight = 0x7fff, smallest = 0x7fff
     cdef Product* p
     cdef Merge merge
@@ -232,6 +246,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
             plan_planar(&products[i], isa, UNALIGNED, lines_to_merge(products, count, isa), &planar[i])
         if planar[i].chosen:
             laid_out = True
+            rolls = rolls and planar[i].rolls
             for tap in range(products[i].tap_count):
                 products[i].taps[tap].shift = tap_shift(&products[i], &planar[i], &products[i].taps[tap])
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
@@ -263,7 +278,8 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         kept = 0
     chunk = items if passes > 1 else min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
     chunk = ceiling(items, ceiling(items, chunk))
-    size = lay_out_product(&layout, isa, taps, block_floats, NULL)
+    coming_floats = 0 if rolls else block_floats
+    size = lay_out_product(&layout, isa, taps, block_floats, coming_floats, NULL)
     jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
     bytes_needed = (4 * (chunk * item_floats + kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
                     + box_count * sizeof(Box) + 384)
@@ -281,7 +297,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     aligned = space
     scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
     for worker in range(threads):
-        aligned += lay_out_product(&scratch[worker], isa, taps, block_floats, aligned)
+        aligned += lay_out_product(&scratch[worker], isa, taps, block_floats, coming_floats, aligned)
         scratch[worker].smallest = scratch[worker].smallest_weight = 0xffff
     jobs = <Job*>take(&aligned, jobs_size)
     boxes = <Box*>take(&aligned, box_count * sizeof(Box))
@@ -341,7 +357,7 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
         plan_jobs(products, planar, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item, packed,
                   merge, merged, threads, &all)
         for worker in range(threads):
-            scratch[worker].filled = scratch[worker].taken = NO_TASK
+            scratch[worker].filled = scratch[worker].taken = scratch[worker].ran = NO_TASK
         if threads == 1:
             run_tasks(&all, isa, masked[0], 0)
         else:

@@ -169,7 +169,7 @@ cdef void pack_merged(const Product* products, const Merge* m, const instruction
                 source[e] += products[s.entries[e].product].tap_floats
 
 
-cdef int64_t merged_stretches(const Product* p, const Strip* s, const instruction_set* isa, const int64_t* first,
+cdef int64_t merged_stretches(const Product* p, const Planar* l, const Strip* s, const instruction_set* isa, const int64_t* first,
                               const int64_t* end, ProductScratch* scratch) noexcept nogil:
     """The runs of a strip over a block, but for places that nothing there meets, and stretches of them for entries [low, high)."""
     cdef int64_t number, runs = 0, count = 0, begin, e, low
@@ -179,7 +179,7 @@ cdef int64_t merged_stretches(const Product* p, const Strip* s, const instructio
         place = &s.places[number]
         if not tap_meets(p, &place.tap, first, end):
             continue
-        scratch.runs[runs] = tile_run(s.packed + number * p.S * isa.rows, place.tap.shift, p.S)
+        scratch.runs[runs] = tile_run(s.packed + number * p.S * isa.rows, tap_lanes(l, &place.tap, first), p.S)
         if place.entries == entries:
             begin = scratch.stretches[count - 1].first_run
             e = count
@@ -210,7 +210,7 @@ cdef void run_merged(const Product* products, const Planar* l, const Merge* m, c
     for axis in range(3):
         end[axis] = min(m.Q[axis], first[axis] + l.block[axis])
     for strip in range(m.strip_count):
-        stretches = merged_stretches(products, &m.strips[strip], isa, first, end, scratch)
+        stretches = merged_stretches(products, l, &m.strips[strip], isa, first, end, scratch)
         for q0 in range(first[0], end[0]):
             if m.lines == 1:
                 run_strip(products, l, m, &m.strips[strip], stretches, isa, g, n, first, q0, first[1],

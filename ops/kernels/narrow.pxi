@@ -65,10 +65,12 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
         if w.K[axis] > 1 and w.d[axis] % w.s[axis] != 0:
             l.phases[axis] = min(w.s[axis], span + 1)
         l.block[axis] = w.Y[axis] if axis > 0 else 1
+    l.rolls = False
     while True:
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
-        l.cell = l.u[0] * l.u[1] * l.u[2]
+        l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
+        l.cell = l.slots * l.slot
         floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
         if floats * w.C * 4 <= NARROW_BYTES:
             break
@@ -113,7 +115,7 @@ cdef void run_narrow(const Weights* w, const Narrow* p, const instruction_set* i
         first[2] = 0
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
-            fill_block(r, l, isa, g, n, first, s.block, NULL)
+            fill_block(r, l, isa, g, n, first, 0, s.block, NULL)
             masked = False
             for m in range(w.M):
                 start = (n * w.small.n + g * w.small.g + m * w.small.c + first[0] * w.small.x[0] + first[1] * w.small.x[1]
@@ -153,7 +155,7 @@ cdef void fill_masks(const Product* r, const Planar* l, const instruction_set* i
     ones.input.n = ones.input.g = ones.input.c = 0
     for axis in range(3):
         ones.input.x[axis] = 0
-    fill_block(&ones, l, isa, 0, 0, first, masks, NULL)
+    fill_block(&ones, l, isa, 0, 0, first, 0, masks, NULL)
 
 
 cdef void store_narrow(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,

@@ -4,6 +4,9 @@ A block of the input, framed with zeros, is copied to [channel][phase][u0][u1][u
 step lie side by side, so that every tap finds the lanes of a column panel contiguous, at its own shift.  Columns run over
 (q1, q2) with the pitch of the block's rows; those between two rows are computed and not stored.  Against gathered panels,
 which copy the input once per tap, this trades copies for idle columns: it wins where rows are few or lines are long.
+
+In volumes the block of a plane of results is that of the plane before it, but for one plane of input, which takes the place of
+one that is no longer met.
 """
 
 cdef enum:
@@ -12,7 +15,7 @@ cdef enum:
     COPY_MOVES = 4096        # of a list, at most
     COPY_CHANNELS = 128      # moves from which on a list holds no further channel
     VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
-    AHEAD_FLOATS = 512       # copied from now to what is asked for in advance
+    ROLLING_BYTES = 1 << 20  # of planes that are held while others come
 
 
 cdef double UNALIGNED = 1.06  # what products cost whose lanes lie across cache lines
@@ -25,17 +28,12 @@ cdef struct Planar:  # how blocks of one product are laid out
     int64_t low[3]       # smallest offset of a tap
     int64_t phases[3]    # residues that taps meet
     int64_t u[3]         # extents
-    int64_t cell         # u0*u1*u2
+    bint rolls           # from a block to the next along axis 0, plane by plane: only the new plane is laid out
+    int64_t slots        # planes of a channel that are held; where blocks roll, position x0 in slot x0 % slots
+    int64_t slot         # floats from one of them to the next
+    int64_t cell         # slots*slot
     int64_t plane        # floats of one channel
     int64_t lane_pitch   # from one step of the reduction to the next
-
-
-cdef struct Lines:  # of one plane of the input, for a block
-    int64_t start  # of the batch and group: an element
-    int64_t x[3]   # input position where they begin
-    int64_t first  # of the block's lines, [first, end) lie inside the input
-    int64_t end
-    int64_t ahead  # elements to what will be copied some time later
 
 
 cdef inline int64_t phase_of(int64_t offset, int64_t step, int64_t low, int64_t phases) noexcept nogil:
@@ -45,12 +43,24 @@ cdef inline int64_t phase_of(int64_t offset, int64_t step, int64_t low, int64_t 
 
 cdef int64_t tap_shift(const Product* p, const Planar* l, const Tap* tap) noexcept nogil:
     """Where the lanes of a tap begin, relative to the block."""
-    cdef int64_t phase = 0, shift = 0
+    cdef int64_t phase = 0
+    cdef int64_t place[3]
     cdef int axis
     for axis in range(3):
         phase = phase * l.phases[axis] + phase_of(tap.offset[axis], p.step[axis], l.low[axis], l.phases[axis])
-        shift = shift * l.u[axis] + (tap.offset[axis] - l.low[axis]) // p.step[axis]
-    return phase * l.cell + shift
+        place[axis] = (tap.offset[axis] - l.low[axis]) // p.step[axis]
+    return phase * l.cell + place[0] * l.slot + place[1] * l.u[2] + place[2]
+
+
+cdef inline int64_t plane_place(const Planar* l, const int64_t* first, int64_t u0) noexcept nogil:
+    """Where plane u0 of the block of output positions from `first` on lies."""
+    return ((first[0] + u0) % l.slots if l.rolls else u0) * l.slot
+
+
+cdef inline int64_t tap_lanes(const Planar* l, const Tap* tap, const int64_t* first) noexcept nogil:
+    """Where the lanes of a tap begin in the block of output positions from `first` on."""
+    cdef int64_t u0 = tap.offset[0] - l.low[0]
+    return tap.shift + plane_place(l, first, u0) - u0 * l.slot if l.rolls else tap.shift
 
 
 cdef int64_t pitch_of(const Product* p, const Planar* l) noexcept nogil:
@@ -101,12 +111,12 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         l.block[axis] = p.Q[axis]
     l.block[2] = min(l.block[2], 1024)
     volume = high[0] > l.low[0] and p.S >= VOLUME_STEPS
+    l.rolls = volume and p.Q[0] > 1 and p.step[0] * p.step[1] * p.step[2] == 1
+    if l.rolls:
+        l.block[0] = 1
     while True:
-        for axis in range(3):
-            l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
-        l.cell = l.u[0] * l.u[1] * l.u[2]
-        floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
-        if floats * p.S * 4 <= (2 * PLANAR_BYTES if volume else PLANAR_BYTES):
+        floats = measure_block(p, l, high)
+        if floats * p.S * 4 <= (ROLLING_BYTES if l.rolls else 2 * PLANAR_BYTES if volume else PLANAR_BYTES):
             break
         # Halve the outermost axis that has something to halve; in a volume the one that copies less twice.
         axis = 0 if l.block[0] > 1 else 1 if l.block[1] > 1 else 2
@@ -124,9 +134,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         if axis == 1 and l.blocks[1] > 1 and l.block[1] > lines:  # no tile of several lines is cut
             l.block[1] -= l.block[1] % lines
             l.blocks[1] = ceiling(p.Q[1], l.block[1])
-        l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
-    l.cell = l.u[0] * l.u[1] * l.u[2]
-    floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
+    floats = measure_block(p, l, high)
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16  # an odd number of cache lines
     l.lane_pitch = pitch_of(p, l)
     # Cycles for one output position, all rows: products, copies of the input, and far weights read once more for every block.
@@ -141,8 +149,21 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     gathered = work * p.met + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
     far = p.tap_count * p.S * p.R / 6.0 if are_far(row_panels(p, isa) * isa.rows * p.tap_count * p.S) else 0
     gathered += far / (BLOCK * TILE_LANES)
-    laid_out = (work * wide * unaligned + copied * floats * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
+    laid_out = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
+
+
+cdef int64_t measure_block(const Product* p, Planar* l, const int64_t* high) noexcept nogil:
+    """Set the extents of a block with taps up to offset `high`; returns the floats of one channel."""
+    cdef int axis
+    for axis in range(3):
+        l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
+    l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
+    if l.rolls:
+        # Whole vectors are stored: what overruns a plane must not reach the next, which may be in use.
+        l.slots, l.slot = l.u[0] + 1, ceiling(l.slot + 15, 16) * 16
+    l.cell = l.slots * l.slot
+    return l.cell * l.phases[0] * l.phases[1] * l.phases[2]
 
 
 cdef bint copies_meanwhile(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
@@ -150,105 +171,6 @@ cdef bint copies_meanwhile(const Product* p, const Planar* l, const instruction_
     return (isa.copy != NULL and not p.pairs and p.input.format == NUMBER_FLOAT32
             and p.input.x[2] == 1 and p.step[2] == 1 and not channels_innermost(&p.input, p.D)
             and l.phases[0] * l.phases[1] * l.u[0] * l.u[1] * ceiling(l.u[2], isa.width) <= COPY_MOVES)
-
-
-cdef inline int64_t copied_ahead(const Product* p, const Planar* l) noexcept nogil:
-    """Elements from what is copied to what is asked for: some channels."""
-    return max(1, min(8, AHEAD_FLOATS // (l.u[1] * l.u[2]))) * p.input.c
-
-
-cdef void fill_block(const Product* p, const Planar* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
-                     float* block, uint16_t* smallest) noexcept nogil:
-    """The input that output positions from `first` meet."""
-    cdef int64_t phase0, phase1, phase2, u0, first_line, end_line, d, line = l.u[1] * l.u[2]
-    cdef bint transposed = channels_innermost(&p.input, p.D), split = can_split(p, l, isa) and not transposed
-    cdef float* place
-    cdef Lines lines
-    lines.ahead = copied_ahead(p, l) * (2 if p.pairs else 1)
-    lines.start = n * p.input.n + g * p.input.g
-    for phase0 in range(l.phases[0]):
-        for phase1 in range(l.phases[1]):
-            lines.x[1] = first[1] * p.step[1] + l.low[1] + phase1
-            meet_inside(lines.x[1], p.step[1], p.I[1], l.u[1], &first_line, &end_line)
-            for d in range(1 if transposed else p.S):
-                place = block + d * l.plane + (phase0 * l.phases[1] + phase1) * l.phases[2] * l.cell
-                # A channel is filled from its beginning to its end: what overruns a line is overwritten by the next.
-                for phase2 in range(1 if split else l.phases[2]):
-                    lines.x[2] = first[2] * p.step[2] + l.low[2] + phase2
-                    for u0 in range(l.u[0]):
-                        lines.x[0] = (first[0] + u0) * p.step[0] + l.low[0] + phase0
-                        lines.first, lines.end = first_line, end_line if 0 <= lines.x[0] < p.I[0] else first_line
-                        if transposed:
-                            fill_transposed(p, l, isa, &lines, place, smallest)
-                        elif split:
-                            split_lines(p, l, isa, &lines, d, place)
-                        else:
-                            fill_lines(p, l, isa, &lines, d, place, smallest)
-                        place += line
-
-
-cdef inline bint can_split(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
-    """Whether all residues of a line are told apart at once."""
-    return (isa.split != NULL and not p.pairs and p.input.x[2] == 1 and l.phases[2] == p.step[2]
-            and (p.step[2] == 4 or p.step[2] == 8 or p.step[2] == 16))
-
-
-cdef void split_lines(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place) noexcept nogil:
-    """Lines of one channel, all their residues."""
-    cdef int64_t way, pitch = l.u[2], size = element_size(p.input.format)
-    for way in range(l.phases[2]):
-        memset(place + way * l.cell, 0, lines.first * pitch * sizeof(float))
-        memset(place + way * l.cell + lines.end * pitch, 0, (l.u[1] - lines.end) * pitch * sizeof(float))
-    isa.split(place + lines.first * pitch, l.cell, pitch, lines.end - lines.first, pitch, l.phases[2],
-              <const char*>p.input.data + size * (first_number(p, lines, 0) - lines.x[2] + d * p.input.c), p.input.format,
-              p.step[1] * p.input.x[1], lines.x[2], p.I[2], lines.ahead)
-
-
-cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place,
-                     uint16_t* smallest) noexcept nogil:
-    """Lines of one channel, or of one pair of channels."""
-    cdef int64_t low, high, size = element_size(p.input.format), step = p.step[2], pitch = l.u[2]
-    cdef int64_t count = lines.end - lines.first, line_count = count
-    cdef const char* source
-    cdef const char* next_channel = NULL
-    meet_inside(lines.x[2], step, p.I[2], pitch, &low, &high)
-    if count == 0 or low == high:
-        memset(place, 0, l.u[1] * pitch * sizeof(float))
-        return
-    memset(place, 0, lines.first * pitch * sizeof(float))
-    place += lines.first * pitch
-    if high - low == pitch and step * p.input.x[2] == 1 and p.step[1] * p.input.x[1] == pitch:
-        pitch = high = pitch * count  # one after the other: all are one line
-        line_count = 1
-    source = <const char*>p.input.data + size * first_number(p, lines, low)
-    if p.pairs:
-        source += 2 * d * p.input.c * size
-        if 2 * d + 1 < p.D:
-            next_channel = source + p.input.c * size
-        isa.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_channel, p.input.format,
-                        p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
-    else:
-        isa.frame(place, pitch, line_count, pitch, low, high, source + d * p.input.c * size, p.input.format,
-                  p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead)
-    memset(place + count * l.u[2], 0, (l.u[1] - lines.end) * l.u[2] * sizeof(float))
-
-
-cdef inline int64_t first_number(const Product* p, const Lines* lines, int64_t low) noexcept nogil:
-    return (lines.start + lines.x[0] * p.input.x[0] + (lines.x[1] + lines.first * p.step[1]) * p.input.x[1]
-            + (lines.x[2] + low * p.step[2]) * p.input.x[2])
-
-
-cdef void fill_transposed(const Product* p, const Planar* l, const instruction_set* isa, const Lines* lines, float* place,
-                          uint16_t* smallest) noexcept nogil:
-    """The lines of all channels at once, where channels lie side by side."""
-    cdef int64_t u1, d, low, high, offset
-    meet_inside(lines.x[2], p.step[2], p.I[2], l.u[2], &low, &high)
-    offset = first_number(p, lines, low)
-    for d in range(p.S):
-        memset(place + d * l.plane, 0, l.u[1] * l.u[2] * sizeof(float))
-    for u1 in range(lines.first, lines.end):
-        gather_line(&p.input, isa, p.pairs, place + u1 * l.u[2] + low, l.plane, p.D,
-                    offset + (u1 - lines.first) * p.step[1] * p.input.x[1], p.step[2] * p.input.x[2], high - low, smallest)
 
 
 cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, const int64_t* end) noexcept nogil:
@@ -281,10 +203,16 @@ cdef int64_t planar_spans(const Product* p, const Planar* l, int64_t g, int64_t 
 
 cdef inline int64_t block_at(const Planar* l, int64_t number, int64_t* first) noexcept nogil:
     """The first output position of a block; returns its image."""
+    cdef int64_t x0 = 0
     cdef int axis
-    for axis in range(2, -1, -1):
+    if l.rolls:
+        x0 = number % l.blocks[0]
+        number //= l.blocks[0]
+    for axis in range(2, 0 if l.rolls else -1, -1):
         first[axis] = number % l.blocks[axis] * l.block[axis]
         number //= l.blocks[axis]
+    if l.rolls:
+        first[0] = x0
     return number
 
 
@@ -331,7 +259,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
         done = 0
         while done < p.S:
             steps = p.S if single else min(STEPS, p.S - done)
-            row, shift = t * p.tap_floats + done * isa.rows, p.taps[t].shift + done * l.lane_pitch
+            row, shift = t * p.tap_floats + done * isa.rows, tap_lanes(l, &p.taps[t], first) + done * l.lane_pitch
             run = &s.runs[run_count - 1]
             if (run_count > 0 and run.rows + run.steps * isa.rows == row and run.lanes + run.steps * l.lane_pitch == shift
                     and (single or run.steps + steps <= STEPS)):

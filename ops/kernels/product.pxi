@@ -100,6 +100,7 @@ cdef struct Stretch:  # runs [first_run, end_run) of a column panel, of which ve
 cdef struct ProductScratch:  # of one thread
     float* block      # of planar.pxi
     int64_t filled    # the task whose block that is
+    int64_t ran       # the task that it served last
     int64_t taken     # the task that comes next, unless another thread takes it
     float* coming     # the next block
     copy_move* moves
