@@ -224,8 +224,8 @@ def test_many_channels(isa, seed):
 
 
 def drawn_many_blocks_case(rng: random.Random) -> Case:
-    """Several planar blocks for a thread: images or parts of planes, each laid out while another is computed, or the planes of
-    volumes, with so many channels that they are cut."""
+    """Several planar blocks for a thread: images or parts of planes, each laid out while another is computed, or the
+    planes of volumes, with so many channels that they are cut."""
     kind = rng.choice(["images", "parts", "volumes", "volumes"])
     if kind == "volumes":
         batch, groups = rng.randint(1, 2), rng.choice([1, 1, 2])
@@ -285,6 +285,28 @@ def test_one_stride_class_reached(isa, seed):
         if rng.random() < 0.2:
             formats["small"] = rng.choice(list(DTYPES))
         compare_all(case, formats, rng, only=("backward_data",))
+
+
+def drawn_few_columns_case(rng: random.Random) -> Case:
+    """More weights than positions: windows as large as the plane, images of few positions."""
+    axes = []
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        k, y, s = rng.choice([1, 2, 3, 4, 4, 6]), rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 1, 2])
+        axes.append(((y - 1) * s + k + rng.choice([0, 0, 0, 1]), y, k, s, 1, 0))
+    channels = [rng.choice([17, 50, 130, 200]), rng.choice([64, 130, 300])]
+    rng.shuffle(channels)
+    return case_of(rng.choice([1, 2, 3, 8, 17, 33, 50]), rng.choice([1, 1, 1, 2]), *channels, axes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_few_columns(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(12):
+        case = drawn_few_columns_case(rng)
+        if multiplications(case) > 1e7:
+            continue
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", "float32", *DTYPES]))
+        compare_all(case, formats, rng, only=("forward", "backward_data"))
 
 
 def drawn_long_reduction_case(rng: random.Random) -> Case:

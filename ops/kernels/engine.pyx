@@ -8,6 +8,8 @@
     planar.pxi     ... from input laid out once for all taps
     fill.pxi       ... which that is
     merged.pxi     ... and rows that share lanes merged to one tile
+    turned.pxi     ... where rows are positions and lanes output channels
+    streamed.pxi   ... of few columns
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
     jobs.pxi       ... cut into tasks
@@ -51,6 +53,7 @@ include "planar.pxi"
 include "fill.pxi"
 include "merged.pxi"
 include "turned.pxi"
+include "streamed.pxi"
 include "channels.pxi"
 include "sweep.pxi"
 include "sweep_jobs.pxi"

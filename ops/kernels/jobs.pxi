@@ -269,6 +269,9 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     if not pairs and not laid_out and turned_pays(products, count, isa, threads):
         free(planar)
         return run_turned(products, count, isa, threads, report)
+    if count == 1 and not pairs and not laid_out and can_stream(products, isa, threads):
+        free(planar)
+        return run_streamed(products, isa, threads, report)
     items = products.G * row_panels(products, isa)
     item_floats = packed_floats(products, count, isa, 1) + merge.floats
     if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:

@@ -54,13 +54,40 @@ INLINE void prefetch_rows(const void *rows, int format, int64_t row_stride)
         __builtin_prefetch((const char *)rows + i);
 }
 
+/* Two channels of 8 rows at a time, which lie side by side in a panel of 8 rows; returns how many channels are done. */
+INLINE int64_t turn_pairs(float *panel, ptrdiff_t tap_step, int64_t channels, const void *source, int format, int64_t row_stride,
+                          int64_t channel_stride, const int64_t *taps, const tap_group *group)
+{
+    int64_t c = 0;
+    for (; c + 2 <= channels; c += 2) {
+        const void *rows = at(source, format, group->low + c * channel_stride);
+        __m512i row[16];
+        float turned[16][16];
+        for (int i = 0; i < 2; i++)
+            prefetch_rows(at(rows, format, (AHEAD + i) * channel_stride), format, row_stride);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            row[i] = (__m512i)load_vector(at(rows, format, i / 8 * channel_stride + i % 8 * row_stride), format, group->numbers);
+        transpose_vectors(row);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            _mm512_storeu_si512(turned[i], row[i]);
+        for (int64_t t = group->first; t < group->end; t++)
+            _mm512_storeu_ps(panel + t * tap_step + c * 8, _mm512_loadu_ps(turned[taps[t] - group->low]));
+    }
+    return c;
+}
+
 INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format, int64_t row_stride,
                          int64_t channel_stride, const int64_t *taps, int64_t tap_count, int64_t first)
 {
     tap_group group = group_taps(taps, tap_count, first);
+    int64_t c = 0;
     if (!worth_turning(&group))
         return first;
-    for (int64_t c = 0; c < channels; c++) {
+    if (rows == 8 && pitch == 8)
+        c = turn_pairs(panel, tap_step, channels, source, format, row_stride, channel_stride, taps, &group);
+    for (; c < channels; c++) {
         __m512i row[8];
         prefetch_rows(at(source, format, group.low + (c + AHEAD) * channel_stride), format, row_stride);
         for (int i = 0; i < 8; i++)
@@ -111,17 +138,18 @@ INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wid
         }
 }
 
-/* Whole sixteens of rows, if they are near one another and so share cache lines; returns how many rows are done. */
+/* Whole sixteens of rows, if they are near one another and so share cache lines, or if taps fill whole ones; returns how many
+ * rows are done. */
 INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
                          int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
-    int wide = row_stride < channel_stride ? rows - rows % 16 : 0;
+    int wide = rows - rows % 16;
     tap_group group;
     if (wide == 0)
         return 0;
     for (int64_t t = 0; t < tap_count; t = group.end) {
         group = group_taps(taps, tap_count, t);
-        if (!worth_turning(&group) || !lie_apart(taps, &group))
+        if (!worth_turning(&group) || !lie_apart(taps, &group) || (row_stride >= channel_stride && group.end - group.first < 16))
             return 0;
     }
     for (int64_t t = 0; t < tap_count; t = group.end) {
