@@ -34,8 +34,8 @@ from libc.string cimport memset
 from isa cimport (
     NO_TASK, claim, copy_move, copying, offer, withdraw,
     DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS, code_range,
-    instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, result_cell, strided_function, sweep_row,
-    tile_function, tile_result, tile_run, tile_wish,
+    half_run, instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, result_cell,
+    strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16
 from panels cimport ceiling, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for, thread_number

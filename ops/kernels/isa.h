@@ -29,6 +29,12 @@ typedef struct {
     ptrdiff_t steps;
 } tile_run;
 
+/* A run of the first half of a tile's rows (1), of the second (2), or of both (3). */
+typedef struct {
+    tile_run run;
+    int64_t halves;
+} half_run;
+
 /* A vector that is copied: the numbers of `source` in the lanes of `mask`, zeros in the others. */
 typedef struct {
     int64_t source;
@@ -79,6 +85,10 @@ typedef struct {
  * in c. */
 typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
                            ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
+
+/* c = sum, where halves of the rows have runs of their own. */
+typedef void (*halves_function)(const half_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                                float *c, copying *meanwhile);
 
 /* Makes the copies that are left. */
 typedef void (*copy_function)(copying *all);
@@ -282,6 +292,7 @@ typedef struct {
     int vectors;
     int width;
     tile_function tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
+    halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     line_function lines;

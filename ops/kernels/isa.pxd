@@ -22,6 +22,9 @@ cdef extern from "isa.h" nogil:
         int64_t count
         int64_t offset
         int64_t step
+    ctypedef struct half_run:
+        tile_run run
+        int64_t halves
     ctypedef struct copy_move:
         int64_t source
         int32_t place
@@ -54,6 +57,8 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*tile_function)(
         const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int, copying*,
         const tile_result*) noexcept
+    ctypedef void (*halves_function)(
+        const half_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, copying*) noexcept
     ctypedef void (*copy_function)(copying*) noexcept
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
@@ -146,6 +151,7 @@ cdef extern from "isa.h" nogil:
         int vectors
         int width
         tile_function tile[8][3]
+        halves_function halves[4][3]
         strided_function strided[8][3]
         masked_function masked[3]
         line_function lines

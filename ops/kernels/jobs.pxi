@@ -131,6 +131,7 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     s.pieces = <Piece*>take(&space, max(taps, STEPS) * sizeof(Piece))
     s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
     s.stretches = <Stretch*>take(&space, max(taps, STEPS) * sizeof(Stretch))
+    s.halves = <half_run*>take(&space, max(taps, STEPS) * sizeof(half_run))
     s.block = <float*>take(&space, block_floats * 4 + 64)
     s.coming = <float*>take(&space, coming_floats * 4 + 64)
     s.moves = <copy_move*>take(&space, (COPY_MOVES + COPY_CHANNELS) * sizeof(copy_move) if block_floats else 0)

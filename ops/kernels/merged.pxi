@@ -169,6 +169,11 @@ cdef void pack_merged(const Product* products, const Merge* m, const instruction
                 source[e] += products[s.entries[e].product].tap_floats
 
 
+cdef inline bint has_halves(const Product* p, const Strip* s) noexcept nogil:
+    """Whether one tile takes the runs of a strip, whichever entries they are of."""
+    return s.count == 2 and not p.pairs
+
+
 cdef int64_t merged_stretches(const Product* p, const Planar* l, const Strip* s, const instruction_set* isa, const int64_t* first,
                               const int64_t* end, ProductScratch* scratch) noexcept nogil:
     """The runs of a strip over a block, but for places that nothing there meets, and stretches of them for entries [low, high)."""
@@ -201,6 +206,20 @@ cdef int64_t merged_stretches(const Product* p, const Planar* l, const Strip* s,
     return count
 
 
+cdef int64_t merged_halves(const Product* p, const Planar* l, const Strip* s, const instruction_set* isa, const int64_t* first,
+                           const int64_t* end, ProductScratch* scratch) noexcept nogil:
+    """The runs of a strip of two entries."""
+    cdef int64_t number, runs = 0
+    cdef const Place* place
+    for number in range(s.place_count):
+        place = &s.places[number]
+        if tap_meets(p, &place.tap, first, end):
+            scratch.halves[runs].run = tile_run(s.packed + number * p.S * isa.rows, tap_lanes(l, &place.tap, first), p.S)
+            scratch.halves[runs].halves = place.entries
+            runs += 1
+    return runs
+
+
 cdef void run_merged(const Product* products, const Planar* l, const Merge* m, const instruction_set* isa, int64_t g, int64_t n,
                      const int64_t* first, const float* packed, ProductScratch* scratch) noexcept nogil:
     """Output positions from `first` on, of all products, from the block laid out for them."""
@@ -210,7 +229,10 @@ cdef void run_merged(const Product* products, const Planar* l, const Merge* m, c
     for axis in range(3):
         end[axis] = min(m.Q[axis], first[axis] + l.block[axis])
     for strip in range(m.strip_count):
-        stretches = merged_stretches(products, l, &m.strips[strip], isa, first, end, scratch)
+        if has_halves(products, &m.strips[strip]):
+            stretches = merged_halves(products, l, &m.strips[strip], isa, first, end, scratch)
+        else:
+            stretches = merged_stretches(products, l, &m.strips[strip], isa, first, end, scratch)
         for q0 in range(first[0], end[0]):
             if m.lines == 1:
                 run_strip(products, l, m, &m.strips[strip], stretches, isa, g, n, first, q0, first[1],
@@ -237,14 +259,18 @@ cdef void run_strip(const Product* products, const Planar* l, const Merge* m, co
         lane = share(vectors, panels, panel) * isa.width
         width = share(vectors, panels, panel + 1) - share(vectors, panels, panel)
         count = min(lanes - lane, width * isa.width)
-        memset(scratch.sums, 0, strip.count * R * pitch * sizeof(float))
-        for i in range(stretches):
-            some = &scratch.stretches[i]
-            run_tile = isa.tile[(some.high - some.low) * R - 1][width - 1]
-            if products.pairs:
-                run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1]
-            run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
-                     l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
+        if has_halves(products, strip):
+            isa.halves[R - 1][width - 1](scratch.halves, stretches, packed, block + lane, l.lane_pitch, scratch.sums,
+                                         &scratch.meanwhile)
+        else:
+            memset(scratch.sums, 0, strip.count * R * pitch * sizeof(float))
+            for i in range(stretches):
+                some = &scratch.stretches[i]
+                run_tile = isa.tile[(some.high - some.low) * R - 1][width - 1]
+                if products.pairs:
+                    run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1]
+                run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
+                         l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
         for e in range(strip.count):
             p = &products[strip.entries[e].product]
             span_count = planar_spans(p, l, g, n, first, q0, q1 + strip.entries[e].line, l.block[1] if m.lines == 1 else 1, lane,

@@ -15,7 +15,7 @@ cdef enum:
     COPY_MOVES = 4096        # of a list, at most
     COPY_CHANNELS = 128      # moves from which on a list holds no further channel
     VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
-    ROLLING_BYTES = 1 << 20  # of planes that are held while others come
+    ALONE_BYTES = 1 << 20    # of a block where there are no two of them
 
 
 cdef double UNALIGNED = 1.06  # what products cost whose lanes lie across cache lines
@@ -92,7 +92,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     """Choose the blocks, and whether this way costs less than gathering, from the shape alone. `unaligned` is 1
     where something else makes up for lanes across cache lines; a tile takes so many `lines` of a block at once."""
     cdef int64_t high[3]
-    cdef int64_t t, lanes, wide, floats
+    cdef int64_t t, lanes, wide, floats, twice
     cdef int axis
     cdef double work, gathered, laid_out, copied, far
     cdef bint volume, aligned = True
@@ -116,7 +116,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         l.block[0] = 1
     while True:
         floats = measure_block(p, l, high)
-        if floats * p.S * 4 <= (ROLLING_BYTES if l.rolls else 2 * PLANAR_BYTES if volume else PLANAR_BYTES):
+        if floats * p.S * 4 <= (ALONE_BYTES if l.rolls else 2 * PLANAR_BYTES if volume else PLANAR_BYTES):
             break
         # Halve the outermost axis that has something to halve; in a volume the one that copies less twice.
         axis = 0 if l.block[0] > 1 else 1 if l.block[1] > 1 else 2
@@ -126,8 +126,13 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         if l.block[axis] <= (1 if axis < 2 else 64):
             return
         l.block[axis] = (l.block[axis] + 1) // 2
-    if l.u[1] >= 2 * l.block[1] and floats // l.u[1] * (l.u[1] + l.block[1]) * p.S * 4 <= 2 * PLANAR_BYTES:
-        l.block[1] = min(2 * l.block[1], p.Q[1])  # lines that would be copied twice
+    # Lines that would be laid out twice.
+    twice = l.u[1] - l.block[1]
+    if not copies_meanwhile(p, l, isa):
+        while l.block[1] < min(4 * twice, p.Q[1]) and floats // l.u[1] * (l.block[1] + 1 + twice) * p.S * 4 <= ALONE_BYTES:
+            l.block[1] += 1
+    elif twice >= l.block[1] and floats // l.u[1] * (l.u[1] + l.block[1]) * p.S * 4 <= 2 * PLANAR_BYTES:
+        l.block[1] = min(2 * l.block[1], p.Q[1])
     for axis in range(3):
         l.blocks[axis] = ceiling(p.Q[axis], l.block[axis])
         l.block[axis] = ceiling(p.Q[axis], l.blocks[axis])

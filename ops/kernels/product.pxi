@@ -115,6 +115,7 @@ cdef struct ProductScratch:  # of one thread
     Piece* pieces
     tile_run* runs
     Stretch* stretches
+    half_run* halves
     uint16_t smallest # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
 

@@ -143,6 +143,44 @@ INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float
         }
 }
 
+/* The k steps of a run from a, b and m on, and copies with them. */
+INLINE void run_steps(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, ptrdiff_t row_step,
+                      ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, const float *m, ptrdiff_t k, copying *meanwhile, int pairs)
+{
+    if (meanwhile) {
+        ptrdiff_t most = due_moves(meanwhile, k);
+        k -= most;
+        while (most) {
+            ptrdiff_t count = meanwhile->move_count - meanwhile->done;
+            count = count < most ? count : most;
+            const copy_move *move = meanwhile->moves + meanwhile->done;
+            const float *source = meanwhile->source;
+            float *place = meanwhile->place;
+            ptrdiff_t ahead = meanwhile->ahead;
+            for (ptrdiff_t i = count; i > 0; i--) {
+                make_move(move, source, place, ahead);
+                move++;
+                if (next)
+                    __builtin_prefetch(row[0] + a + next);
+                tile_step(rows, vectors, sum, row, a, b, m, pairs);
+                a += row_step;
+                b += lane_pitch;
+            }
+            count_moves(meanwhile, count);
+            most -= count;
+        }
+    }
+    for (; k > 0; k--) {
+        if (next)
+            __builtin_prefetch(row[0] + a + next);
+        tile_step(rows, vectors, sum, row, a, b, m, pairs);
+        a += row_step;
+        b += lane_pitch;
+        if (m)
+            m += lane_pitch;
+    }
+}
+
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
@@ -173,38 +211,7 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
                 b += lane_pitch;
             }
         }
-        if (meanwhile) {
-            ptrdiff_t most = due_moves(meanwhile, k);
-            k -= most;
-            while (most) {
-                ptrdiff_t count = meanwhile->move_count - meanwhile->done;
-                count = count < most ? count : most;
-                const copy_move *move = meanwhile->moves + meanwhile->done;
-                const float *source = meanwhile->source;
-                float *place = meanwhile->place;
-                ptrdiff_t ahead = meanwhile->ahead;
-                for (ptrdiff_t i = count; i > 0; i--) {
-                    make_move(move, source, place, ahead);
-                    move++;
-                    if (next)
-                        __builtin_prefetch(row[0] + a + next);
-                    tile_step(rows, vectors, sum, row, a, b, m, pairs);
-                    a += row_step;
-                    b += lane_pitch;
-                }
-                count_moves(meanwhile, count);
-                most -= count;
-            }
-        }
-        for (; k > 0; k--) {
-            if (next)
-                __builtin_prefetch(row[0] + a + next);
-            tile_step(rows, vectors, sum, row, a, b, m, pairs);
-            a += row_step;
-            b += lane_pitch;
-            if (masks)
-                m += lane_pitch;
-        }
+        run_steps(rows, vectors, sum, row, a, row_step, next, b, lane_pitch, m, k, meanwhile, pairs);
     }
     if (result && result->direct)
         store_result(rows, vectors, sum, result);
@@ -252,6 +259,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
     }
 MASKED(1) MASKED(2) MASKED(3)
 
+#include "halves.h"
 #include "lines.h"
 
 /* ------------------------------------------------------------------------------------------------------------------
@@ -346,6 +354,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
+    .halves = HALVES,
     .lines = SUFFIX(lines),
     .sweep = SWEEPS,
     .sweep_dot = SWEEP_DOTS,
