@@ -75,11 +75,13 @@ def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.nd
 
 
 def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
-    """The same numbers in another order in memory: channels last, any order, with gaps, backwards."""
+    """The same numbers in another order in memory: channels last, any order, with gaps, backwards, part of a larger array."""
     order = rng.choice([range(6), range(6), (0, 3, 4, 5, 1, 2), (0, 3, 4, 5, 1, 2), rng.sample(range(6), 6)])
     gap = rng.choice([1, 1, 1, 2])
     back = rng.choice([1, 1, 1, -1])
-    memory = np.empty([array.shape[i] * gap for i in order], array.dtype)[(slice(None, None, gap * back),) * 6]
+    room = rng.choice([0, 0, 0, 1, 3])
+    memory = np.empty([array.shape[i] * gap + room for i in order], array.dtype)
+    memory = memory[tuple(slice(array.shape[i] * gap) for i in order)][(slice(None, None, gap * back),) * 6]
     moved = memory.transpose(np.argsort(list(order)))
     moved[...] = array
     return moved
@@ -162,6 +164,29 @@ def drawn_depthwise_case(rng: random.Random) -> Case:
         b, y = rng.choice([0, k // 2, k // 2, k - 1, -1, 5]), rng.randint(1, {1: 150, 2: 40, 3: 9}[dimensions])
         axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, -b, 3]), 1), y, k, s, d, b))
     return case_of(rng.choice([1, 2, 3, 4, 5, 9]), rng.choice([2, 3, 5, 19]), *rng.choices([1, 1, 1, 2, 3], k=2), axes)
+
+
+def drawn_narrow_planes_case(rng: random.Random) -> Case:
+    """Small groups on planes of which several lines fit a vector; mostly windows that leave the width as it is."""
+    axes = []
+    for most in rng.choice([(13, 8), (13, 8), (30, 3), (4, 13, 8)]):
+        k, d = rng.choice([1, 2, 3, 3, 5, 7, 9]), rng.choice([1, 1, 1, 2, 3])
+        y, b = rng.randint(1, most), (k - 1) * d // 2
+        x, s = max(y - 2 * b + (k - 1) * d, 1), 1
+        if rng.random() < 0.2:
+            b, s = rng.choice([0, 1, 3, -1]), rng.choice([1, 2])
+            x = max((y - 1) * s - b + (k - 1) * d + 1, 1)
+        axes.append((x, y, k, s, d, b))
+    return case_of(rng.choice([1, 3, 4, 5, 9]), rng.choice([2, 3, 19]), *rng.choices([1, 1, 1, 2, 3], k=2), axes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_narrow_planes(isa, seed):
+    rng = random.Random(seed)
+    for _ in range(12):
+        case = drawn_narrow_planes_case(rng)
+        formats = dict.fromkeys(("large", "small", "taps"), rng.choice(["float32", "float32", *DTYPES]))
+        compare_all(case, formats, rng)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -121,12 +121,12 @@ typedef struct {
 } sweep_row;
 
 /* `height` rows of outputs in several slots, a vector each, that differ in where they read (`places`) and write: row j of a
- * slot is stored from its target + j*line bytes on, in `format`, numbers `step` apart, the lanes of the mask `kept`.  Step k
+ * slot is stored from its target + j*line bytes on, in `format`, numbers `step` apart, the lanes of the mask kept[j].  Step k
  * of an input row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the
  * factors weights[k*weight_step]. */
 typedef void (*sweep_function)(const sweep_row *rows, int64_t row_count, int height, int masked, const float *const *places,
                                const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
-                               float bias, char *const *targets, unsigned kept, int format, int64_t line, int64_t step);
+                               float bias, char *const *targets, const uint16_t *kept, int format, int64_t line, int64_t step);
 
 /* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
  * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by

@@ -77,7 +77,7 @@ cdef extern from "isa.h" nogil:
         int64_t steps
     ctypedef void (*sweep_function)(
         const sweep_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
-        float, char* const*, unsigned, int, int64_t, int64_t) noexcept
+        float, char* const*, const uint16_t*, int, int64_t, int64_t) noexcept
     ctypedef void (*sweep_dot_function)(
         float*, Py_ssize_t, const float*, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t, int64_t,
         int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept

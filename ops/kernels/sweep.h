@@ -66,7 +66,7 @@ INLINE void store_lanes(void *target, int format, int64_t step, lane_mask kept, 
 
 /* `format` is known where it is stored by vectors, else negative. */
 INLINE void store_sweep(int slots, int height, vector (*sum)[SWEEP_SLOTS], float bias, char *const *targets,
-                        unsigned kept, int format, int64_t line, int64_t step)
+                        const uint16_t *kept, int whole, int format, int64_t line, int64_t step)
 {
     vector start = BROADCAST(bias);
     KEEP(start);
@@ -75,7 +75,7 @@ INLINE void store_sweep(int slots, int height, vector (*sum)[SWEEP_SLOTS], float
         if (j < height)
 #pragma GCC unroll 4
             for (int s = 0; s < slots; s++)
-                store_lanes(targets[s] + j * line, format, step, kept, sum[j][s] + BROADCAST(0.0f) + start);
+                store_lanes(targets[s] + j * line, format, step, whole ? 0xffff : kept[j], sum[j][s] + BROADCAST(0.0f) + start);
 }
 
 #define SWEEP_CASE(masked, first, last)                                                                                  \
@@ -96,7 +96,7 @@ INLINE void store_sweep(int slots, int height, vector (*sum)[SWEEP_SLOTS], float
 
 INLINE void sweep_body(int slots, const sweep_row *rows, int64_t row_count, int height, int masked,
                        const float *const *places, const uint16_t *masks, const int64_t *columns,
-                       const float *weights, ptrdiff_t weight_step, float bias, char *const *targets, unsigned kept,
+                       const float *weights, ptrdiff_t weight_step, float bias, char *const *targets, const uint16_t *kept,
                        int format, int64_t line, int64_t step)
 {
     vector sum[SWEEP_ROWS][SWEEP_SLOTS];
@@ -111,21 +111,24 @@ INLINE void sweep_body(int slots, const sweep_row *rows, int64_t row_count, int 
             SWEEP_CASES(0)
             SWEEP_CASES(1)
         }
-    if (format == NUMBER_FLOAT32 && step == 1 && kept == 0xffff)
-        store_sweep(slots, height, sum, bias, targets, 0xffff, NUMBER_FLOAT32, line, 1);
+    int whole = 1;
+    for (int j = 0; j < height; j++)
+        whole &= kept[j] == 0xffff;
+    if (format == NUMBER_FLOAT32 && step == 1 && whole)
+        store_sweep(slots, height, sum, bias, targets, kept, 1, NUMBER_FLOAT32, line, 1);
     else if (format == NUMBER_FLOAT32 && step == 1)
-        store_sweep(slots, height, sum, bias, targets, kept, NUMBER_FLOAT32, line, 1);
+        store_sweep(slots, height, sum, bias, targets, kept, 0, NUMBER_FLOAT32, line, 1);
     else if (format == NUMBER_BFLOAT16 && step == 1)
-        store_sweep(slots, height, sum, bias, targets, kept, NUMBER_BFLOAT16, line, 1);
+        store_sweep(slots, height, sum, bias, targets, kept, 0, NUMBER_BFLOAT16, line, 1);
     else
-        store_sweep(slots, height, sum, bias, targets, kept, -1 - format, line, step);
+        store_sweep(slots, height, sum, bias, targets, kept, 0, -1 - format, line, step);
 }
 
 #define SWEEP(slots)                                                                                                     \
     static void SUFFIX(sweep_##slots)(const sweep_row *rows, int64_t row_count, int height, int masked,                   \
                                       const float *const *places, const uint16_t *masks, const int64_t *columns,  \
                                       const float *weights, ptrdiff_t weight_step, float bias, char *const *targets,     \
-                                      unsigned kept, int format, int64_t line, int64_t step)                     \
+                                      const uint16_t *kept, int format, int64_t line, int64_t step)                     \
     {                                                                                                                    \
         sweep_body(slots, rows, row_count, height, masked, places, masks, columns, weights, weight_step, bias, targets,   \
                    kept, format, line, step);                                                                          \

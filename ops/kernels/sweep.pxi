@@ -5,13 +5,15 @@ once, in the order of the taps, each loaded under a mask that leaves out what li
 block whose taps meet them: a row of input is loaded once per tap column rather than once per tap.  Where there is but one
 line, its vectors are the rows: taps SWEEP_LANES apart meet the same loads.
 
-Several images, which share the weights, and several columns are the slots of one block.
+Several images, which share the weights, and several columns are the slots of one block.  Lines that fill less than half a vector
+and follow one another are folded: a row is several of them.
 """
 
 cdef enum:
     SWEEP_LANES = 16           # of the instruction sets that sweep
     SWEEP_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
     SWEEP_PLAN = 1 << 16       # rows of input in a plan, at most
+    SWEEP_FOLD = 8             # lines of a row, at most
     SWEEP_FLOATS = 1 << 17     # of decoded planes, of finished planes that are still to be interleaved
 
 
@@ -28,13 +30,16 @@ cdef struct SweepBlock:
     int64_t q0           # of output row 0, the next ones `down` further
     int64_t q1
     int64_t q2
-    int kept             # its lanes
+    uint16_t kept[SWEEP_ROWS]  # lanes of its rows
 
 
 cdef struct Sweep:
     const Product* product
     SweepAxis axes[3]
     bint vectors         # of one line are the rows
+    int64_t fold         # lines of a row
+    int64_t row_step     # lines of the input from an output row to the next
+    int64_t partial[SWEEP_FOLD * SWEEP_FOLD]  # masks of rows of input of which only lines [first, last] lie inside, or none yet
     int64_t reach        # T: taps of a row of input
     int64_t tap_rows     # K1: rows of input that meet an output row, for each tap of the outermost axis
     int64_t down         # from one output row to the next
@@ -111,7 +116,15 @@ cdef inline int64_t magnitude(int64_t a) noexcept nogil:
     return a if a >= 0 else -a
 
 
-cdef bint plan_sweep(const Product* p, const instruction_set* isa, Sweep* s) noexcept nogil:
+cdef int64_t lines_to_fold(const Product* p) noexcept nogil:
+    """How many lines make a row: as many as fit, where input and output lie alike."""
+    if (p.Q[2] == 0 or p.I[2] != p.Q[2] or p.step[1] != 1 or p.step[2] != 1
+            or p.output.x[1] != p.Q[2] * p.output.x[2] or p.input.x[1] != p.Q[2] * p.input.x[2]):
+        return 1
+    return max(1, min(min(SWEEP_LANES // p.Q[2], SWEEP_FOLD), p.Q[1]))
+
+
+cdef bint plan_sweep(const Product* p, const instruction_set* isa, int64_t fold, Sweep* s) noexcept nogil:
     """Whether this product can be swept; how."""
     cdef int axis
     cdef int64_t apart, divisor
@@ -121,6 +134,8 @@ cdef bint plan_sweep(const Product* p, const instruction_set* isa, Sweep* s) noe
     apart = s.axes[2].apart
     s.vectors = (p.Q[0] == 1 and p.Q[1] == 1 and s.axes[0].count <= 1 and s.axes[1].count <= 1 and p.step[2] == 1)
     s.reach, s.tap_rows, s.down, s.shared = s.axes[2].count, s.axes[1].count, 1, 1
+    s.fold = 1 if s.vectors else fold
+    s.row_step = p.step[1] * s.fold
     if s.vectors:
         s.down = -1 if apart < 0 else 1
         if SWEEP_LANES % apart == 0 and SWEEP_LANES // magnitude(apart) < s.reach:
@@ -130,8 +145,8 @@ cdef bint plan_sweep(const Product* p, const instruction_set* isa, Sweep* s) noe
     else:
         apart = s.axes[1].apart
         s.down = -1 if apart < 0 else 1
-        divisor = common_divisor(p.step[1], magnitude(apart))
-        s.shared = p.step[1] // divisor
+        divisor = common_divisor(s.row_step, magnitude(apart))
+        s.shared = s.row_step // divisor
         if s.shared < s.tap_rows:
             s.down *= magnitude(apart) // divisor
         else:
@@ -167,7 +182,7 @@ cdef int64_t sweep_blocks_bound(const Sweep* s) noexcept nogil:
 cdef int64_t sweep_masks_bound(const Sweep* s) noexcept nogil:
     if s.vectors:
         return 2 * (s.axes[2].count * magnitude(s.axes[2].apart) // SWEEP_LANES + 4) * (s.tap_rows // 2 + 3)
-    return s.columns
+    return s.columns if s.fold == 1 else 1 + s.fold * s.fold
 
 
 cdef int64_t lay_out_sweep(Sweep* s, char* space) noexcept nogil:
@@ -185,18 +200,43 @@ cdef inline int64_t floor_divided(int64_t a, int64_t b) noexcept nogil:
     return (a if a >= 0 else a - b + 1) // b
 
 
+cdef inline int64_t folded_mask(const Sweep* s, int64_t line) noexcept nogil:
+    """The lanes of a row, from those of each line."""
+    cdef int64_t i, bits = 0, width = s.product.Q[2]
+    for i in range(s.fold):
+        bits |= (line & ((1 << width) - 1)) << i * width
+    return bits
+
+
+cdef int64_t partial_masks(Sweep* s, int64_t x1) noexcept nogil:
+    """Where the masks begin of a row of input from line x1 on."""
+    cdef int64_t first = max(0, -x1), last = min(s.fold, s.product.I[1] - x1) - 1, width = s.product.Q[2], t
+    cdef int64_t* number = &s.partial[first * SWEEP_FOLD + last]
+    if last - first == s.fold - 1:
+        return 0
+    if number[0] < 0:
+        number[0] = s.mask_count
+        for t in range(s.steps):
+            s.masks[s.mask_count * s.steps + t] = s.masks[t] & ((1 << (last + 1) * width) - (1 << first * width))
+        s.mask_count += 1
+    return number[0] * s.steps
+
+
 cdef bint add_masks(Sweep* s, int64_t position) noexcept nogil:
     """Which lanes each step finds inside, where lane 0 is at output position `position`; whether some are not."""
     cdef const Product* p = s.product
     cdef uint16_t* masks = s.masks + s.mask_count * s.steps
-    cdef int64_t t, d, x, low, high
+    cdef int64_t t, d, x, low, high, bits
     cdef bint outside = False
     for t in range(s.reach):
         x = position * p.step[2] + s.axes[2].first + t * s.axes[2].apart
         meet_inside(x, p.step[2], p.I[2], SWEEP_LANES, &low, &high)
         outside = outside or low > 0 or high < SWEEP_LANES
+        bits = ((1 << high) - 1) & ~((1 << low) - 1)
+        if s.fold > 1:
+            bits = folded_mask(s, bits)
         for d in range(p.D):
-            masks[t * p.D + d] = ((1 << high) - 1) & ~((1 << low) - 1)
+            masks[t * p.D + d] = bits
     s.mask_count += 1
     return outside
 
@@ -217,8 +257,8 @@ cdef void sweep_over_rows(Sweep* s, SweepBlock* block) noexcept nogil:
     """The rows of input that a block of rows meets: those of tap rows in ascending order for each output row."""
     cdef const Product* p = s.product
     cdef int64_t t0, x0, x1, start, number, i, j, rest, first, last = 0, sign = -1 if s.axes[1].apart < 0 else 1
-    cdef int64_t apart = magnitude(s.axes[1].apart), down = magnitude(s.down) * p.step[1]
-    start = block.q1 * p.step[1] + s.axes[1].first
+    cdef int64_t apart = magnitude(s.axes[1].apart), down = magnitude(s.down) * s.row_step
+    start = block.q1 * s.row_step + s.axes[1].first
     number = (block.height - 1) * down + (s.tap_rows - 1) * apart + 1
     for t0 in range(s.axes[0].count):
         x0 = block.q0 * p.step[0] + s.axes[0].first + t0 * s.axes[0].apart
@@ -226,7 +266,7 @@ cdef void sweep_over_rows(Sweep* s, SweepBlock* block) noexcept nogil:
             continue
         for i in range(number):
             x1 = start + sign * i
-            if x1 < 0 or x1 >= p.I[1]:
+            if x1 <= -s.fold or x1 >= p.I[1]:
                 continue
             first = -1
             for j in range(block.height):
@@ -238,6 +278,8 @@ cdef void sweep_over_rows(Sweep* s, SweepBlock* block) noexcept nogil:
             if first >= 0:
                 add_sweep_row(s, first, last, t0 * s.tap_rows + (i - first * down) // apart,
                               x0 * s.pitch[0] + x1 * s.pitch[1], 0, s.steps)
+                if s.fold > 1:
+                    s.rows[s.row_count - 1].masks = partial_masks(s, x1)
 
 
 cdef void sweep_over_vectors(Sweep* s, SweepBlock* block) noexcept nogil:
@@ -277,7 +319,12 @@ cdef void sweep_over_vectors(Sweep* s, SweepBlock* block) noexcept nogil:
 
 cdef void add_sweep_block(Sweep* s, int64_t height, int64_t q0, int64_t q1, int64_t q2, int kept) noexcept nogil:
     cdef SweepBlock* block = &s.blocks[s.block_count]
-    block.first_row, block.height, block.q0, block.q1, block.q2, block.kept = s.row_count, height, q0, q1, q2, kept
+    cdef int64_t j
+    block.first_row, block.height, block.q0, block.q1, block.q2 = s.row_count, height, q0, q1, q2
+    for j in range(height):
+        block.kept[j] = kept
+        if not s.vectors and (q1 + j * s.down + 1) * s.fold > s.product.Q[1]:
+            block.kept[j] = (1 << s.product.Q[1] % s.fold * s.product.Q[2]) - 1
     if s.vectors:
         sweep_over_vectors(s, block)
     else:
@@ -330,8 +377,11 @@ cdef void fill_sweep(Sweep* s) noexcept nogil:
             add_sweep_block(s, 1, 0, 0, whole * SWEEP_LANES, (1 << p.Q[2] % SWEEP_LANES) - 1)
         return
     for t in range(s.columns):
-        s.edges[t] = add_masks(s, t * SWEEP_LANES)
+        s.edges[t] = add_masks(s, t * SWEEP_LANES) or s.fold > 1
+    for t in range(SWEEP_FOLD * SWEEP_FOLD):
+        s.partial[t] = -1
+    whole = ceiling(p.Q[1], s.fold)
     for q0 in range(p.Q[0]):
-        for residue in range(min(apart, p.Q[1])):
-            rows = (p.Q[1] - residue + apart - 1) // apart
+        for residue in range(min(apart, whole)):
+            rows = (whole - residue + apart - 1) // apart
             add_sweep_blocks(s, rows, residue + (rows - 1) * apart if s.down < 0 else residue, q0)

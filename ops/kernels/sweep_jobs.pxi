@@ -70,8 +70,8 @@ cdef void plan_runs(const Sweep* s, int64_t images, SweepScratch* scratch) noexc
         run = NULL
         for column in range(s.columns):
             kept = 0xffff
-            if not s.vectors and s.product.Q[2] - column * SWEEP_LANES < SWEEP_LANES:
-                kept = (1 << s.product.Q[2] % SWEEP_LANES) - 1
+            if not s.vectors and s.fold * s.product.Q[2] - column * SWEEP_LANES < SWEEP_LANES:
+                kept = (1 << s.fold * s.product.Q[2] % SWEEP_LANES) - 1
             edge = not s.vectors and (s.edges[column] or kept != 0xffff)
             if edge != (pass_ == 1):
                 continue
@@ -96,6 +96,7 @@ cdef void run_sweep(const SweepCall* call, const Sweep* s, const instruction_set
     cdef const SweepRun* run
     cdef const float* places[SWEEP_SLOTS]
     cdef char* targets[SWEEP_SLOTS]
+    cdef uint16_t kept[SWEEP_ROWS]
     cdef int64_t i, r, at, down, number, column_bytes = step * element_size(format), plane_bytes
     cdef int64_t first = share(s.block_count, call.parts, part), end = share(s.block_count, call.parts, part + 1)
     cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
@@ -116,12 +117,14 @@ cdef void run_sweep(const SweepCall* call, const Sweep* s, const instruction_set
             prefetch_lines(results[i] + SWEEP_AHEAD + 64 * number * out_lines, out_lines, True)
         for r in range(scratch.run_count):
             run = &scratch.runs[r]
+            for i in range(block.height):
+                kept[i] = run.kept & block.kept[i]
             for i in range(run.slots):
                 places[i] = sources[run.image[i]] + run.column[i]
                 targets[i] = results[run.image[i]] + at + run.column[i] * column_bytes
             isa.sweep[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
                                      <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
-                                     targets, run.kept & block.kept, format, down, step)
+                                     targets, kept, format, down, step)
 
 
 cdef void run_sweep_task(const SweepCall* call, const instruction_set* isa, int64_t task, SweepScratch* scratch) noexcept nogil:
@@ -150,7 +153,7 @@ cdef void run_sweep_task(const SweepCall* call, const instruction_set* isa, int6
             if not call.woven:
                 for n in range(images):
                     results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
-                run_sweep(call, s, isa, images, part, bias, sources, results, p.output.format, p.output.x[1] * size,
+                run_sweep(call, s, isa, images, part, bias, sources, results, p.output.format, s.fold * p.output.x[1] * size,
                           p.output.x[2], scratch)
                 continue
             step = p.Q[0] * p.Q[1] * call.pitch
@@ -205,7 +208,7 @@ cdef bint plan_sweeps(const Product* products, int64_t count, int64_t columns, c
     if isa.sweep[0] == NULL or products.D * products.R > SWEEP_CHANNELS or products.G == 1:
         return False
     for i in range(count):
-        if not plan_sweep(&products[i], isa, &s[i]):
+        if not plan_sweep(&products[i], isa, lines_to_fold(products) if count == 1 else 1, &s[i]):
             return False
     call.count, call.columns, call.woven = count, columns, columns > 1
     call.pitch = s.columns * SWEEP_LANES if not s.vectors else ceiling(products.Q[2], SWEEP_LANES) * SWEEP_LANES

@@ -33,7 +33,7 @@ cdef bint plan_dot_sweep(const Weights* w, const instruction_set* isa, DotSweep*
     cdef Product* r = &s.relation
     cdef int64_t divisor
     if (isa.sweep_dot[0][0] == NULL or w.G == 1 or w.C > REDUCTION_FEW or r.tap_count == 0
-            or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_sweep(r, isa, &s.sweep)):
+            or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_sweep(r, isa, 1, &s.sweep)):
         return False
     divisor = common_divisor(w.s[1], w.d[1])
     s.rows_step, s.apart = w.s[1] // divisor, w.d[1] // divisor
