@@ -37,7 +37,7 @@ def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.nd
 
 
 def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
-    """The same numbers in another order in memory: channels last, any order, with gaps, backwards, in a larger array."""
+    """The same numbers in another order in memory: channels last, any order, with gaps, backwards, inside others."""
     order = rng.choice([range(6), range(6), (0, 3, 4, 5, 1, 2), (0, 3, 4, 5, 1, 2), rng.sample(range(6), 6)])
     gap = rng.choice([1, 1, 1, 2])
     back = rng.choice([1, 1, 1, -1])
