@@ -215,7 +215,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     cdef double work = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
     cdef int worker
-    cdef bint masked = False, shared, padded = False, laid_out = False, rolls = True
+    cdef bint masked = False, shared, padded = False, laid_out = False, two_blocks = False
     cdef uint16_t smallest_weight = 0x7fff, smallest = 0x7fff
     cdef Product* p
     cdef Merge merge
@@ -247,7 +247,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
             plan_planar(&products[i], isa, UNALIGNED, lines_to_merge(products, count, isa), &planar[i])
         if planar[i].chosen:
             laid_out = True
-            rolls = rolls and planar[i].rolls
+            two_blocks = two_blocks or not planar[i].rolls and copies_meanwhile(&products[i], &planar[i], isa)
             for tap in range(products[i].tap_count):
                 products[i].taps[tap].shift = tap_shift(&products[i], &planar[i], &products[i].taps[tap])
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
@@ -282,7 +282,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         kept = 0
     chunk = items if passes > 1 else min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
     chunk = ceiling(items, ceiling(items, chunk))
-    coming_floats = 0 if rolls else block_floats
+    coming_floats = block_floats if two_blocks else 0
     size = lay_out_product(&layout, isa, taps, block_floats, coming_floats, NULL)
     jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
     bytes_needed = (4 * (chunk * item_floats + kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
