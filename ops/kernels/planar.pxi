@@ -208,16 +208,11 @@ cdef int64_t planar_spans(const Product* p, const Planar* l, int64_t g, int64_t 
 
 cdef inline int64_t block_at(const Planar* l, int64_t number, int64_t* first) noexcept nogil:
     """The first output position of a block; returns its image."""
-    cdef int64_t x0 = 0
-    cdef int axis
-    if l.rolls:
-        x0 = number % l.blocks[0]
-        number //= l.blocks[0]
-    for axis in range(2, 0 if l.rolls else -1, -1):
+    cdef int axis, i
+    for i in range(3):
+        axis = i if l.rolls else 2 - i  # a rolling block goes along axis 0 first
         first[axis] = number % l.blocks[axis] * l.block[axis]
         number //= l.blocks[axis]
-    if l.rolls:
-        first[0] = x0
     return number
 
 

@@ -84,14 +84,12 @@ cdef void begin_stream(const Product* p, const instruction_set* isa, Stream* s) 
 
 cdef void gather_stream(const Product* p, const instruction_set* isa, const Stream* s, int64_t task, lane_span* spans) noexcept nogil:
     """One part of one column panel."""
-    cdef int64_t j = task // s.parts, part = task % s.parts, pitch = s.pitch[j], t, count, column = 0, number
+    cdef int64_t j = task // s.parts, part = task % s.parts, pitch = s.pitch[j], t, number
+    cdef int64_t column = share(ceiling(p.columns, isa.width), s.panels, j) * isa.width, count = min(pitch, p.columns - column)
     cdef int64_t first = part * STREAMED_CHANNELS, channels = min(STREAMED_CHANNELS, p.D - first), step = s.parts * s.part[j]
     cdef float* lanes = s.lanes[j] + part * s.part[j]
     cdef const Fragment* fragments = s.fragments + j * TILE_LANES
     cdef const char* source = <const char*>p.input.data + first * p.input.c * element_size(p.input.format)
-    for number in range(j):
-        column += s.pitch[number]
-    count = min(pitch, p.columns - column)
     if s.single:
         for t in range(p.tap_count if count < pitch else 0):
             memset(lanes + t * step, 0, channels * pitch * sizeof(float))
