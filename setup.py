@@ -20,7 +20,7 @@ SANITIZERS = os.environ.get("CONVREG_SANITIZE")
 SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover", "-O1", "-g1"] if SANITIZERS else []
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
 ENGINE = [f"ops/kernels/{name}.c" for name in
-          ("dispatch", "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
+          ("dispatch", "matrix", "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
 
 
 def extension(name, *sources):

@@ -103,6 +103,19 @@ def many_channels_case(rng: random.Random) -> Case:
     return case_of(rng.choice([1, 2, 4]), rng.choice([1, 1, 1, 2]), *channels, axes)
 
 
+def wide_sums_case(rng: random.Random) -> Case:
+    """Channels enough for sums in blocks, whole blocks and parts of them; small planes and long lines."""
+    dimensions = rng.choice([1, 2, 2, 3])
+    channels = [rng.choice([16, 17, 21, 31, 32, 33, 48, 49, 64, 100]), rng.choice([8, 9, 15, 16, 17, 24, 40, 64])]
+    rng.shuffle(channels)
+    axes = []
+    for _ in range(dimensions):
+        k, s, d = (rng.choice(some) for some in ([1, 1, 2, 3, 3, 5], [1, 1, 1, 2, 3, 5, 8], [1, 1, 1, 2, 4]))
+        b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1]), rng.randint(1, {1: 120, 2: 20, 3: 7}[dimensions])
+        axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3]), 1), y, k, s, d, b))
+    return case_of(rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2]), *channels, axes)
+
+
 def many_blocks_case(rng: random.Random) -> Case:
     """Several planar blocks for a thread: images or parts of planes, each laid out while another is computed, or the
     planes of volumes, with so many channels that they are cut."""
@@ -174,6 +187,7 @@ class Draw:
     formats: tuple[str, ...] = ("float32", "float32", *DTYPES)  # of all operands together
     mixed: float = 0  # how often each operand has a format of its own
     kernels: tuple[str, ...] = tuple(OPERANDS)
+    exact: float = 0  # how often results are float32 whatever the operands are
 
     def drawn_formats(self, rng: random.Random) -> dict[str, str]:
         operands = ("large", "small", "taps")
@@ -190,6 +204,9 @@ DRAWS = {
     "narrow planes": Draw(narrow_planes_case, 6, 12, np.inf),
     "few channels": Draw(few_channels_case, 6, 10, 5e6, ("float32", "float32", "bfloat16", *DTYPES)),
     "many channels": Draw(many_channels_case, 6, 8, 5e6),
+    "wide sums": Draw(
+        wide_sums_case, 8, 12, 4e6, ("bfloat16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), mixed=0.3,
+        kernels=_PRODUCTS, exact=0.8),
     "many blocks": Draw(many_blocks_case, 6, 12, 8e6, _MOSTLY_FLOAT32, kernels=_PRODUCTS),
     "one stride class reached": Draw(
         lone_class_case, 6, 12, 3e6, (*["float32"] * 16, *DTYPES), mixed=0.3, kernels=("backward_data",)),

@@ -109,28 +109,35 @@ def chain(terms: Iterator[tuple[np.floating, np.floating]], dtype: type) -> np.f
     return total
 
 
-def ordered_forward(case: Case, large: np.ndarray, taps: np.ndarray) -> np.ndarray:
-    """Bit for bit: taps outermost, channels innermost."""
+def ordered_forward(case: Case, large: np.ndarray, taps: np.ndarray, blocks: bool = False) -> np.ndarray:
+    """Bit for bit: taps outermost, channels innermost, these 32 at a time where sums are taken in blocks."""
     terms: dict = {}
     for x, y, t in case.meetings():
         for n, g, m, c in itertools.product(*map(range, case.small[:3]), range(case.taps[2])):
             terms.setdefault((n, g, m, *y), []).append((large[(n, g, c, *x)], taps[(g, m, c, *t)]))
-    return _chains(terms, case.small, large.dtype.type)
+    return _sums(terms, case.small, large.dtype.type, case.taps[2] if blocks else 0)
 
 
-def ordered_backward_data(case: Case, small: np.ndarray, taps: np.ndarray) -> np.ndarray:
-    """Bit for bit: taps outermost, channels innermost."""
+def ordered_backward_data(case: Case, small: np.ndarray, taps: np.ndarray, blocks: bool = False) -> np.ndarray:
+    """As `ordered_forward`."""
     terms: dict = {}
     for x, y, t in case.meetings():
         for n, g, c, m in itertools.product(*map(range, case.large[:3]), range(case.taps[1])):
             terms.setdefault((n, g, c, *x), []).append((small[(n, g, m, *y)], taps[(g, m, c, *t)]))
-    return _chains(terms, case.large, small.dtype.type)
+    return _sums(terms, case.large, small.dtype.type, case.taps[1] if blocks else 0)
 
 
-def _chains(terms: dict, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+def _sums(terms: dict, shape: tuple[int, ...], dtype: type, channels: int) -> np.ndarray:
+    """One chain each, or with so many channels in a tap their blocks, each of two chains of 16 terms."""
     result = np.zeros(shape, dtype)
     for place, pairs in terms.items():
-        result[place] = chain(iter(pairs), dtype)
+        if channels == 0:
+            result[place] = chain(iter(pairs), dtype)
+            continue
+        for tap in range(0, len(pairs), channels):
+            for first in range(tap, tap + channels, 32):
+                middle, end = (min(first + n, tap + channels) for n in (16, 32))
+                result[place] += chain(iter(pairs[first:middle]), dtype) + chain(iter(pairs[middle:end]), dtype)
     return result
 
 

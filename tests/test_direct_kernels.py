@@ -142,6 +142,25 @@ def test_sums_run_in_the_stated_order(case, seed, dtype):
         reference.ordered_backward_weights(case, large, small))
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float32"])
+@pytest.mark.parametrize(("channels", "rows"), [(15, 8), (16, 7), (16, 8), (21, 9), (32, 8), (33, 8), (49, 8), (70, 8)])
+def test_wide_sums_are_taken_in_blocks(channels, rows, name):
+    """Of formats within bfloat16, where there are 16 channels to sum and 8 to compute, all others in one chain."""
+    blocks = channels >= 16 and rows >= 8 and name not in ("float16", "float32")
+    formats = (name, name, "float32")
+    case = Case((1, 1, channels, 1, 1, 4), (1, 1, rows, 1, 1, 4), (1, rows, channels, 1, 1, 3), begin=(0, 0, 1))
+    large, _, taps = (a.astype(STORED[name]) for a in drawn_arrays(case, channels))
+    values = [a.astype(np.float32) for a in (large, taps)]
+    np.testing.assert_array_equal(
+        call(direct.forward, case, large, taps, case.small, formats), reference.ordered_forward(case, *values, blocks))
+    case = Case((1, 1, rows, 1, 1, 4), (1, 1, channels, 1, 1, 4), (1, channels, rows, 1, 1, 3), begin=(0, 0, 1))
+    _, small, taps = (a.astype(STORED[name]) for a in drawn_arrays(case, channels))
+    values = [a.astype(np.float32) for a in (small, taps)]
+    np.testing.assert_array_equal(
+        call(direct.backward_data, case, small, taps, case.large, formats),
+        reference.ordered_backward_data(case, *values, blocks))
+
+
 @pytest.mark.parametrize(("batch", "rows", "columns"), [(1, 1, 4096), (1, 1, 4097), (2, 3, 2048), (3, 11, 745)])
 def test_long_sums_are_cut_by_the_shape(batch, rows, columns):
     """1, 1, 3 and 7 pieces: lines are not divided where channels are few."""

@@ -55,14 +55,24 @@ def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
     return values
 
 
+def operands_as_referee_takes(arrays: list[np.ndarray], names: list[str]) -> tuple[list[np.ndarray], str]:
+    """The values of both in one format: bfloat16 if it has them all, since it tells how sums are taken, or float32."""
+    values = [as_referee_takes(array, name) for array, name in zip(arrays, names, strict=True)]
+    if not {"float32", "float16"}.isdisjoint(names):
+        return values, "float32"
+    for i, exact in enumerate(values):
+        values[i] = np.empty(exact.shape, np.uint16)
+        direct.encode(exact, values[i], format="bfloat16")
+    return values, "bfloat16"
+
+
 def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
     first, second, result = OPERANDS[kernel]
     more = {} if bias is None else {"bias": bias}
     expected = np.zeros_like(arrays[result])
+    operands, name = operands_as_referee_takes([arrays[first], arrays[second]], [formats[first], formats[second]])
     getattr(direct, kernel)(
-        as_referee_takes(arrays[first], formats[first]), as_referee_takes(arrays[second], formats[second]), expected,
-        **case.window, formats=("float32", "float32", formats[result]), threads=2, **more,
-    )
+        *operands, expected, **case.window, formats=(name, name, formats[result]), threads=2, **more)
     expected_values = as_referee_takes(expected, formats[result])
     for threads in (1, 2, 3, 7):
         got = in_some_layout(layouts, np.full_like(arrays[result], 7))
@@ -77,13 +87,21 @@ def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: rando
                                      expected_values[different][:3])
 
 
-def compare_all(case: Case, formats: dict[str, str], rng: random.Random, only: tuple[str, ...]) -> None:
-    """These kernels on drawn numbers, each operand in some layout, now and then with a bias."""
+def compare_all(
+    case: Case, formats: dict[str, str], rng: random.Random, only: tuple[str, ...], exact: float = 0
+) -> None:
+    """These kernels on drawn numbers, each operand in some layout, now and then with a bias; results in a format of the
+    operands, or as often as `exact` tells in float32."""
     arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
     for kernel in only:
         channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
         bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
-        compare(kernel, case, arrays, formats, rng, bias)
+        if rng.random() < exact:
+            result = OPERANDS[kernel][2]
+            room = np.empty(getattr(case, result), np.float32)
+            compare(kernel, case, arrays | {result: room}, formats | {result: "float32"}, rng, bias)
+        else:
+            compare(kernel, case, arrays, formats, rng, bias)
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(DRAWS[kind].seeds)])
@@ -92,7 +110,7 @@ def test_drawn_calls(isa, kind, seed):
     for _ in range(draw.calls):
         case = draw.case(rng)
         if multiplications(case) <= draw.most:
-            compare_all(case, draw.drawn_formats(rng), rng, draw.kernels)
+            compare_all(case, draw.drawn_formats(rng), rng, draw.kernels, draw.exact)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -172,10 +190,11 @@ def test_sums_that_underflow_are_plus_zero(isa):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bfloat16_near_the_subnormals(isa, seed):
-    """Products and sums on both sides of 2**-126, where the dot-product instruction flushes."""
+@pytest.mark.parametrize("channels", [7, 40])
+def test_bfloat16_near_the_subnormals(isa, channels, seed):
+    """Products and sums on both sides of 2**-126, where dot-product and matrix instructions flush."""
     gen = np.random.default_rng(seed)
-    case = Case((2, 1, 7, 1, 3, 21), (2, 1, 12, 1, 3, 21), (1, 12, 7, 1, 1, 3), begin=(0, 0, 1))
+    case = Case((2, 1, channels, 1, 3, 21), (2, 1, 20, 1, 3, 21), (1, 20, channels, 1, 1, 3), begin=(0, 0, 1))
     first = int(gen.integers(-140, -30))
     second = int(gen.integers(-156, -66)) - first
     formats = {"large": "bfloat16", "small": "bfloat16", "taps": "bfloat16"}

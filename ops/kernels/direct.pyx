@@ -13,7 +13,7 @@ of the small side at tap t where
     bias_sum           bias[g*M + m]  = SUM over n, y   small[n,g,m,y]
 
 A triple (x, y, t) outside the relation contributes nothing, not even 0*inf. A sum starts at +0 and takes one fused
-multiply-add per term, in the order of the loops below; `reduction.h` cuts the sums over n and y. The finished sum takes
+multiply-add per term, in the order of the loops below, but for those that `reduction.h` cuts. The finished sum takes
 one more +0, so a zero is +0 however its terms underflowed. Sums are carried in float32 (float64 between float64
 arrays), and rounded once when stored.
 
@@ -33,7 +33,8 @@ from numbers cimport (
     NUMBER_HIFLOAT8, load, operand, real, result, store,
 )
 from reduction cimport (
-    REDUCTION_CHAINS, REDUCTION_LEVELS, chain_sum, cut_reduction, push_partial, reduction_cut, tree_sum,
+    REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, push_partial, reduction_cut, sums_in_blocks,
+    tree_sum,
 )
 
 cdef extern from *:
@@ -144,27 +145,43 @@ cdef inline real multiply_add(double a, double b, real total) noexcept nogil:
         return fma(a, b, total)
 
 
+cdef inline real add_term(double a, double b, real total, real* halves, int64_t c, int64_t channels, bint blocks) noexcept nogil:
+    """Term c of the `channels` of a tap joins the sum; in `blocks` it joins half of one, which joins when it is complete."""
+    cdef real* half = &halves[c // (SUM_BLOCK // 2) % 2]
+    if not blocks:
+        return multiply_add(a, b, total)
+    half[0] = multiply_add(a, b, half[0])
+    if (c + 1) % SUM_BLOCK == 0 or c + 1 == channels:
+        total = total + (halves[0] + halves[1])
+        halves[0] = halves[1] = 0
+    return total
+
+
 cdef inline real forward_at(
     Index at, const operand[:, :, :, :, :, :] large, const operand[:, :, :, :, :, :] taps, int format, Window* w,
     real total
 ) noexcept nogil:
     """small[n,g,m,y] = SUM over t, c   large[n,g,c, y*s - b + t*d] * taps[g,m,c,t]"""
-    cdef int64_t n = at.i[0], g = at.i[1], m = at.i[2], c, t0, t1, t2, x0, x1, x2
+    cdef int64_t n = at.i[0], g = at.i[1], m = at.i[2], c, t0, t1, t2, x0, x1, x2, C = taps.shape[2]
+    cdef real halves[2]
+    cdef bint blocks = sums_in_blocks(C, taps.shape[1], format, format)
     cdef int64_t origin0 = at.i[3] * w.s[0] - w.b[0]
     cdef int64_t origin1 = at.i[4] * w.s[1] - w.b[1]
     cdef int64_t origin2 = at.i[5] * w.s[2] - w.b[2]
     cdef Range inside0 = inside(origin0, w.d[0], large.shape[3], taps.shape[3])
     cdef Range inside1 = inside(origin1, w.d[1], large.shape[4], taps.shape[4])
     cdef Range inside2 = inside(origin2, w.d[2], large.shape[5], taps.shape[5])
+    halves[0] = halves[1] = total
     for t0 in range(inside0.first, inside0.end):
         x0 = origin0 + t0 * w.d[0]
         for t1 in range(inside1.first, inside1.end):
             x1 = origin1 + t1 * w.d[1]
             for t2 in range(inside2.first, inside2.end):
                 x2 = origin2 + t2 * w.d[2]
-                for c in range(taps.shape[2]):
-                    total = multiply_add(
-                        load(large[n, g, c, x0, x1, x2], format), load(taps[g, m, c, t0, t1, t2], format), total
+                for c in range(C):
+                    total = add_term(
+                        load(large[n, g, c, x0, x1, x2], format), load(taps[g, m, c, t0, t1, t2], format), total,
+                        halves, c, C, blocks
                     )
     return total + <real>0
 
@@ -174,10 +191,13 @@ cdef inline real backward_data_at(
     real total
 ) noexcept nogil:
     """large[n,g,c,x] = SUM over t, m   small[n,g,m, (x + b - t*d) / s] * taps[g,m,c,t]"""
-    cdef int64_t n = at.i[0], g = at.i[1], c = at.i[2], m, i0, i1, i2, t0, t1, t2, y0, y1, y2
+    cdef int64_t n = at.i[0], g = at.i[1], c = at.i[2], m, i0, i1, i2, t0, t1, t2, y0, y1, y2, M = taps.shape[1]
+    cdef real halves[2]
+    cdef bint blocks = sums_in_blocks(M, taps.shape[2], format, format)
     cdef Hits hits0 = hits_of(at.i[3], w, 0, small.shape[3], taps.shape[3])
     cdef Hits hits1 = hits_of(at.i[4], w, 1, small.shape[4], taps.shape[4])
     cdef Hits hits2 = hits_of(at.i[5], w, 2, small.shape[5], taps.shape[5])
+    halves[0] = halves[1] = total
     for i0 in range(hits0.count):
         t0 = hits0.first + i0 * hits0.step
         y0 = (at.i[3] + w.b[0] - t0 * w.d[0]) // w.s[0]
@@ -187,9 +207,10 @@ cdef inline real backward_data_at(
             for i2 in range(hits2.count):
                 t2 = hits2.first + i2 * hits2.step
                 y2 = (at.i[5] + w.b[2] - t2 * w.d[2]) // w.s[2]
-                for m in range(taps.shape[1]):
-                    total = multiply_add(
-                        load(small[n, g, m, y0, y1, y2], format), load(taps[g, m, c, t0, t1, t2], format), total
+                for m in range(M):
+                    total = add_term(
+                        load(small[n, g, m, y0, y1, y2], format), load(taps[g, m, c, t0, t1, t2], format), total,
+                        halves, m, M, blocks
                     )
     return total + <real>0
 

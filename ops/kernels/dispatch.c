@@ -1,11 +1,36 @@
 #include "isa.h"
+#include "matrix.h"
 
 extern const instruction_set instruction_set_generic;
 #ifdef __x86_64__
 extern const instruction_set instruction_set_avx2, instruction_set_avx512, instruction_set_avx512bf16;
 #endif
 
+#ifdef HAVE_MATRIX
+extern const pair_functions matrix_avx512bf16;
+static instruction_set instruction_set_amx;
+
+static int amx_usable(void)
+{
+    return instruction_set_avx512bf16.usable() && matrix_usable();
+}
+
+/* AVX-512 with a matrix unit, but without dot products of pairs, which such processors have at half rate. */
+static void make_amx(void)
+{
+    instruction_set_amx = instruction_set_avx512bf16;
+    instruction_set_amx.name = "amx";
+    instruction_set_amx.usable = amx_usable;
+    instruction_set_amx.preferred = NULL;
+    instruction_set_amx.pairs = NULL;
+    instruction_set_amx.matrix = &matrix_avx512bf16;
+}
+#endif
+
 static const instruction_set *const best_first[] = {
+#ifdef HAVE_MATRIX
+    &instruction_set_amx,
+#endif
 #ifdef __x86_64__
     &instruction_set_avx512bf16,
     &instruction_set_avx512,
@@ -16,6 +41,10 @@ static const instruction_set *const best_first[] = {
 
 const instruction_set *const *instruction_sets(int *count)
 {
+#ifdef HAVE_MATRIX
+    if (!instruction_set_amx.name)
+        make_amx();
+#endif
     *count = sizeof best_first / sizeof *best_first;
     return best_first;
 }

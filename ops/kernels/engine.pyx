@@ -3,6 +3,7 @@
     isa.pxi        which instruction set is in use        isa.h, tile.h, isa_*.c    what it does in registers
     panels.pxd     small arithmetic of both products
     product.pxi    forward, and each stride class of backward_data, from gathered panels
+    pairs.pxi      ... in pairs of bfloat16 channels
     results.pxi    ... where their sums end up
     boxes.pxi      ... with positions sorted by the taps they meet
     planar.pxi     ... from input laid out once for all taps
@@ -34,12 +35,12 @@ from libc.string cimport memset
 from isa cimport (
     NO_TASK, claim, copy_move, copying, offer, withdraw,
     DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS, code_range,
-    half_run, instruction_set, instruction_sets, lane_span, line_function, pair_run, prepare_codes, result_cell,
+    half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions, pair_run, pair_steps, prepare_codes, result_cell,
     strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
-from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16
+from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16, within_bfloat16
 from panels cimport ceiling, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for, thread_number
-from reduction cimport REDUCTION_FEW, chain_sum, cut_reduction, reduction_cut
+from reduction cimport REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, reduction_cut, sums_in_blocks
 
 from .direct import FORMATS
 
@@ -47,6 +48,7 @@ prepare_codes()
 
 include "isa.pxi"
 include "product.pxi"
+include "pairs.pxi"
 include "results.pxi"
 include "boxes.pxi"
 include "planar.pxi"

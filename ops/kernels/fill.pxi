@@ -25,7 +25,7 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
     cdef bint transposed = channels_innermost(&p.input, p.D), split = can_split(p, l, isa) and not transposed
     cdef float* place
     cdef Lines lines
-    lines.ahead = copied_ahead(p, l) * (2 if p.pairs else 1)
+    lines.ahead = copied_ahead(p, l) * (1 if p.pairs == NULL else 2)
     lines.start = n * p.input.n + g * p.input.g
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
@@ -50,7 +50,7 @@ cdef void fill_block(const Product* p, const Planar* l, const instruction_set* i
 
 cdef inline bint can_split(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
     """Whether all residues of a line are told apart at once."""
-    return (isa.split != NULL and not p.pairs and p.input.x[2] == 1 and l.phases[2] == p.step[2]
+    return (isa.split != NULL and p.pairs == NULL and p.input.x[2] == 1 and l.phases[2] == p.step[2]
             and (p.step[2] == 4 or p.step[2] == 8 or p.step[2] == 16))
 
 
@@ -82,14 +82,17 @@ cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* i
         pitch = high = pitch * count  # one after the other: all are one line
         line_count = 1
     source = <const char*>p.input.data + size * first_number(p, lines, low)
-    if p.pairs:
-        source += 2 * d * p.input.c * size
-        if 2 * d + 1 < p.D:
-            next_channel = source + p.input.c * size
-        isa.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_channel, p.input.format,
+    if first_channel(p, d) >= p.D:
+        memset(place - lines.first * l.u[2], 0, l.u[1] * l.u[2] * sizeof(float))
+        return
+    source += first_channel(p, d) * p.input.c * size
+    if p.pairs != NULL:
+        if first_channel(p, d) + p.pairs.apart < p.D:
+            next_channel = source + p.pairs.apart * p.input.c * size
+        p.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_channel, p.input.format,
                         p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
     else:
-        isa.frame(place, pitch, line_count, pitch, low, high, source + d * p.input.c * size, p.input.format,
+        isa.frame(place, pitch, line_count, pitch, low, high, source, p.input.format,
                   p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead)
     memset(place + count * l.u[2], 0, (l.u[1] - lines.end) * l.u[2] * sizeof(float))
 

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "reduction.h"
+
 enum {
     TILE_ROWS = 8,     /* the tallest tile of any instruction set */
     TILE_VECTORS = 3,  /* the widest tile of any instruction set, in vectors */
@@ -226,8 +228,20 @@ typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, p
                                    void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
                                    int64_t tap_count);
 
-/* For sets with a dot product of bfloat16 pairs: a step of the reduction is two, channel k in the upper and k + 1 in the
- * lower half of 32 bits (the order in which the instruction adds), zero where channels run out.  `smallest` sinks to the
+/* The first channel of a step that pairs it with another `apart` from it, and the steps that so many channels take; of channels
+ * half a block of sums apart these are whole blocks. */
+static inline int64_t pair_channel(int64_t step, int apart)
+{
+    return step / apart * apart + step;
+}
+
+static inline int64_t pair_steps(int64_t channels, int apart)
+{
+    return (channels + 2 * apart - 1) / (2 * apart) * apart;
+}
+
+/* For sets that multiply bfloat16 pairs: a step of the reduction is two, channel k in the upper and k + `apart` in the
+ * lower half of 32 bits (the order in which a dot product adds), zero where channels run out.  `smallest` sinks to the
  * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
 typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
                                    int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
@@ -272,8 +286,20 @@ typedef struct {
 typedef void (*pair_rows_function)(const pair_run *runs, ptrdiff_t run_count, const uint16_t *rows, const int64_t *offsets,
                                    ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
 
+/* Sets up or releases what a unit needs besides ordinary registers. */
+typedef void (*unit_function)(void);
+
+/* A row panel of pairs, 16 steps of 16 rows at a time, to 16 rows of steps. */
+typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_count, int64_t steps);
+
 typedef struct {
-    tile_function tile[TILE_ROWS][TILE_VECTORS];
+    int panel_rows;                               /* numbers of a step in a row panel */
+    int apart;                                    /* channels of a pair: adjacent, or SUM_BLOCK/2 within a block of sums */
+    tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as what stands below without a word */
+    tile_function blocks[TILE_VECTORS];
+    unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
+    unit_function end;
+    turn_function turn;                           /* or NULL: row panels are used as they are packed */
     pair_rows_function rows[TILE_ROWS][TILE_VECTORS];
     line_pairs_function line_pairs;
     frame_codes_function frame_codes;
@@ -295,6 +321,8 @@ typedef struct {
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
+    tile_function blocks[TILE_VECTORS];          /* all rows, of sums in blocks (reduction.h), whose runs begin with a block */
+    masked_function masked_blocks[TILE_VECTORS];
     line_function lines;
     sweep_function sweep[SWEEP_SLOTS];           /* [slots - 1]; NULL where nothing is loaded under a mask */
     sweep_dot_function sweep_dot[SWEEP_COLUMNS][SWEEP_COLUMNS]; /* [rows - 1][columns - 1]; likewise */
@@ -313,6 +341,7 @@ typedef struct {
     scatter_cells_function scatter_cells; /* or NULL */
     scatter_taps_function scatter_taps;
     const pair_functions *pairs;                  /* or NULL */
+    const pair_functions *matrix;                 /* likewise, of sums in blocks only, faster than those */
 } instruction_set;
 
 /* Best first, `generic` last; `count` of them were compiled. */

@@ -13,6 +13,8 @@ cdef extern from "isa.h" nogil:
         SWEEP_SLOTS
         SWEEP_COLUMNS
     int64_t NO_ELEMENT
+    int64_t pair_channel(int64_t step, int apart)
+    int64_t pair_steps(int64_t channels, int apart)
     ctypedef struct tile_run:
         Py_ssize_t rows
         Py_ssize_t lanes
@@ -133,8 +135,16 @@ cdef extern from "isa.h" nogil:
         Py_ssize_t lanes
     ctypedef void (*pair_rows_function)(
         const pair_run*, Py_ssize_t, const uint16_t*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef void (*unit_function)() noexcept
+    ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
     ctypedef struct pair_functions:
+        int panel_rows
+        int apart
+        unit_function begin
+        unit_function end
         tile_function tile[8][3]
+        tile_function blocks[3]
+        turn_function turn
         pair_rows_function rows[8][3]
         line_pairs_function line_pairs
         frame_codes_function frame_codes
@@ -154,6 +164,8 @@ cdef extern from "isa.h" nogil:
         halves_function halves[4][3]
         strided_function strided[8][3]
         masked_function masked[3]
+        tile_function blocks[3]
+        masked_function masked_blocks[3]
         line_function lines
         sweep_function sweep[4]
         sweep_dot_function sweep_dot[5][5]
@@ -172,6 +184,7 @@ cdef extern from "isa.h" nogil:
         scatter_cells_function scatter_cells
         scatter_taps_function scatter_taps
         const pair_functions* pairs
+        const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)
 
 cdef extern from "codes.h" nogil:

@@ -67,11 +67,11 @@ cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, 
                     const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, const Merge* merge,
                     const float* merged, int threads, Jobs* all) noexcept nogil:
     """Cut items [first_item, end_item), row panels of all groups, into jobs. `merged` are the weights of merged tiles, or NULL."""
-    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * isa.rows * isa.vectors * isa.width, height, block, panels
+    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * products.rows * isa.vectors * isa.width, height, block, panels
     cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
     cdef const Product* p
     cdef Job* job
-    panels = row_panels(products, isa)
+    panels = row_panels(products)
     segments = (end_item - 1) // panels - first_item // panels + 1
     if shared:
         count = 1
@@ -117,19 +117,20 @@ cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, 
             all.some = max(all.some, rolled_at_once(all.job[i].planar, tasks, threads))
 
 
-cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t taps, int64_t block_floats, int64_t coming_floats,
-                             char* space) noexcept nogil:
+cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t rows, int64_t taps, int64_t block_floats,
+                             int64_t coming_floats, char* space) noexcept nogil:
     """Divide one thread's workspace; returns its size."""
     cdef char* start = space
     cdef int64_t lane_floats = STEPS * isa.vectors * isa.width + isa.width
     s.lanes = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
     s.masks = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
-    s.sums = <float*>take(&space, max(SUM_BYTES, 4 * BLOCK * isa.rows * isa.vectors * isa.width) + 64)
+    s.sums = <float*>take(&space, max(SUM_BYTES, 4 * BLOCK * rows * isa.vectors * isa.width) + 64)
     s.fragments = <Fragment*>take(&space, BLOCK * TILE_LANES * sizeof(Fragment))
     s.fragment_count = <int64_t*>take(&space, BLOCK * sizeof(int64_t))
     s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
     s.pieces = <Piece*>take(&space, max(taps, STEPS) * sizeof(Piece))
     s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
+    s.near_runs = <tile_run*>take(&space, STEPS * sizeof(tile_run))
     s.stretches = <Stretch*>take(&space, max(taps, STEPS) * sizeof(Stretch))
     s.halves = <half_run*>take(&space, max(taps, STEPS) * sizeof(half_run))
     s.block = <float*>take(&space, block_floats * 4 + 64)
@@ -143,20 +144,18 @@ cdef int run_products(Product* products, int64_t count, int64_t columns, int thr
     of them, one after the other, take turns along the innermost axis. With `report`, only write there how many bytes of
     workspace that takes."""
     cdef const instruction_set* isa = current
+    cdef const pair_functions* pairs = isa.pairs
     if side_by_side(products, isa):
         return run_channels(products, count, isa, threads, report)
     if try_sweeps(products, count, columns, isa, threads, report):
         return 0
-    if isa.pairs != NULL and products.D > 1 and fits_pairs(products.input.format) and fits_pairs(products.weights.format):
-        if try_products(products, count, columns, isa, True, threads, report):
+    if sums_in_blocks(products.D, products.R, products.input.format, products.weights.format) and isa.matrix != NULL:
+        pairs = isa.matrix
+    if pairs != NULL and products.D > 1 and within_bfloat16(products.input.format) and within_bfloat16(products.weights.format):
+        if try_products(products, count, columns, isa, pairs, threads, report):
             return 0
-    try_products(products, count, columns, isa, False, threads, report)
+    try_products(products, count, columns, isa, NULL, threads, report)
     return 0
-
-
-cdef inline bint fits_pairs(int format) noexcept nogil:
-    """Whether all finite values of a format are normal bfloat16 numbers or zero, or `smallest` tells."""
-    return format != NUMBER_FLOAT32 and format != NUMBER_FLOAT16
 
 
 cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil:
@@ -172,13 +171,13 @@ cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int6
     p.taps, p.tap_offsets = p.all_taps + first, p.all_offsets + first
     p.tap_count = share(p.all_count, passes, number + 1) - first
     p.started, p.unfinished = number > 0, number + 1 < passes
-    p.tap_floats = apart(p.S * isa.rows)
+    p.tap_floats = apart(p.S * p.rows)
     p.panel_size = p.tap_count * p.tap_floats + isa.width
 
 
 cdef inline int64_t kept_floats(const Product* p, const instruction_set* isa) noexcept nogil:
     """Sums that wait from pass to pass: all tiles."""
-    return p.G * p.panels * row_panels(p, isa) * isa.rows * isa.vectors * isa.width
+    return p.G * p.panels * row_panels(p) * p.rows * isa.vectors * isa.width
 
 
 cdef int64_t packed_floats(Product* products, int64_t count, const instruction_set* isa, int64_t passes) noexcept nogil:
@@ -206,8 +205,8 @@ cdef int64_t count_passes(Product* products, int64_t count, const instruction_se
     return 1
 
 
-cdef int try_products(Product* products, int64_t count, int64_t columns, const instruction_set* isa, bint pairs, int threads,
-                      int64_t* report) except -1 nogil:
+cdef int try_products(Product* products, int64_t count, int64_t columns, const instruction_set* isa, const pair_functions* pairs,
+                      int threads, int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
     cdef int64_t i, items, item_floats, chunk, size, jobs_size, tap, taps = 1, places, passes = 1, number, kept = 0
@@ -233,7 +232,11 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     for i in range(count):
         p = &products[i]
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
-        p.pairs, p.S, p.kept = pairs, (p.D + 1) // 2 if pairs else p.D, NULL
+        p.pairs, p.kept = pairs, NULL
+        p.blocks = sums_in_blocks(p.D, p.R, p.input.format, p.weights.format)
+        p.block = 1 if not p.blocks else SUM_BLOCK if pairs == NULL else SUM_BLOCK // 2
+        p.S = steps_of(p)
+        p.rows = isa.rows if pairs == NULL else pairs.panel_rows
         take_taps(p, isa, 1, 0)
         taps = max(taps, p.tap_count * ceiling(p.S, STEPS))
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
@@ -253,7 +256,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
         padded = padded or products[i].padded
     merge.chosen, merge.floats = False, 0
-    if (shared or count == 1 and laid_out) and can_merge(products, isa):
+    if (shared or count == 1 and laid_out) and not products.blocks and can_merge(products, isa):
         places = most_places(products, count, isa)
         strips = <Strip*>malloc(count * sizeof(Strip) + places * sizeof(Place))
         if strips == NULL:
@@ -267,13 +270,13 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         else:
             merge.floats = 0
     threads = team_for(work, threads)
-    if not pairs and not laid_out and turned_pays(products, count, isa, threads):
+    if pairs == NULL and not products.blocks and not laid_out and turned_pays(products, count, isa, threads):
         free(planar)
         return run_turned(products, count, isa, threads, report)
-    if count == 1 and not pairs and not laid_out and can_stream(products, isa, threads):
+    if count == 1 and pairs == NULL and not products.blocks and not laid_out and can_stream(products, isa, threads):
         free(planar)
         return run_streamed(products, isa, threads, report)
-    items = products.G * row_panels(products, isa)
+    items = products.G * row_panels(products)
     item_floats = packed_floats(products, count, isa, 1) + merge.floats
     if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:
         passes = count_passes(products, count, isa, items, kept, threads)
@@ -283,15 +286,15 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     chunk = items if passes > 1 else min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
     chunk = ceiling(items, ceiling(items, chunk))
     coming_floats = block_floats if two_blocks else 0
-    size = lay_out_product(&layout, isa, taps, block_floats, coming_floats, NULL)
-    jobs_size = count * (chunk // row_panels(products, isa) + 2) * sizeof(Job)
+    size = lay_out_product(&layout, isa, products.rows, taps, block_floats, coming_floats, NULL)
+    jobs_size = count * (chunk // row_panels(products) + 2) * sizeof(Job)
     bytes_needed = (4 * (chunk * item_floats + kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
                     + box_count * sizeof(Box) + 384)
     if report != NULL:
         report[0] = max(report[0], bytes_needed)
         free(strips)
         free(planar)
-        return not pairs
+        return pairs == NULL
     space = take_workspace(bytes_needed)
     if space == NULL:
         free(strips)
@@ -301,7 +304,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     aligned = space
     scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
     for worker in range(threads):
-        aligned += lay_out_product(&scratch[worker], isa, taps, block_floats, coming_floats, aligned)
+        aligned += lay_out_product(&scratch[worker], isa, products.rows, taps, block_floats, coming_floats, aligned)
         scratch[worker].smallest = scratch[worker].smallest_weight = 0xffff
     jobs = <Job*>take(&aligned, jobs_size)
     boxes = <Box*>take(&aligned, box_count * sizeof(Box))
@@ -326,7 +329,7 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     return_workspace(space)
     free(strips)
     free(planar)
-    return not pairs or not masked and never_subnormal(smallest, smallest_weight)
+    return pairs == NULL or not masked and never_subnormal(smallest, smallest_weight)
 
 
 cdef bint run_product_pass(const Product* products, int64_t count, const instruction_set* isa, const Planar* planar,
@@ -347,7 +350,7 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
             for task in prange(tasks, schedule="static", num_threads=threads):
                 pack_item(products, count, isa, first_item, end_item, task, packed, masked,
                           &scratch[thread_number()].smallest_weight)
-        if products.pairs and masked[0]:
+        if products.pairs != NULL and masked[0]:
             return False
         merged = NULL
         if merge.chosen and not (masked[0] and padded):
@@ -372,7 +375,18 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
 
 
 cdef void run_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:
-    """One thread's part of the tasks, a few neighbours at a time, then those that others only took."""
+    """One thread's part of the tasks."""
+    cdef const pair_functions* pairs = all.job.product.pairs
+    if pairs != NULL and pairs.begin != NULL:
+        pairs.begin()
+        take_tasks(all, isa, masked, worker)
+        pairs.end()
+    else:
+        take_tasks(all, isa, masked, worker)
+
+
+cdef void take_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:
+    """A few neighbours at a time, then those that others only took."""
     cdef ProductScratch* scratch = &all.scratch[worker]
     cdef int64_t task = claim(&all.next, all.some), end = task + all.some, following
     cdef int other
@@ -396,7 +410,7 @@ cdef void run_tasks(Jobs* all, const instruction_set* isa, bint masked, int work
 
 cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
                     int64_t task, float* packed, bint* unbounded, uint16_t* smallest) noexcept nogil:
-    cdef int64_t i, width = end_item - first_item, panels = row_panels(products, isa), item = first_item + task % width
+    cdef int64_t i, width = end_item - first_item, panels = row_panels(products), item = first_item + task % width
     for i in range(task // width):
         packed += width * products[i].panel_size
     i = task // width

@@ -171,7 +171,7 @@ cdef void pack_merged(const Product* products, const Merge* m, const instruction
 
 cdef inline bint has_halves(const Product* p, const Strip* s) noexcept nogil:
     """Whether one tile takes the runs of a strip, whichever entries they are of."""
-    return s.count == 2 and not p.pairs
+    return s.count == 2 and p.pairs == NULL
 
 
 cdef int64_t merged_stretches(const Product* p, const Planar* l, const Strip* s, const instruction_set* isa, const int64_t* first,
@@ -267,8 +267,8 @@ cdef void run_strip(const Product* products, const Planar* l, const Merge* m, co
             for i in range(stretches):
                 some = &scratch.stretches[i]
                 run_tile = isa.tile[(some.high - some.low) * R - 1][width - 1]
-                if products.pairs:
-                    run_tile = isa.pairs.tile[(some.high - some.low) * R - 1][width - 1]
+                if products.pairs != NULL:
+                    run_tile = products.pairs.tile[(some.high - some.low) * R - 1][width - 1]
                 run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
                          l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
         for e in range(strip.count):

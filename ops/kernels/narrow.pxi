@@ -31,7 +31,7 @@ cdef int relate(const Weights* w, Product* r) except -1 nogil:
     cdef int axis
     cdef int64_t number
     cdef int64_t t[3]
-    r.N, r.G, r.R, r.D, r.S, r.pairs, r.input = w.N, w.G, w.M, w.C, w.C, False, w.large
+    r.N, r.G, r.R, r.D, r.S, r.pairs, r.blocks, r.input = w.N, w.G, w.M, w.C, w.C, NULL, False, w.large
     r.tap_count = w.K[0] * w.K[1] * w.K[2]
     r.taps = <Tap*>malloc((r.tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     if r.taps == NULL:

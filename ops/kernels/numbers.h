@@ -20,6 +20,13 @@ enum number_format {
     NUMBER_HIFLOAT8 = 6,
 };
 
+/* Whether every value of a format is one of bfloat16. */
+static inline int within_bfloat16(int format)
+{
+    return format == NUMBER_BFLOAT16 || format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_FLOAT8_E5M2 ||
+           format == NUMBER_HIFLOAT8;
+}
+
 static inline uint32_t float_bits(float value)
 {
     uint32_t bits;

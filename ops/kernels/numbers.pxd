@@ -11,6 +11,7 @@ cdef extern from "numbers.h" nogil:
         NUMBER_FLOAT8_E4M3FN
         NUMBER_FLOAT8_E5M2
         NUMBER_HIFLOAT8
+    bint within_bfloat16(int format)
     float decode16(uint16_t code, int format)
     float decode8(uint8_t code, int format)
     uint16_t encode16(float value, int format)

@@ -3,6 +3,7 @@
 
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
+BLOCKS_TILES(pair_blocks, 1)
 
 static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                                ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,
@@ -149,8 +150,37 @@ INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const voi
 }
 
 /* ------------------------------------------------------------------------------------------------------------------
- * Panels and frames of pairs of channels
+ * Panels and frames of pairs of channels, adjacent or half a block of sums apart
  */
+
+enum { HALF_BLOCK = SUM_BLOCK / 2 };
+
+/* As `gather_lines`, for pairs half a block apart. */
+INLINE void gather_halves(float *panel, ptrdiff_t pitch, int64_t count, const void *source, int format, const int64_t *offset,
+                          int64_t lanes, const decoder *d, magnitudes *met)
+{
+    __m512i order = _mm512_setzero_si512(); /* code i beside code HALF_BLOCK + i */
+    for (int i = HALF_BLOCK - 1; i >= 0; i--)
+        order = _mm512_mask_mov_epi32(order, (__mmask16)(1u << i), _mm512_set1_epi32((HALF_BLOCK + i) | i << 16));
+    for (int64_t l = 0; l < lanes; l += 16)
+        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
+            int64_t n = count - k < SUM_BLOCK ? count - k : SUM_BLOCK;
+            __m512i row[16];
+            for (int i = 0; i < 16; i++) {
+                row[i] = _mm512_setzero_si512();
+                if (l + i < lanes && offset[l + i] != NO_ELEMENT) {
+                    const void *line = at(source, format, offset[l + i] + k);
+                    __mmask32 mask = 0xffffffffu >> (SUM_BLOCK - n);
+                    row[i] = format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, line)
+                                                       : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, line));
+                    row[i] = _mm512_permutexvar_epi16(order, row[i]);
+                }
+            }
+            transpose_vectors(row);
+            for (int i = 0; i < HALF_BLOCK; i++)
+                put_pairs(panel + (k / 2 + i) * pitch + l, row[i], d, format, met);
+        }
+}
 
 /* n lanes, `step` apart, of two channels. */
 INLINE void put_channels(float *place, const void *first, const void *second, int format, int64_t n, int64_t step,
@@ -162,24 +192,42 @@ INLINE void put_channels(float *place, const void *first, const void *second, in
     put_pairs(place, codes, d, format, met);
 }
 
+/* n <= 16 codes, `step` apart, as 32 bits each. */
+INLINE __m512i load_scattered(const void *p, int format, int64_t n, int64_t step)
+{
+    if (step >= 4 && step < 1 << 24) { /* 32 bits are loaded for each, but for the last, behind which may be nothing */
+        const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                                 _mm512_set1_epi32((int)step));
+        const __m512i none = _mm512_setzero_si512();
+        __mmask16 but_last = (__mmask16)((1u << (n - 1)) - 1);
+        __m512i last = _mm512_maskz_set1_epi32((__mmask16)(1u << (n - 1)), (int)load_code(p, format, (n - 1) * step));
+        if (format == NUMBER_BFLOAT16)
+            return _mm512_or_si512(last, _mm512_and_si512(_mm512_mask_i32gather_epi32(none, but_last, place, p, 2), _mm512_set1_epi32(0xffff)));
+        return _mm512_or_si512(last, _mm512_and_si512(_mm512_mask_i32gather_epi32(none, but_last, place, p, 1), _mm512_set1_epi32(0xff)));
+    }
+    uint32_t codes[WIDTH] = {0};
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = load_code(p, format, i * step);
+    return _mm512_loadu_si512(codes);
+}
+
 /* The same for any step. */
 INLINE void put_scattered(float *place, const void *first, const void *second, int format, int64_t n, int64_t step,
                           const decoder *d, magnitudes *met)
 {
     for (int64_t start = 0; start < n; start += WIDTH) {
-        uint32_t codes[WIDTH] = {0};
         int64_t count = n - start < WIDTH ? n - start : WIDTH;
-        for (int64_t i = 0; i < count; i++)
-            codes[i] = load_code(first, format, (start + i) * step) << 16 |
-                       (second ? load_code(second, format, (start + i) * step) : 0);
-        __m512i pairs = decode_words(d, format, _mm512_loadu_si512(codes));
+        __m512i codes = _mm512_slli_epi32(load_scattered(at(first, format, start * step), format, count, step), 16);
+        if (second)
+            codes = _mm512_or_si512(codes, load_scattered(at(second, format, start * step), format, count, step));
+        __m512i pairs = decode_words(d, format, codes);
         note(met, pairs);
         _mm512_mask_storeu_epi32(place + start, (__mmask16)(0xffffu >> (16 - count)), pairs);
     }
 }
 
 INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
-                                const lane_span *spans, int64_t span_count, uint16_t *smallest)
+                                const lane_span *spans, int64_t span_count, uint16_t *smallest, int apart)
 {
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
@@ -189,17 +237,27 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
     int64_t move_count = 0;
     if (stride == 1 && channels >= 4 && short_runs) {
         int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count);
-        gather_lines(panel, pitch, channels, source, format, offset, lanes, &d, &met);
+        if (apart == 1)
+            gather_lines(panel, pitch, channels, source, format, offset, lanes, &d, &met);
+        else
+            gather_halves(panel, pitch, channels, source, format, offset, lanes, &d, &met);
         note_smallest(smallest, &met);
         return;
     }
     move_count = plan_moves(moves, spans, span_count);
-    for (int64_t k = 0; k < channels; k += 2) {
-        const void *row = at(source, format, k * stride), *next = k + 1 < channels ? at(source, format, (k + 1) * stride) : NULL;
-        float *place = panel + k / 2 * pitch;
+    for (int64_t step = 0; step < pair_steps(channels, apart); step++) {
+        int64_t k = pair_channel(step, apart);
+        const void *row = at(source, format, k * stride);
+        const void *next = k + apart < channels ? at(source, format, (k + apart) * stride) : NULL;
+        float *place = panel + step * pitch;
+        if (k >= channels) {
+            for (int64_t lane = 0; lane < last->lane + last->count; lane += WIDTH)
+                *(vector *)(place + lane) = (vector){0};
+            continue;
+        }
         if (move_count) {
             __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride));
-            __builtin_prefetch(at(row, format, moves[0].offset + 9 * stride));
+            __builtin_prefetch(at(row, format, moves[0].offset + (8 + apart) * stride));
             for (int64_t i = 0; i < move_count; i++)
                 if (moves[i].count)
                     put_channels(place + moves[i].lane, at(row, format, moves[i].offset),
@@ -225,18 +283,21 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
     note_smallest(smallest, &met);
 }
 
-static void SUFFIX(gather_pairs)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
-                                 const lane_span *spans, int64_t span_count, uint16_t *smallest)
-{
-    if (format == NUMBER_BFLOAT16)
-        gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest);
-    else
-        gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest);
-}
+#define GATHER_PAIRS(name, apart)                                                                                        \
+    static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,             \
+                             int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest)             \
+    {                                                                                                                    \
+        if (format == NUMBER_BFLOAT16)                                                                                   \
+            gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest,     \
+                                apart);                                                                                  \
+        else                                                                                                             \
+            gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest, apart);      \
+    }
+GATHER_PAIRS(gather_pairs, 1)
 
-static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
-                                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
-                                      uint16_t *smallest)
+INLINE void gather_taps_apart(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+                              int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
+                              uint16_t *smallest, int apart)
 {
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
@@ -244,17 +305,20 @@ static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows
         tap_group group = group_taps(taps, tap_count, t);
         int turn = worth_turning(&group);
         end = turn ? group.end : t + 1;
-        for (int64_t c = 0; c < channels; c += 2) {
-            float *place = panel + c / 2 * ROWS;
+        for (int64_t step = 0; step < pair_steps(channels, apart); step++) {
+            float *place = panel + step * pitch;
+            int64_t c = pair_channel(step, apart);
+            if (c >= channels)
+                break;
             int64_t offset = turn ? group.low : taps[t];
             const void *first = at(source, format, c * channel_stride + offset);
-            const void *second = c + 1 < channels ? at(first, format, channel_stride) : NULL;
+            const void *second = c + apart < channels ? at(first, format, apart * channel_stride) : NULL;
             if (!turn) {
                 put_scattered(place + t * tap_step, first, second, format, rows, row_stride, &d, &met);
                 continue;
             }
             prefetch_rows(at(first, format, AHEAD * channel_stride), format, row_stride);
-            prefetch_rows(at(first, format, (AHEAD + 1) * channel_stride), format, row_stride);
+            prefetch_rows(at(first, format, (AHEAD + apart) * channel_stride), format, row_stride);
             __m512i row[8];
             for (int i = 0; i < 8; i++) {
                 __m512i codes = _mm512_setzero_si512();
@@ -270,6 +334,14 @@ static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows
         }
     }
     note_smallest(smallest, &met);
+}
+
+static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
+                                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
+                                      uint16_t *smallest)
+{
+    gather_taps_apart(panel, tap_step, ROWS, rows, channels, source, format, row_stride, channel_stride, taps, tap_count, smallest,
+                      1);
 }
 
 INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
@@ -323,7 +395,10 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 #include "pair_rows.h"
 
 static const pair_functions SUFFIX(pairs) = {
+    .panel_rows = ROWS,
+    .apart = 1,
     .tile = ALL_ENTRIES(pairs),
+    .blocks = BLOCKS_ENTRIES(pair_blocks),
     .rows = ALL_ENTRIES(pair_rows),
     .line_pairs = SUFFIX(line_pairs),
     .frame_codes = SUFFIX(frame_codes),
@@ -333,3 +408,5 @@ static const pair_functions SUFFIX(pairs) = {
     .frame = SUFFIX(frame_pairs),
     .finite = SUFFIX(finite_pairs),
 };
+
+#include "matrix_pairs.h"

@@ -18,6 +18,8 @@ cdef enum:
     ALONE_BYTES = 1 << 20    # of a block where there are no two of them
 
 
+# Cycles for a number: of a step and row on a matrix unit, of pairs that are laid out, of pairs copied from there to a panel.
+cdef double MATRIX_NUMBER = 0.0075, PAIRS_MOVED = 0.45, PANEL_MOVED = 0.08
 cdef double UNALIGNED = 1.06  # what products cost whose lanes lie across cache lines
 
 
@@ -94,7 +96,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     cdef int64_t high[3]
     cdef int64_t t, lanes, wide, floats, twice
     cdef int axis
-    cdef double work, gathered, laid_out, copied, far
+    cdef double work, gathered, laid_out, copied, far, moved = 0.15, number = 1.0 / (2 * isa.width)
     cdef bint volume, aligned = True
     l.chosen = False
     if p.tap_count == 0 or p.D == 0:
@@ -149,11 +151,15 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         aligned = aligned and tap_shift(p, l, &p.taps[t]) % isa.width == 0
     if aligned and copies_meanwhile(p, l, isa) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
         unaligned = 1
-    work = <double>(p.tap_count * p.S * max(p.R, 3)) / (2 * isa.width)
-    copied = 0.15 if p.step[2] == 1 or l.phases[2] == 1 else 0.6
-    gathered = work * p.met + p.tap_count * p.S * (0.15 + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
-    far = p.tap_count * p.S * p.R / 6.0 if are_far(row_panels(p, isa) * isa.rows * p.tap_count * p.S) else 0
+    if on_matrix(p):
+        number, moved, unaligned = MATRIX_NUMBER, PAIRS_MOVED, 1
+    work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p) else max(p.R, 3))
+    copied = moved if p.step[2] == 1 or l.phases[2] == 1 else 0.6
+    gathered = work * p.met + p.tap_count * p.S * (moved + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
+    far = p.tap_count * p.S * p.R / 6.0 if are_far(row_panels(p) * p.rows * p.tap_count * p.S) else 0
     gathered += far / (BLOCK * TILE_LANES)
+    if on_matrix(p):
+        work += PANEL_MOVED * p.tap_count * p.S
     laid_out = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
 
@@ -173,7 +179,7 @@ cdef int64_t measure_block(const Product* p, Planar* l, const int64_t* high) noe
 
 cdef bint copies_meanwhile(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
     """Whether tiles can lay out a block while they compute another."""
-    return (isa.copy != NULL and not p.pairs and p.input.format == NUMBER_FLOAT32
+    return (isa.copy != NULL and p.pairs == NULL and not p.blocks and p.input.format == NUMBER_FLOAT32
             and p.input.x[2] == 1 and p.step[2] == 1 and not channels_innermost(&p.input, p.D)
             and l.phases[0] * l.phases[1] * l.u[0] * l.u[1] * ceiling(l.u[2], isa.width) <= COPY_MOVES)
 
@@ -245,24 +251,25 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                      ProductScratch* s) noexcept nogil:
     """Output positions [first, end) from the block laid out for them."""
     cdef int64_t t, run_count = 0, q0, lanes, vectors, panels, j, lane, count, r, row, rows, done, steps, next_run, width
-    cdef int64_t all_rows = row_panels(p, isa), span_count, shift, vector_count
+    cdef int64_t all_rows = row_panels(p), span_count, shift, vector_count, pitch
     cdef tile_run* run
     cdef float* tile
     cdef float* block = s.block
-    cdef tile_function run_tile
     cdef const tile_result* result
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
-    cdef bint single = end_row_panel - first_row_panel == 1
+    cdef bint single = end_row_panel - first_row_panel == 1, near = on_matrix(p) and not single
+    cdef const float* lanes_from
+    cdef const tile_run* runs
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
             continue
         done = 0
         while done < p.S:
             steps = p.S if single else min(STEPS, p.S - done)
-            row, shift = t * p.tap_floats + done * isa.rows, tap_lanes(l, &p.taps[t], first) + done * l.lane_pitch
+            row, shift = t * p.tap_floats + done * p.rows, tap_lanes(l, &p.taps[t], first) + done * l.lane_pitch
             run = &s.runs[run_count - 1]
-            if (run_count > 0 and run.rows + run.steps * isa.rows == row and run.lanes + run.steps * l.lane_pitch == shift
-                    and (single or run.steps + steps <= STEPS)):
+            if (run_count > 0 and run.rows + run.steps * p.rows == row and run.lanes + run.steps * l.lane_pitch == shift
+                    and run.steps % p.block == 0 and (single or run.steps + steps <= STEPS)):
                 run.steps += steps
             else:
                 s.runs[run_count] = tile_run(row, shift, steps)
@@ -290,15 +297,18 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                 while next_run < run_count and (single or steps == 0 or steps + s.runs[next_run].steps <= STEPS):
                     steps += s.runs[next_run].steps
                     next_run += 1
+                lanes_from, runs, pitch = block + q0 * l.u[1] * l.u[2] + lane, s.runs + done, l.lane_pitch
+                if near:
+                    bring_near(isa, lanes_from, runs, next_run - done, pitch, width, s)
+                    lanes_from, runs, pitch = s.lanes, s.near_runs, isa.vectors * isa.width
                 for r in range(first_row_panel, end_row_panel):
                     row = share(p.R, all_rows, r)
                     rows = share(p.R, all_rows, r + 1) - row
-                    tile = s.sums + (r - first_row_panel) * isa.rows * isa.vectors * isa.width
-                    run_tile = isa.pairs.tile[rows - 1][vector_count - 1] if p.pairs else isa.tile[rows - 1][vector_count - 1]
+                    tile = s.sums + (r - first_row_panel) * p.rows * isa.vectors * isa.width
                     result = result_rows(p, g, row, rows, &s.result) if next_run == run_count else NULL
-                    run_tile(
-                        s.runs + done, next_run - done, packed + (r - first_row_panel) * p.panel_size,
-                        next, block + q0 * l.u[1] * l.u[2] + lane, l.lane_pitch, tile, done > 0, &s.meanwhile, result)
+                    tile_of(p, isa, rows, vector_count)(
+                        runs, next_run - done, packed + (r - first_row_panel) * p.panel_size, next, lanes_from, pitch, tile,
+                        done > 0, &s.meanwhile, result)
                     if result != NULL and not result.direct:
                         store_tile(p, isa, tile, rows, result, s.spans, span_count)
                 done = next_run
@@ -312,7 +322,7 @@ cdef void run_lines(const Product* p, const Planar* l, const instruction_set* is
     cdef int64_t q0, q1, lines, count = end[2] - first[2], at
     cdef float bias = 0 if p.bias == NULL else p.bias[g]
     cdef lane_span span
-    cdef line_function run = isa.pairs.lines if p.pairs else isa.lines
+    cdef line_function run = isa.lines if p.pairs == NULL else p.pairs.lines
     for q0 in range(first[0], end[0]):
         at = (n * p.output.n + g * p.output.g + q0 * p.output.x[0] + first[1] * p.output.x[1] + first[2] * p.output.x[2])
         lines = end[1] - first[1]

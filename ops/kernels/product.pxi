@@ -51,8 +51,11 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Tap* all_taps      # in the order of the sum
     int64_t* all_offsets  # where their weights begin
     bint padded        # some tap meets a position outside
-    bint pairs         # steps of the reduction are pairs of bfloat16 channels
+    const pair_functions* pairs  # whose steps of the reduction are pairs of bfloat16 channels, or NULL
+    bint blocks        # sums are taken in blocks (reduction.h)
+    int64_t block      # steps of one, or 1
     int64_t S          # steps of a tap
+    int64_t rows       # of a row panel, at most
     Operand input
     Operand output
     Operand weights    # n: between rows, g: between groups, c: between channels d
@@ -114,14 +117,15 @@ cdef struct ProductScratch:  # of one thread
     lane_span* spans
     Piece* pieces
     tile_run* runs
+    tile_run* near_runs
     Stretch* stretches
     half_run* halves
     uint16_t smallest # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
 
 
-cdef inline int64_t row_panels(const Product* p, const instruction_set* isa) noexcept nogil:
-    return ceiling(p.R, isa.rows)
+cdef inline int64_t row_panels(const Product* p) noexcept nogil:
+    return ceiling(p.R, p.rows)
 
 
 cdef inline bint are_far(int64_t floats) noexcept nogil:
@@ -152,32 +156,34 @@ cdef inline int64_t apart(int64_t floats) noexcept nogil:
 
 cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed,
                     uint16_t* smallest) noexcept nogil:
-    """The weights of one row panel: steps (tap, d), each `isa.rows` numbers. Tells whether some are not finite."""
-    cdef int64_t panels = row_panels(p, isa), row = share(p.R, panels, panel), t
+    """The weights of one row panel: steps (tap, d), each `p.rows` numbers. Tells whether some are not finite."""
+    cdef int64_t panels = row_panels(p), row = share(p.R, panels, panel), t
     cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
                               + (g * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
-    if rows.count < isa.rows:
+    if rows.count < p.rows or on_matrix(p) and p.D % SUM_BLOCK != 0:
         memset(packed, 0, p.panel_size * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
-        if p.pairs:
-            isa.pairs.gather_taps(packed, p.tap_floats, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+        if p.pairs != NULL:
+            p.pairs.gather_taps(packed, p.tap_floats, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                                   p.tap_count, smallest)
         else:
-            isa.gather_taps(packed, p.tap_floats, isa.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+            isa.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                             p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
-            if p.pairs:
-                isa.pairs.gather(packed + t * p.tap_floats, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1,
+            if p.pairs != NULL:
+                p.pairs.gather(packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1,
                                  smallest)
             else:
-                isa.gather(packed + t * p.tap_floats, isa.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+                isa.gather(packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+    if on_matrix(p):
+        p.pairs.turn(packed, p.tap_floats, p.tap_count, p.S)
     if not p.padded:
         return False
     for t in range(p.tap_count):
-        if not (isa.pairs.finite if p.pairs else isa.finite)(packed + t * p.tap_floats, p.S * isa.rows):
+        if not (isa.finite if p.pairs == NULL else p.pairs.finite)(packed + t * p.tap_floats, p.S * p.rows):
             return True
     return False
 
@@ -249,15 +255,15 @@ cdef inline bint channels_innermost(const Operand* operand, int64_t channels) no
     return operand.c == 1 and channels >= 4 and operand.x[2] != 1
 
 
-cdef void gather_line(const Operand* operand, const instruction_set* isa, bint pairs, float* place, int64_t pitch, int64_t channels,
+cdef void gather_line(const Operand* operand, const instruction_set* isa, const pair_functions* pairs, float* place, int64_t pitch, int64_t channels,
                       int64_t offset, int64_t step, int64_t count, uint16_t* smallest) noexcept nogil:
     """place[d*pitch + i] for i < count: channel d of elements offset + i*step; channels lie side by side."""
     cdef int64_t i = 0
     cdef lane_span span
     while i < count:
         span = lane_span(0, min(count - i, TILE_LANES), offset + i * step, step)
-        if pairs:
-            isa.pairs.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1, smallest)
+        if pairs != NULL:
+            pairs.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1, smallest)
         else:
             isa.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1)
         i += span.count
@@ -272,8 +278,8 @@ cdef void gather_piece(const Product* p, const instruction_set* isa, const Piece
     """Channels [first, end) of one tap (pairs of channels) for one column panel."""
     cdef int64_t pitch = isa.vectors * isa.width, size = element_size(p.input.format)
     cdef const char* source = <const char*>p.input.data
-    if p.pairs:
-        isa.pairs.gather(lanes, pitch, min(p.D, 2 * piece.end) - 2 * piece.first,
+    if p.pairs != NULL:
+        p.pairs.gather(lanes, pitch, min(p.D, 2 * piece.end) - 2 * piece.first,
                          source + 2 * piece.first * p.input.c * size, p.input.format, p.input.c, s.spans, span_count, &s.smallest)
     else:
         isa.gather(lanes, pitch, piece.end - piece.first, source + piece.first * p.input.c * size, p.input.format, p.input.c,
@@ -302,13 +308,14 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
             if s.spans[span_count - 1].offset == NO_ELEMENT:
                 high = ceiling(s.spans[span_count - 1].lane, isa.width)
         gather_piece(p, isa, piece, masked, s.lanes + start + steps * pitch, s.masks + start + steps * pitch, span_count, s)
-        row = piece.tap * p.tap_floats + piece.first * isa.rows
+        row = piece.tap * p.tap_floats + piece.first * p.rows
         last = &s.stretches[number - 1]
         if number == 0 or last.low != low or last.high != high:
             s.stretches[number] = Stretch(run_count, run_count, low, high)
             last = &s.stretches[number]
             number += 1
-        if last.end_run > last.first_run and s.runs[run_count - 1].rows + s.runs[run_count - 1].steps * isa.rows == row:
+        if (last.end_run > last.first_run and s.runs[run_count - 1].rows + s.runs[run_count - 1].steps * p.rows == row
+                and s.runs[run_count - 1].steps % p.block == 0):
             s.runs[run_count - 1].steps += piece.end - piece.first
         else:
             s.runs[run_count] = tile_run(row, start + steps * pitch, piece.end - piece.first)
@@ -325,29 +332,33 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
     stretch of all vectors."""
     cdef int64_t i, pitch = isa.vectors * isa.width
     cdef const Stretch* some
-    cdef tile_function run_tile
     if not resume and not (stretch_count > 0 and s.stretches.high - s.stretches.low == vectors):
         memset(tile, 0, rows * pitch * sizeof(float))
         resume = True
     for i in range(stretch_count):
         some = &s.stretches[i]
-        run_tile = isa.tile[rows - 1][some.high - some.low - 1]
-        if p.pairs:
-            run_tile = isa.pairs.tile[rows - 1][some.high - some.low - 1]
-        run_tile(s.runs + some.first_run, some.end_run - some.first_run, panel, next,
-                 s.lanes + some.low * isa.width, pitch, tile + some.low * isa.width, resume, NULL,
-                 result if i == stretch_count - 1 else NULL)
+        tile_of(p, isa, rows, some.high - some.low)(
+            s.runs + some.first_run, some.end_run - some.first_run, panel, next, s.lanes + some.low * isa.width, pitch,
+            tile + some.low * isa.width, resume, NULL, result if i == stretch_count - 1 else NULL)
         resume = True
+
+
+cdef inline int64_t channel_end(const Product* p, int64_t first, int64_t most) noexcept nogil:
+    """Where at most so many steps of a tap from `first` on end, if they cut no block of a sum."""
+    if first + most >= p.S:
+        return p.S
+    return first + most // p.block * p.block
 
 
 cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int64_t first_panel, int64_t end_panel,
                     int64_t first_row_panel, int64_t end_row_panel, const float* packed, bint masked, ProductScratch* s) noexcept nogil:
     """Column panels [first_panel, end_panel) against row panels [first_row_panel, end_row_panel), packed from `packed`."""
-    cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p, isa), blocks = end_panel - first_panel
-    cdef int64_t tile_floats = isa.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
+    cdef int64_t vectors = ceiling(p.columns, isa.width), all_rows = row_panels(p), blocks = end_panel - first_panel
+    cdef int64_t tile_floats = p.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
     cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, stretch_count, run_count, span_count, row, rows
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
     cdef bint resume = p.started, last, finish
+    cdef masked_function run_masked
     cdef Piece* piece
     cdef const tile_result* result
     cdef float* tile
@@ -360,7 +371,9 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
         piece_count = steps = 0
         while tap < p.tap_count and steps < STEPS:
             piece = &s.pieces[piece_count]
-            piece.tap, piece.first, piece.end = tap, channel, min(p.S, channel + STEPS - steps)
+            piece.tap, piece.first, piece.end = tap, channel, channel_end(p, channel, STEPS - steps)
+            if piece.end == channel:
+                break
             piece_count += 1
             steps += piece.end - channel
             channel = piece.end
@@ -390,10 +403,10 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                 panel = packed + (r - first_row_panel) * p.panel_size
                 result = result_rows(p, g, row, rows, &s.result) if finish else NULL
                 if masked:
+                    run_masked = isa.masked_blocks[width // isa.width - 1] if p.blocks else isa.masked[width // isa.width - 1]
                     run_count = 0 if stretch_count == 0 else s.stretches[stretch_count - 1].end_run
                     for i in range(rows):
-                        isa.masked[width // isa.width - 1](s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume,
-                                                           s.masks)
+                        run_masked(s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume, s.masks)
                 else:
                     run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, result, s)
                 if finish and not result.direct:

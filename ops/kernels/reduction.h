@@ -1,4 +1,15 @@
-/* How the sums over batch and space (backward_weights, bias_sum) are cut: the one definition, for every kernel.
+/* How long sums are cut: the one definition, for every kernel.
+ *
+ * Over taps and channels (forward, backward_data) a sum is one chain of fused multiply-adds.  Where both operands' values are
+ * bfloat16's, and a group has at least SUM_BLOCK/2 channels to sum and SUM_BLOCK_ROWS to compute, the channels of a tap are taken SUM_BLOCK at a time (the last time, what is left of them): the first half of a block is a chain that starts
+ * at +0, the second half another (it may be empty: +0), and
+ *
+ *     sum += first + second
+ *
+ * That is the order of a matrix unit that multiplies pairs of bfloat16, channels i and i + SUM_BLOCK/2 in one pair, and of dot
+ * product instructions with adjacent channels in one pair.
+ *
+ * The sums over batch and space (backward_weights, bias_sum):
  *
  * The R = N*Y0*Y1*Y2 positions, in the order n, y0, y1, y2 (last fastest), are cut into P pieces of L positions; piece p
  * covers [p*L, min(R, (p+1)*L)).  A piece is one chain of fused multiply-adds that starts at +0 (it may be empty: +0).
@@ -18,12 +29,23 @@
 
 #include <stdint.h>
 
+#include "numbers.h"
+
 #define REDUCTION_POSITIONS 4096            /* a piece is about this long ... */
 #define REDUCTION_PARTIALS ((int64_t)1 << 23) /* ... unless this many partial sums in all would not hold them */
 #define REDUCTION_LEVELS 24                 /* P <= 2**23: a tree of at most 24 levels */
 
 #define REDUCTION_CHAINS 16
 #define REDUCTION_FEW 8 /* channels of the small side in a group */
+
+#define SUM_BLOCK 32     /* channels */
+#define SUM_BLOCK_ROWS 8 /* channels of the result */
+
+/* Whether sums over `channels` channels for `rows` others are taken in blocks. */
+static inline int sums_in_blocks(int64_t channels, int64_t rows, int first_format, int second_format)
+{
+    return channels >= SUM_BLOCK / 2 && rows >= SUM_BLOCK_ROWS && within_bfloat16(first_format) && within_bfloat16(second_format);
+}
 
 typedef struct {
     int64_t pieces; /* P >= 1 */

@@ -1,4 +1,4 @@
-"""The cut of the long sums and its tree, for Cython; `reduction.h` states the rule."""
+"""The cuts of long sums and their tree, for Cython; `reduction.h` states the rules."""
 
 from libc.stdint cimport int64_t
 
@@ -9,6 +9,8 @@ cdef extern from "reduction.h" nogil:
         REDUCTION_CHAINS
         REDUCTION_FEW
         REDUCTION_LEVELS
+        SUM_BLOCK
+    bint sums_in_blocks(int64_t channels, int64_t rows, int first_format, int second_format)
     ctypedef struct reduction_cut:
         int64_t pieces
         int64_t length

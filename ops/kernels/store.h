@@ -40,20 +40,38 @@ INLINE void store_every_other(float *target, const float *sums, int64_t count, c
     }
 }
 
+/* Floats, as bits, rounded to bfloat16 codes of 32 bits each. */
+INLINE __m512i rounded_codes(__m512i bits)
+{
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+    __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
+    __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+    return _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
+}
+
+/* A line of bfloat16 codes, side by side or every other. */
+INLINE void store_codes(uint16_t *target, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        __m512i codes = rounded_codes((__m512i)finished_vector(sums + i, count - i, bias, row));
+        __mmask16 mask = (__mmask16)(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
+        if (step == 1)
+            _mm256_mask_storeu_epi16(target + i, mask, _mm512_cvtepi32_epi16(codes));
+        else
+            _mm512_mask_storeu_epi16(target + 2 * i, 0x55555555u & (0xffffffffu >> (count - i < 16 ? 32 - 2 * (count - i) : 0)), codes);
+    }
+}
+
 INLINE void store_numbers(void *target, int format, int64_t offset, int64_t n, __m512i bits)
 {
     __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
     void *place = (void *)at(target, format, offset);
     if (format == NUMBER_FLOAT32)
         _mm512_mask_storeu_epi32(place, mask, bits);
-    else if (format == NUMBER_BFLOAT16) {
-        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-        __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-        __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
-        __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-        rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
-        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded));
-    } else {
+    else if (format == NUMBER_BFLOAT16)
+        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded_codes(bits)));
+    else {
         float values[16];
         _mm512_storeu_si512(values, bits);
         for (int64_t i = 0; i < n; i++)
@@ -116,7 +134,7 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
                            const lane_span *spans, int64_t span_count, const float *bias)
 {
 #if WIDTH == 16
-    if (stride == 1 && rows > 1 && rows <= ROWS) {
+    if (stride == 1 && rows > 1 && rows <= 16) {
         for (int64_t s = 0; s < span_count; s++)
             store_rows_together((void *)at(target, format, spans[s].offset), format, spans[s].step, tile + spans[s].lane, pitch, rows,
                                 spans[s].count, bias);
@@ -131,6 +149,10 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
 #if WIDTH == 16
             if (format == NUMBER_FLOAT32 && step == 2) {
                 store_every_other((float *)target + offset, sums, spans[s].count, bias, r);
+                continue;
+            }
+            if (format == NUMBER_BFLOAT16 && (step == 1 || step == 2)) {
+                store_codes((uint16_t *)target + offset, step, sums, spans[s].count, bias, r);
                 continue;
             }
 #endif

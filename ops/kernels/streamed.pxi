@@ -38,7 +38,7 @@ cdef bint can_stream(const Product* p, const instruction_set* isa, int threads) 
     return (p.G == 1 and not p.padded and p.cell == NULL and p.tap_count > 0 and p.D > 0
             and 0 < p.columns <= BLOCK * isa.vectors * isa.width
             and 4 * p.tap_count * p.S * padded_columns(p, isa) <= STREAMED_BYTES and 4 * p.panel_size <= STREAMED_BYTES
-            and p.weights.n != 1 and are_far(row_panels(p, isa) * p.panel_size) and row_panels(p, isa) >= 2 * threads)
+            and p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * threads)
 
 
 cdef int64_t lay_out_stream(const Product* p, const instruction_set* isa, Stream* s, char* space) noexcept nogil:
@@ -103,7 +103,7 @@ cdef void gather_stream(const Product* p, const instruction_set* isa, const Stre
 
 cdef void run_stream_task(const Product* p, const instruction_set* isa, const Stream* all, int64_t task, StreamScratch* s) noexcept nogil:
     """One row panel."""
-    cdef int64_t panels = row_panels(p, isa), row = share(p.R, panels, task), rows = share(p.R, panels, task + 1) - row, j, span_count
+    cdef int64_t panels = row_panels(p), row = share(p.R, panels, task), rows = share(p.R, panels, task + 1) - row, j, span_count
     cdef int64_t run_count = p.tap_count * all.parts
     cdef uint16_t smallest
     cdef const tile_result* result
@@ -146,12 +146,12 @@ cdef bint run_streamed(Product* p, const instruction_set* isa, int threads, int6
     if threads == 1:
         for task in range(all.panels * all.parts):
             gather_stream(p, isa, &all, task, scratch.spans)
-        for task in range(row_panels(p, isa)):
+        for task in range(row_panels(p)):
             run_stream_task(p, isa, &all, task, scratch)
     else:
         for task in prange(all.panels * all.parts, schedule="dynamic", num_threads=threads):
             gather_stream(p, isa, &all, task, scratch[thread_number()].spans)
-        for task in prange(row_panels(p, isa), schedule="dynamic", num_threads=threads):
+        for task in prange(row_panels(p), schedule="dynamic", num_threads=threads):
             run_stream_task(p, isa, &all, task, &scratch[thread_number()])
     return_workspace(space)
     return True

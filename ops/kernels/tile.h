@@ -259,6 +259,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
     }
 MASKED(1) MASKED(2) MASKED(3)
 
+#include "blocks.h"
 #include "halves.h"
 #include "lines.h"
 
@@ -354,6 +355,8 @@ const instruction_set SUFFIX(instruction_set) = {
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
+    .blocks = BLOCKS_ENTRIES(blocks),
+    .masked_blocks = BLOCKS_ENTRIES(masked_blocks),
     .halves = HALVES,
     .lines = SUFFIX(lines),
     .sweep = SWEEPS,

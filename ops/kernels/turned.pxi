@@ -94,7 +94,7 @@ cdef bint turned_pays(Product* products, int64_t count, const instruction_set* i
         p.met = met
         gathered += work * p.R * met + p.columns * p.tap_count * (0.15 + pieces)
         gathered += PACK_CYCLES * p.tap_count * p.R
-        if are_far(row_panels(p, isa) * p.panel_size):
+        if are_far(row_panels(p) * p.panel_size):
             gathered += p.columns * p.tap_count * p.R / (6.0 * BLOCK * TILE_LANES)
     if not lies_turned(products):
         turned += TURN_CYCLES * inputs

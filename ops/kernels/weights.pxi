@@ -275,7 +275,7 @@ cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const inst
     for c in range(channels):
         memset(place + c * plan.channel_floats, 0, low * sizeof(float))
         memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
-    gather_line(&w.large, isa, False, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
+    gather_line(&w.large, isa, NULL, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
     merge_axes(w, 1)
     if w.Y[1] == 1:
         merge_axes(w, 0)
-    if isa.pairs != NULL and fits_pairs(w.large.format) and fits_pairs(w.small.format) and w.Y[2] >= 4:
+    if isa.pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format) and w.Y[2] >= 4:
         if try_weights(w, isa, True, threads, report):
             return 0
     try_weights(w, isa, False, threads, report)

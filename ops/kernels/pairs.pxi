@@ -1,0 +1,38 @@
+"""Products in steps of pairs: which channels a step takes, and which tile computes them.
+
+A dot product of pairs takes adjacent channels; a matrix unit takes channels half a block of sums apart (`reduction.h`), sixteen
+steps and rows at a time, and lanes from cache lines of their own.
+"""
+
+
+cdef inline int64_t first_channel(const Product* p, int64_t step) noexcept nogil:
+    """Of a step of the reduction."""
+    return step if p.pairs == NULL else pair_channel(step, p.pairs.apart)
+
+
+cdef inline int64_t steps_of(const Product* p) noexcept nogil:
+    """Of a tap."""
+    return p.D if p.pairs == NULL else pair_steps(p.D, p.pairs.apart)
+
+
+cdef inline bint on_matrix(const Product* p) noexcept nogil:
+    """Whether tiles are those of a matrix unit."""
+    return p.pairs != NULL and p.pairs.turn != NULL
+
+
+cdef inline tile_function tile_of(const Product* p, const instruction_set* isa, int64_t rows, int64_t vectors) noexcept nogil:
+    if p.blocks:
+        return isa.blocks[vectors - 1] if p.pairs == NULL else p.pairs.blocks[vectors - 1]
+    return isa.tile[rows - 1][vectors - 1] if p.pairs == NULL else p.pairs.tile[rows - 1][vectors - 1]
+
+
+cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_run* runs, int64_t run_count, int64_t pitch,
+                     int64_t width, ProductScratch* s) noexcept nogil:
+    """Copy the lanes of runs, STEPS steps at most, to a panel."""
+    cdef int64_t i, place = 0
+    cdef lane_span span
+    for i in range(run_count):
+        span = lane_span(0, width, runs[i].lanes, 1)
+        isa.gather(s.lanes + place, isa.vectors * isa.width, runs[i].steps, lanes, NUMBER_FLOAT32, pitch, &span, 1)
+        s.near_runs[i] = tile_run(runs[i].rows, place, runs[i].steps)
+        place += runs[i].steps * isa.vectors * isa.width
