@@ -141,9 +141,9 @@ def _sums(terms: dict, shape: tuple[int, ...], dtype: type, channels: int) -> np
     return result
 
 
-def ordered_backward_weights(case: Case, large: np.ndarray, small: np.ndarray) -> np.ndarray:
+def ordered_backward_weights(case: Case, large: np.ndarray, small: np.ndarray, blocks: bool = False) -> np.ndarray:
     """Bit for bit: batch outermost, then y row-major, cut into pieces that join in a tree; where the small side has few
-    channels, each piece is whole lines and sixteen chains along them."""
+    channels, each piece is whole lines and sixteen chains along them, else positions may be taken 32 at a time."""
     dtype = large.dtype.type
     result = np.zeros(case.taps, dtype)
     positions, line = case.small[0] * int(np.prod(case.small[3:])), case.small[5]
@@ -156,11 +156,14 @@ def ordered_backward_weights(case: Case, large: np.ndarray, small: np.ndarray) -
         (g, m, c), t = place[:3], place[3:]
         part = []
         for p in range(pieces):
-            terms = [[] for _ in range(chains)]
-            for n, y in order[p * length:(p + 1) * length]:
+            terms = [[] for _ in range(2 * (length // 32 + 1) if blocks else chains)]
+            for k, (n, y) in enumerate(order[p * length:(p + 1) * length]):
                 if (y, t) in met:
-                    terms[y[2] % chains].append((large[(n, g, c, *met[y, t])], small[(n, g, m, *y)]))
+                    which = k // 16 if blocks else y[2] % chains
+                    terms[which].append((large[(n, g, c, *met[y, t])], small[(n, g, m, *y)]))
             lanes = [chain(iter(some), dtype) for some in terms]
+            if blocks:
+                lanes = [sum((a + b for a, b in zip(lanes[::2], lanes[1::2], strict=True)), dtype(0))]
             while len(lanes) > 1:
                 lanes = [a + b for a, b in zip(lanes[:len(lanes) // 2], lanes[len(lanes) // 2:], strict=True)]
             part.append(lanes[0])

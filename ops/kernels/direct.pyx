@@ -33,8 +33,8 @@ from numbers cimport (
     NUMBER_HIFLOAT8, load, operand, real, result, store,
 )
 from reduction cimport (
-    REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, push_partial, reduction_cut, sums_in_blocks,
-    tree_sum,
+    REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, push_partial, reduction_cut,
+    sums_in_blocks, tree_sum,
 )
 
 cdef extern from *:
@@ -227,6 +227,11 @@ cdef inline real backward_weights_piece(
     cdef int64_t origin1 = at.i[4] * w.d[1] - w.b[1]
     cdef int64_t origin2 = at.i[5] * w.d[2] - w.b[2]
     cdef Range inside2 = inside(origin2, w.s[2], large.shape[5], Y2)
+    cdef real halves[2]
+    cdef real* part = &total  # what takes the next term
+    cdef int64_t term, block = 0
+    cdef bint blocks = positions_in_blocks(chains, format, format)
+    halves[0] = halves[1] = total
     if first == end:
         return total
     for row in range(first // Y2, (end - 1) // Y2 + 1):
@@ -237,13 +242,20 @@ cdef inline real backward_weights_piece(
             y2 = max(inside2.first, first - row * Y2)
             y2 += (chains + chain - y2 % chains) % chains
             while y2 < min(inside2.end, end - row * Y2):
-                total = multiply_add(
+                term = row * Y2 + y2 - first
+                if blocks and term // SUM_BLOCK > block:
+                    total = total + (halves[0] + halves[1])
+                    halves[0] = halves[1] = 0
+                    block = term // SUM_BLOCK
+                if blocks:
+                    part = &halves[term // (SUM_BLOCK // 2) % 2]
+                part[0] = multiply_add(
                     load(large[n, g, c, x0, x1, origin2 + y2 * w.s[2]], format),
                     load(small[n, g, m, y0, y1, y2], format),
-                    total,
+                    part[0],
                 )
                 y2 += chains
-    return total
+    return total + (halves[0] + halves[1]) if blocks else total
 
 
 cdef inline real backward_weights_at(

@@ -15,7 +15,7 @@
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
     jobs.pxi       ... cut into tasks
     weights.pxi    backward_weights
-    weights_pairs.pxi  ... in pairs of bfloat16 positions
+    weights_blocks.pxi ... of operands within bfloat16
     weights_jobs.pxi   ... cut into tasks
     narrow.pxi     ... where the small side has few channels in a group
     sweep_weights.pxi  ... and loads take masks
@@ -34,13 +34,16 @@ from libc.string cimport memset
 
 from isa cimport (
     NO_TASK, claim, copy_move, copying, offer, withdraw,
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS, code_range,
-    half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions, pair_run, pair_steps, prepare_codes, result_cell,
-    strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, SWEEP_COLUMNS, SWEEP_ROWS, SWEEP_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
+    half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
+    pair_steps, prepare_codes, result_cell, strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
 from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16, within_bfloat16
-from panels cimport ceiling, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for, thread_number
-from reduction cimport REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, reduction_cut, sums_in_blocks
+from panels cimport (
+    ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
+    thread_number,
+)
+from reduction cimport REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
 
 from .direct import FORMATS
 
@@ -62,8 +65,8 @@ include "sweep_jobs.pxi"
 include "jobs.pxi"
 include "coming.pxi"
 include "weights_sums.pxi"
-include "weights_pairs.pxi"
 include "weights.pxi"
+include "weights_blocks.pxi"
 include "weights_jobs.pxi"
 include "narrow.pxi"
 include "sweep_weights.pxi"

@@ -252,45 +252,15 @@ typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t line
                                   const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                   int64_t next, uint16_t *smallest);
 
-/* Smallest (less one, zeros apart) and largest magnitude met, as bfloat16 codes. */
-typedef struct {
-    uint16_t smallest;
-    uint16_t largest;
-} code_range;
-
-/* For backward_weights, whose reduction runs over positions.  panel[k*pitch + lane] for lane < lanes: numbers k*advance and
- * k*advance + 1 of a line of `count` (zero behind its end), number i at element i*stride + lane*lane_stride of `source`. The
- * panel has room for whole vectors. */
-typedef void (*line_pairs_function)(float *panel, ptrdiff_t pitch, int64_t lanes, int64_t count, int64_t advance,
-                                    const void *source, int format, int64_t stride, int64_t lane_stride, code_range *range);
-
-/* Frames of codes laid out backwards, so that 32 bits at any place are a pair in the order of the instruction: number u of a
- * line stands at origin[channel*pitch - line*line_pitch - u].  It is zero but for low <= u < high, where element
- * channel*channel_stride + line*line_stride + (u - low)*step of `source` stands.  Lines that follow one another may
- * be overrun by less than 32. */
-typedef void (*frame_codes_function)(uint16_t *origin, ptrdiff_t pitch, int64_t channels, int64_t lines, ptrdiff_t line_pitch,
-                                     int64_t width, int64_t low, int64_t high, const void *source, int format,
-                                     int64_t channel_stride, int64_t line_stride, int64_t step, code_range *range);
-
-/* `lines` lines of `steps` pairs: the row operand of a step starts at code rows + line*line_step + step*row_step, that of the
- * lanes goes on from line to line. */
-typedef struct {
-    ptrdiff_t rows;
-    ptrdiff_t line_step;
-    ptrdiff_t lines;
-    ptrdiff_t steps;
-    ptrdiff_t lanes;
-} pair_run;
-
-/* As `strided_function`, with codes for rows. */
-typedef void (*pair_rows_function)(const pair_run *runs, ptrdiff_t run_count, const uint16_t *rows, const int64_t *offsets,
-                                   ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
-
 /* Sets up or releases what a unit needs besides ordinary registers. */
 typedef void (*unit_function)(void);
 
 /* A row panel of pairs, 16 steps of 16 rows at a time, to 16 rows of steps. */
 typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_count, int64_t steps);
+
+/* A turned row panel of `count` steps, channels or positions that lie side by side in each of `rows` lines. */
+typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
+                                   uint16_t *smallest);
 
 typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
@@ -300,9 +270,7 @@ typedef struct {
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
-    pair_rows_function rows[TILE_ROWS][TILE_VECTORS];
-    line_pairs_function line_pairs;
-    frame_codes_function frame_codes;
+    line_rows_function line_rows;                 /* where there is `turn` */
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;

@@ -119,24 +119,9 @@ cdef extern from "isa.h" nogil:
     ctypedef void (*frame_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t,
         uint16_t*) noexcept
-    ctypedef struct code_range:
-        uint16_t smallest
-        uint16_t largest
-    ctypedef void (*line_pairs_function)(
-        float*, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, code_range*) noexcept
-    ctypedef void (*frame_codes_function)(
-        uint16_t*, Py_ssize_t, int64_t, int64_t, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t,
-        code_range*) noexcept
-    ctypedef struct pair_run:
-        Py_ssize_t rows
-        Py_ssize_t line_step
-        Py_ssize_t lines
-        Py_ssize_t steps
-        Py_ssize_t lanes
-    ctypedef void (*pair_rows_function)(
-        const pair_run*, Py_ssize_t, const uint16_t*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*unit_function)() noexcept
     ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
+    ctypedef void (*line_rows_function)(float*, int64_t, int64_t, const void*, int, int64_t, uint16_t*) noexcept
     ctypedef struct pair_functions:
         int panel_rows
         int apart
@@ -145,9 +130,7 @@ cdef extern from "isa.h" nogil:
         tile_function tile[8][3]
         tile_function blocks[3]
         turn_function turn
-        pair_rows_function rows[8][3]
-        line_pairs_function line_pairs
-        frame_codes_function frame_codes
+        line_rows_function line_rows
         line_function lines
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps

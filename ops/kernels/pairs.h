@@ -18,16 +18,14 @@ static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const 
 
 typedef struct {
     __m512i smallest; /* magnitude less one, so that zero is the largest */
-    __m512i largest;
 } magnitudes;
 
-static const magnitudes none_met = {{-1, -1, -1, -1, -1, -1, -1, -1}, {0}};
+static const magnitudes none_met = {{-1, -1, -1, -1, -1, -1, -1, -1}};
 
 INLINE void note(magnitudes *met, __m512i words)
 {
     __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
     met->smallest = _mm512_min_epu16(met->smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
-    met->largest = _mm512_max_epu16(met->largest, magnitude);
 }
 
 INLINE uint16_t lowest(__m512i words)
@@ -42,14 +40,6 @@ INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
     uint16_t found = lowest(met->smallest);
     if (found < *smallest)
         *smallest = found;
-}
-
-INLINE void note_range(code_range *range, const magnitudes *met)
-{
-    uint16_t found = (uint16_t)~lowest(_mm512_xor_si512(met->largest, _mm512_set1_epi16(-1)));
-    note_smallest(&range->smallest, met);
-    if (found > range->largest)
-        range->largest = found;
 }
 
 /* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
@@ -155,27 +145,33 @@ INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const voi
 
 enum { HALF_BLOCK = SUM_BLOCK / 2 };
 
+/* Code i beside code HALF_BLOCK + i. */
+INLINE __m512i halves_order(void)
+{
+    const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_or_si512(_mm512_add_epi32(step, _mm512_set1_epi32(HALF_BLOCK)), _mm512_slli_epi32(step, 16));
+}
+
+/* The first n <= 32 codes at p, as 16 bits each; zeros after them. */
+INLINE __m512i load_words(const void *p, int format, int64_t n)
+{
+    __mmask32 mask = 0xffffffffu >> (32 - n);
+    return format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, p) : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
+}
+
 /* As `gather_lines`, for pairs half a block apart. */
 INLINE void gather_halves(float *panel, ptrdiff_t pitch, int64_t count, const void *source, int format, const int64_t *offset,
                           int64_t lanes, const decoder *d, magnitudes *met)
 {
-    __m512i order = _mm512_setzero_si512(); /* code i beside code HALF_BLOCK + i */
-    for (int i = HALF_BLOCK - 1; i >= 0; i--)
-        order = _mm512_mask_mov_epi32(order, (__mmask16)(1u << i), _mm512_set1_epi32((HALF_BLOCK + i) | i << 16));
+    const __m512i order = halves_order();
     for (int64_t l = 0; l < lanes; l += 16)
         for (int64_t k = 0; k < count; k += SUM_BLOCK) {
             int64_t n = count - k < SUM_BLOCK ? count - k : SUM_BLOCK;
             __m512i row[16];
-            for (int i = 0; i < 16; i++) {
-                row[i] = _mm512_setzero_si512();
-                if (l + i < lanes && offset[l + i] != NO_ELEMENT) {
-                    const void *line = at(source, format, offset[l + i] + k);
-                    __mmask32 mask = 0xffffffffu >> (SUM_BLOCK - n);
-                    row[i] = format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, line)
-                                                       : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, line));
-                    row[i] = _mm512_permutexvar_epi16(order, row[i]);
-                }
-            }
+            for (int i = 0; i < 16; i++)
+                row[i] = l + i < lanes && offset[l + i] != NO_ELEMENT
+                             ? _mm512_permutexvar_epi16(order, load_words(at(source, format, offset[l + i] + k), format, n))
+                             : _mm512_setzero_si512();
             transpose_vectors(row);
             for (int i = 0; i < HALF_BLOCK; i++)
                 put_pairs(panel + (k / 2 + i) * pitch + l, row[i], d, format, met);
@@ -392,16 +388,11 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
     return !special;
 }
 
-#include "pair_rows.h"
-
 static const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
     .blocks = BLOCKS_ENTRIES(pair_blocks),
-    .rows = ALL_ENTRIES(pair_rows),
-    .line_pairs = SUFFIX(line_pairs),
-    .frame_codes = SUFFIX(frame_codes),
     .lines = SUFFIX(pair_lines),
     .gather = SUFFIX(gather_pairs),
     .gather_taps = SUFFIX(gather_taps_pairs),

@@ -15,6 +15,9 @@ cdef extern from *:
     """
     int thread_number() noexcept nogil
 
+cdef extern from "copy_codes.h" nogil:
+    void copy_codes(char* place, const char* source, int64_t count, int64_t step, int64_t size)
+
 cdef extern from "workspace.h" nogil:
     char* take_workspace(size_t size)
     void return_workspace(char* memory)
@@ -22,6 +25,12 @@ cdef extern from "workspace.h" nogil:
 
 cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) // b
+
+
+cdef inline int64_t common_divisor(int64_t a, int64_t b) noexcept nogil:
+    while b != 0:
+        a, b = b, a % b
+    return a
 
 
 cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept nogil:

@@ -6,13 +6,15 @@
  *
  *     sum += first + second
  *
- * That is the order of a matrix unit that multiplies pairs of bfloat16, channels i and i + SUM_BLOCK/2 in one pair, and of dot
- * product instructions with adjacent channels in one pair.
+ * That is the order of a matrix unit that multiplies pairs of bfloat16, terms i and i + SUM_BLOCK/2 in one pair, and of dot
+ * product instructions with adjacent terms in one pair.
  *
  * The sums over batch and space (backward_weights, bias_sum):
  *
  * The R = N*Y0*Y1*Y2 positions, in the order n, y0, y1, y2 (last fastest), are cut into P pieces of L positions; piece p
- * covers [p*L, min(R, (p+1)*L)).  A piece is one chain of fused multiply-adds that starts at +0 (it may be empty: +0).
+ * covers [p*L, min(R, (p+1)*L)).  A piece is one chain of fused multiply-adds that starts at +0 (it may be empty: +0); where both
+ * operands' values are bfloat16's, its positions are taken in blocks as channels are above, from its first on, whether a tap
+ * meets the large side there or not.
  * Where the small side has few channels in a group, which leaves nothing else to compute side by side, L is a multiple of
  * Y2 and a piece is REDUCTION_CHAINS chains: chain j takes the positions with y2 = j modulo REDUCTION_CHAINS, and
  *
@@ -40,6 +42,12 @@
 
 #define SUM_BLOCK 32     /* channels */
 #define SUM_BLOCK_ROWS 8 /* channels of the result */
+
+/* Whether sums over batch and space are taken in blocks, where they are cut so. */
+static inline int positions_in_blocks(int64_t chains, int first_format, int second_format)
+{
+    return chains == 1 && within_bfloat16(first_format) && within_bfloat16(second_format);
+}
 
 /* Whether sums over `channels` channels for `rows` others are taken in blocks. */
 static inline int sums_in_blocks(int64_t channels, int64_t rows, int first_format, int second_format)

@@ -39,7 +39,9 @@ cdef struct WeightsPlan:
     int64_t positions      # of the reduction
     bint framed            # rows come from a framed block
     bint mixed             # row tiles mix taps
-    bint pairs             # steps of the reduction are pairs of bfloat16 positions of a row: weights_pairs.pxi
+    bint blocks            # sums are taken in blocks: weights_blocks.pxi
+    const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
+    int64_t rows           # of a row tile, at most
     int64_t steps          # of a chunk, at most
     bint padded            # some tap meets a position outside
     int64_t taps
@@ -58,12 +60,7 @@ cdef struct WeightsPlan:
     int64_t channel_floats # ... of all its rows
     int64_t channels       # ... how many
     int64_t* tap_offsets   # in the result
-    # pairs
-    Frames frames
-    int64_t segments
-    int64_t longest            # positions of part of a line
-    int64_t positions_at_once  # of a channel's frames
-    int64_t code_bytes         # of the frames
+    int64_t code_bytes     # of lines laid out before they are packed in blocks
 
 
 cdef struct Row:  # positions of the small side that differ in the innermost axis only
@@ -87,11 +84,12 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
-    uint16_t* codes        # pairs
-    Segment* segments
-    pair_run* pair_runs
-    code_range large_range
-    code_range small_range
+    float* masks
+    void* codes            # blocks
+    bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
+    bint met_unbounded     # ... of any chunk
+    uint16_t smallest_large
+    uint16_t smallest_small
 
 
 cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:

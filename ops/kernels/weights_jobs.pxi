@@ -6,31 +6,35 @@ cdef enum:
     FEWEST_STEPS = 128    # ... unless so many do not fit
 
 
+cdef double ROW_PACKED = 1.6  # quarters of a cycle: a number of a row packed in blocks
+
+
 cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nogil:
     """Whether positions of the large side, channels last, lie so that few of them stay near."""
     return channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0 and positions >= FEWEST_STEPS
 
 
-cdef void make_plan(const Weights* w, const instruction_set* isa, bint pairs, int threads, WeightsPlan* plan) noexcept nogil:
+cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
     cdef int64_t axis, tasks
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
     plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
-    plan.mixed = w.C < isa.rows and plan.taps > 1
-    plan.pairs = pairs
+    plan.blocks = positions_in_blocks(plan.cut.chains, w.large.format, w.small.format)
+    plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
+    plan.mixed = w.C < plan.rows and plan.taps > 1
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
     plan.padded = False
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
-    plan.tap_tiles = ceiling(w.C, isa.rows)
-    plan.row_tiles = ceiling(w.C * plan.taps, isa.rows) if plan.mixed else plan.taps * plan.tap_tiles
+    plan.tap_tiles = ceiling(w.C, plan.rows)
+    plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
-    plan.tile_floats = isa.rows * isa.vectors * isa.width
-    if pairs:
-        plan_pairs(w, isa, plan)
+    plan.tile_floats = plan.rows * isa.vectors * isa.width
+    if plan.blocks:
+        plan_blocks(w, isa, plan)
     else:
         plan_chunk(w, isa, plan)
     share_work(w, isa, threads, plan)
@@ -57,7 +61,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
 
 cdef inline bint in_chunks(const WeightsPlan* plan) noexcept nogil:
     """Whether the sums of a task are met more than once, as far as is known before."""
-    return plan.pairs or plan.cut.length > plan.steps
+    return plan.cut.length > plan.chunk
 
 
 cdef void plan_sums(const WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts, WaitingSums* sums) noexcept nogil:
@@ -94,9 +98,9 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef int64_t panel_parts, row_parts, least_rows, levels, largest, full, rest
     cdef double cost, least = -1, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
     cdef WaitingSums sums
-    products = lanes * w.C * plan.taps * (1 if plan.pairs else 2) / isa.width
-    if plan.pairs:
-        frames = <double>w.C * plan.frames.streams * (plan.frames.line if w.K[1] > 1 else 1)
+    products = lanes * w.C * plan.taps * (2 if plan.pairs == NULL else 1 if plan.pairs.turn == NULL else 0.15) / isa.width
+    if plan.blocks:
+        frames = ROW_PACKED * w.C * plan.taps
     elif plan.framed:
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:
@@ -133,14 +137,14 @@ cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsP
     s.lanes = <float*>take(&space, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
     s.sums = <float*>take(&space, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
     s.block, s.codes = NULL, NULL
-    if plan.pairs:
-        s.codes = <uint16_t*>take(&space, plan.code_bytes + 64)
-        s.segments = <Segment*>take(&space, plan.segments * sizeof(Segment))
-        s.pair_runs = <pair_run*>take(&space, plan.segments * sizeof(pair_run))
+    s.rows = <Row*>take(&space, (plan.chunk + 1) * sizeof(Row))
+    if plan.blocks:
+        s.codes = take(&space, plan.code_bytes + 64)
+        s.block = <float*>take(&space, 4 * plan.rows * plan.steps + 64)
+        s.masks = <float*>take(&space, 4 * plan.chunk * isa.vectors * isa.width if plan.padded and plan.pairs == NULL else 0)
         return space - start
     if plan.framed:
         s.block = <float*>take(&space, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
-    s.rows = <Row*>take(&space, (plan.chunk + 1) * sizeof(Row))
     s.runs = <tile_run*>take(&space, (plan.chunk + 1) * sizeof(tile_run))
     return space - start
 
@@ -212,23 +216,23 @@ cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
     merge_axes(w, 1)
     if w.Y[1] == 1:
         merge_axes(w, 0)
-    if isa.pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format) and w.Y[2] >= 4:
-        if try_weights(w, isa, True, threads, report):
+    if (isa.matrix != NULL or isa.pairs != NULL) and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
+        if try_weights(w, isa, isa.matrix if isa.matrix != NULL else isa.pairs, threads, report):
             return 0
-    try_weights(w, isa, False, threads, report)
+    try_weights(w, isa, NULL, threads, report)
     return 0
 
 
-cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int threads, int64_t* report) except -1 nogil:
+cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
     """Returns false where pairs do not do, as `try_products`."""
     cdef WeightsPlan plan
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
     cdef WeightsPass some
+    cdef bint as_in_float32
     cdef int64_t size_needed, size, groups, row_parts, waiting = 0, tap
     cdef int64_t t[3]
     cdef int worker
-    cdef code_range large, small
     cdef char* space
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
@@ -243,7 +247,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
                    + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
     if report != NULL:
         report[0] = max(report[0], size_needed)
-        return not pairs
+        return pairs == NULL
     space = take_workspace(size_needed)
     if space == NULL:
         with gil:
@@ -252,7 +256,8 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
     scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
     for worker in range(threads):
         aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
-        scratch[worker].large_range = scratch[worker].small_range = code_range(0x7fff, 0)
+        scratch[worker].smallest_large = scratch[worker].smallest_small = 0xffff
+        scratch[worker].met_unbounded = False
     plan.tap_offsets = <int64_t*>take(&aligned, plan.taps * sizeof(int64_t))
     for tap in range(plan.taps):
         tap_at(w, tap, t)
@@ -267,19 +272,10 @@ cdef int try_weights(Weights* w, const instruction_set* isa, bint pairs, int thr
             run_pass(w, &plan, &some, isa, threads, scratch)
             some.first_row_part += some.row_parts
         some.first_group += some.groups
-    large = small = code_range(0x7fff, 0)
-    for worker in range(threads):
-        widen(&large, &scratch[worker].large_range)
-        widen(&small, &scratch[worker].small_range)
+    for worker in range(1, threads):
+        scratch.smallest_large = min(scratch.smallest_large, scratch[worker].smallest_large)
+        scratch.smallest_small = min(scratch.smallest_small, scratch[worker].smallest_small)
+        scratch.met_unbounded = scratch.met_unbounded or scratch[worker].met_unbounded
+    as_in_float32 = not scratch.met_unbounded and never_subnormal(scratch.smallest_large, scratch.smallest_small)
     return_workspace(space)
-    return not pairs or (large.largest < INFINITE and small.largest < INFINITE
-                         and never_subnormal(large.smallest, small.smallest))
-
-
-cdef enum:
-    INFINITE = 0x7f80  # the bfloat16 code; above it NaN: in padding and behind the ends of lines pairs meet zeros
-
-
-cdef inline void widen(code_range* range, const code_range* other) noexcept nogil:
-    range.smallest = min(range.smallest, other.smallest)
-    range.largest = max(range.largest, other.largest)
+    return pairs == NULL or as_in_float32

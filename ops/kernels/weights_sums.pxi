@@ -54,6 +54,11 @@ cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexce
     return share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
 
 
+cdef inline int64_t sums_pitch(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    """Between the rows of a tile."""
+    return (isa.vectors if plan.blocks else panel_vectors(plan, panel)) * isa.width
+
+
 cdef inline int64_t strands_together(const WeightsPlan* plan, int64_t framed, bint last) noexcept nogil:
     """How many go through a chunk of the reduction before the next: those framed together, in the last one those stored together."""
     return min(framed, plan.sums.together) if last and plan.sums.together > 0 else framed
@@ -69,7 +74,7 @@ cdef void run_part(const Weights* w, const WeightsPlan* plan, const instruction_
     if not plan.sums.at_once:
         level[0] = space
     for i in range(pieces):
-        (run_pairs_piece if plan.pairs else run_weights_piece)(w, plan, isa, part, first + i, level[depth], s)
+        (run_blocks_piece if plan.blocks else run_weights_piece)(w, plan, isa, part, first + i, level[depth], s)
         rest = i
         while rest & 1:
             add_part(w, plan, isa, part, level[depth - 1], level[depth])
@@ -95,7 +100,7 @@ cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_
     for tile in range(part.first_strand * tiles, part.end_strand * tiles):
         for panel in range(part.first_panel, part.end_panel):
             add_sums(left + (panel - part.first_panel) * plan.tile_floats, right + (panel - part.first_panel) * plan.tile_floats,
-                     tile_rows(w, plan, tile) * panel_vectors(plan, panel) * isa.width)
+                     tile_rows(w, plan, tile) * sums_pitch(plan, isa, panel))
         left += plan.sums.panels * plan.tile_floats
         right += plan.sums.panels * plan.tile_floats
 
@@ -114,12 +119,12 @@ cdef void join_pieces(float* partials, int64_t pieces, int64_t stride, int64_t c
 cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
                        int64_t panel, float* sums, int64_t block_floats) noexcept nogil:
     """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
-    cdef int64_t m = first_lane(plan, isa, panel), pitch = panel_vectors(plan, panel) * isa.width, tile, first, rows, i
+    cdef int64_t m = first_lane(plan, isa, panel), pitch = sums_pitch(plan, isa, panel), width = panel_vectors(plan, panel) * isa.width, tile, first, rows, i
     cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.sums.panels * plan.tile_floats
     cdef char* target = <char*>w.taps
     cdef int64_t first_tile = strand * strand_tiles(plan)
     cdef float* c = tile_sums(plan, sums, first_tile, panel)
-    cdef lane_span span = lane_span(0, min(w.M, m + pitch) - m, 0, w.taps_stride[1])
+    cdef lane_span span = lane_span(0, min(w.M, m + width) - m, 0, w.taps_stride[1])
     if plan.mixed or w.taps_stride[1] == 1:
         for tile in range(first_tile, first_tile + strand_tiles(plan)):
             first = tile_start(w, plan, tile)
