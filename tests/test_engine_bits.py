@@ -169,6 +169,21 @@ def test_weights_packed_in_passes(isa):
         assert np.array_equal(bits(got), bits(expected))
 
 
+@pytest.mark.parametrize("special", [None, *SPECIALS])
+def test_weights_of_taps_far_apart(isa, special):
+    """Sums in blocks whose lines of the large side, framed for all taps, would not fit a workspace."""
+    case = Case((2, 1, 3, 1, 5, 20002), (2, 1, 20, 1, 6, 4), (1, 20, 3, 1, 2, 2), (1, 1, 1), (1, 1, 20000), (0, 1, 1))
+    rng = np.random.default_rng(0)
+    large, small = (rng.standard_normal(shape).astype(DTYPES["bfloat16"]) for shape in (case.large, case.small))
+    if special is not None:
+        small[0, 0, 2, 0, 0, 0] = special
+    arrays = {"large": bits(large), "small": bits(small), "taps": np.empty(case.taps, np.float32)}
+    formats = {"large": "bfloat16", "small": "bfloat16", "taps": "float32"}
+    call = case.window | {"formats": tuple(formats.values())}
+    assert engine.workspace_bytes("backward_weights", *arrays.values(), **call) < 1 << 20
+    compare("backward_weights", case, arrays, formats, random.Random(0))
+
+
 def test_special_values_stay_out_of_the_padding(isa):
     case = Case((1, 1, 3, 1, 9, 9), (1, 1, 4, 1, 9, 9), (1, 4, 3, 1, 5, 5), begin=(0, 2, 2))
     formats = dict.fromkeys(("large", "small", "taps"), "float32")

@@ -33,7 +33,7 @@ INLINE void one_block(int rows, int vectors, ptrdiff_t steps, ptrdiff_t half, co
 INLINE void blocks_body(int rows, int part, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel,
                         ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const float *masks, int pairs)
 {
-    const ptrdiff_t block = pairs ? SUM_BLOCK / 2 : SUM_BLOCK;
+    const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
     if (!resume)
         for (int i = 0; i < rows; i++)
             memset(c + i * VECTORS * WIDTH, 0, vectors * WIDTH * sizeof(float));
@@ -69,3 +69,52 @@ BLOCKS_TILES(blocks, 0)
 MASKED_BLOCKS(1)
 MASKED_BLOCKS(2)
 MASKED_BLOCKS(3)
+
+/* The same for rows that lie anywhere, along runs of which none goes beyond half a block: a half is one chain after the other. */
+INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
+                                const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
+                                int resume, const tile_wish *wish, int pairs)
+{
+    const ptrdiff_t half = (pairs ? HALF_BLOCK / 2 : HALF_BLOCK) * lane_pitch;
+    vector sum[ROWS][VECTORS], first[ROWS][VECTORS];
+    const float *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    if (!resume)
+        memset(c, 0, rows * vectors * WIDTH * sizeof(float));
+    asking asks = begin_asking(wish);
+    ptrdiff_t r = 0, end = half;
+    for (int second = 0; r < run_count || second; second = !second, end += half) {
+        load_sums(rows, vectors, sum, c, vectors, 0);
+        for (; r < run_count && runs[r].lanes < end; r++)
+            one_run(rows, vectors, sum, row, runs + r, row_step, 0, lane_panel, lane_pitch, NULL, &asks, 0, NULL, pairs);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                if (second)
+                    *(vector *)(c + (i * vectors + j) * WIDTH) += first[i][j] + sum[i][j];
+                else
+                    first[i][j] = sum[i][j];
+    }
+}
+
+#define STRIDED_BLOCKS(name, rows, vectors, pairs)                                                                       \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,          \
+                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
+                                                  ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
+    {                                                                                                                    \
+        strided_blocks_body(rows, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, resume,  \
+                            wish, pairs);                                                                                \
+    }
+#define ROW_BLOCKS(name, rows, pairs) \
+    STRIDED_BLOCKS(name, rows, 1, pairs) STRIDED_BLOCKS(name, rows, 2, pairs) STRIDED_BLOCKS(name, rows, 3, pairs)
+#define FOUR_BLOCKS(name, pairs) ROW_BLOCKS(name, 1, pairs) ROW_BLOCKS(name, 2, pairs) ROW_BLOCKS(name, 3, pairs) ROW_BLOCKS(name, 4, pairs)
+#if ROWS == 8
+#define ALL_STRIDED_BLOCKS(name, pairs) \
+    FOUR_BLOCKS(name, pairs) ROW_BLOCKS(name, 5, pairs) ROW_BLOCKS(name, 6, pairs) ROW_BLOCKS(name, 7, pairs) ROW_BLOCKS(name, 8, pairs)
+#else
+#define ALL_STRIDED_BLOCKS(name, pairs) FOUR_BLOCKS(name, pairs)
+#endif
+ALL_STRIDED_BLOCKS(strided_blocks, 0)

@@ -23,17 +23,25 @@ static inline void copy_bytes(char *place, const char *source, int64_t bytes)
             place[i] = source[i];
 }
 
+static inline void copy_apart(char *place, const char *source, int64_t count, int64_t step, int64_t size)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy(place + size * i, source + size * step * i, size);
+}
+
 /* `count` codes of 1 or 2 bytes, `step` apart in the source. */
 static inline void copy_codes(char *place, const char *source, int64_t count, int64_t step, int64_t size)
 {
     if (step == 1)
         copy_bytes(place, source, count * size);
+    else if (size == 2 && step == 2) /* steps that compilers know are taken in vectors */
+        copy_apart(place, source, count, 2, 2);
     else if (size == 2)
-        for (int64_t i = 0; i < count; i++)
-            memcpy(place + 2 * i, source + 2 * i * step, 2);
+        copy_apart(place, source, count, step, 2);
+    else if (step == 2)
+        copy_apart(place, source, count, 2, 1);
     else
-        for (int64_t i = 0; i < count; i++)
-            place[i] = source[i * step];
+        copy_apart(place, source, count, step, 1);
 }
 
 #endif

@@ -43,7 +43,7 @@ from panels cimport (
     ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
     thread_number,
 )
-from reduction cimport REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
+from reduction cimport HALF_BLOCK, REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
 
 from .direct import FORMATS
 
@@ -66,6 +66,7 @@ include "jobs.pxi"
 include "coming.pxi"
 include "weights_sums.pxi"
 include "weights.pxi"
+include "weights_positions.pxi"
 include "weights_blocks.pxi"
 include "weights_jobs.pxi"
 include "narrow.pxi"

@@ -73,7 +73,7 @@ cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* i
     cdef const char* source
     cdef const char* next_channel = NULL
     meet_inside(lines.x[2], step, p.I[2], pitch, &low, &high)
-    if count == 0 or low == high:
+    if count == 0 or low == high or first_channel(p, d) >= p.D:
         memset(place, 0, l.u[1] * pitch * sizeof(float))
         return
     memset(place, 0, lines.first * pitch * sizeof(float))
@@ -82,15 +82,12 @@ cdef void fill_lines(const Product* p, const Planar* l, const instruction_set* i
         pitch = high = pitch * count  # one after the other: all are one line
         line_count = 1
     source = <const char*>p.input.data + size * first_number(p, lines, low)
-    if first_channel(p, d) >= p.D:
-        memset(place - lines.first * l.u[2], 0, l.u[1] * l.u[2] * sizeof(float))
-        return
     source += first_channel(p, d) * p.input.c * size
     if p.pairs != NULL:
         if first_channel(p, d) + p.pairs.apart < p.D:
             next_channel = source + p.pairs.apart * p.input.c * size
         p.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_channel, p.input.format,
-                        p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
+                      p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
     else:
         isa.frame(place, pitch, line_count, pitch, low, high, source, p.input.format,
                   p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead)

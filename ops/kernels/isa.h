@@ -258,19 +258,20 @@ typedef void (*unit_function)(void);
 /* A row panel of pairs, 16 steps of 16 rows at a time, to 16 rows of steps. */
 typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_count, int64_t steps);
 
-/* A turned row panel of `count` steps, channels or positions that lie side by side in each of `rows` lines. */
+/* A row panel of `count` terms that lie side by side in each of `rows` lines: 16 steps of a row, then of the next. */
 typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
                                    uint16_t *smallest);
 
 typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
-    int apart;                                    /* channels of a pair: adjacent, or SUM_BLOCK/2 within a block of sums */
-    tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as what stands below without a word */
+    int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
+    tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `strided_blocks` */
     tile_function blocks[TILE_VECTORS];
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
-    line_rows_function line_rows;                 /* where there is `turn` */
+    line_rows_function line_rows;
+    strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
@@ -288,6 +289,7 @@ typedef struct {
     tile_function tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
+    strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_VECTORS];          /* all rows, of sums in blocks (reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];

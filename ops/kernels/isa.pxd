@@ -131,6 +131,7 @@ cdef extern from "isa.h" nogil:
         tile_function blocks[3]
         turn_function turn
         line_rows_function line_rows
+        strided_function strided_blocks[8][3]
         line_function lines
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps
@@ -146,6 +147,7 @@ cdef extern from "isa.h" nogil:
         tile_function tile[8][3]
         halves_function halves[4][3]
         strided_function strided[8][3]
+        strided_function strided_blocks[8][3]
         masked_function masked[3]
         tile_function blocks[3]
         masked_function masked_blocks[3]

@@ -234,8 +234,8 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.pairs, p.kept = pairs, NULL
         p.blocks = sums_in_blocks(p.D, p.R, p.input.format, p.weights.format)
-        p.block = 1 if not p.blocks else SUM_BLOCK if pairs == NULL else SUM_BLOCK // 2
-        p.S = steps_of(p)
+        p.block = 1 if not p.blocks else SUM_BLOCK if pairs == NULL else HALF_BLOCK
+        p.S = steps_of(pairs, p.D)
         p.rows = isa.rows if pairs == NULL else pairs.panel_rows
         take_taps(p, isa, 1, 0)
         taps = max(taps, p.tap_count * ceiling(p.S, STEPS))
@@ -377,12 +377,9 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
 cdef void run_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:
     """One thread's part of the tasks."""
     cdef const pair_functions* pairs = all.job.product.pairs
-    if pairs != NULL and pairs.begin != NULL:
-        pairs.begin()
-        take_tasks(all, isa, masked, worker)
-        pairs.end()
-    else:
-        take_tasks(all, isa, masked, worker)
+    begin_tiles(pairs)
+    take_tasks(all, isa, masked, worker)
+    end_tiles(pairs)
 
 
 cdef void take_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:

@@ -4,6 +4,7 @@
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
 BLOCKS_TILES(pair_blocks, 1)
+ALL_STRIDED_BLOCKS(strided_pair_blocks, 1)
 
 static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                                ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,
@@ -28,16 +29,11 @@ INLINE void note(magnitudes *met, __m512i words)
     met->smallest = _mm512_min_epu16(met->smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
 
-INLINE uint16_t lowest(__m512i words)
-{
-    __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(words), _mm512_extracti64x4_epi64(words, 1));
-    __m128i quarter = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    return (uint16_t)_mm_extract_epi16(_mm_minpos_epu16(quarter), 0);
-}
-
 INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
 {
-    uint16_t found = lowest(met->smallest);
+    __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(met->smallest), _mm512_extracti64x4_epi64(met->smallest, 1));
+    __m128i quarter = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    uint16_t found = (uint16_t)_mm_extract_epi16(_mm_minpos_epu16(quarter), 0);
     if (found < *smallest)
         *smallest = found;
 }
@@ -142,8 +138,6 @@ INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const voi
 /* ------------------------------------------------------------------------------------------------------------------
  * Panels and frames of pairs of channels, adjacent or half a block of sums apart
  */
-
-enum { HALF_BLOCK = SUM_BLOCK / 2 };
 
 /* Code i beside code HALF_BLOCK + i. */
 INLINE __m512i halves_order(void)
@@ -279,6 +273,36 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
     note_smallest(smallest, &met);
 }
 
+INLINE void line_rows_apart(float *panel, int panel_rows, int64_t rows, int64_t count, const void *source, int format, int64_t line,
+                            uint16_t *smallest, int apart)
+{
+    const decoder d = decoder_of(format);
+    const __m512i order = halves_order();
+    magnitudes met = none_met;
+    for (int64_t r = 0; r < panel_rows; r++)
+        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
+            float *place = panel + k / 2 * panel_rows + r * HALF_BLOCK;
+            if (r >= rows) {
+                *(vector *)place = (vector){0};
+                continue;
+            }
+            __m512i codes = load_words(at(source, format, r * line + k), format, count - k < SUM_BLOCK ? count - k : SUM_BLOCK);
+            put_pairs(place, apart == 1 ? _mm512_rol_epi32(codes, 16) : _mm512_permutexvar_epi16(order, codes), &d, format, &met);
+        }
+    note_smallest(smallest, &met);
+}
+
+#define LINE_ROWS(name, panel_rows, apart)                                                                               \
+    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,     \
+                             uint16_t *smallest)                                                                         \
+    {                                                                                                                    \
+        if (format == NUMBER_BFLOAT16)                                                                                   \
+            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);              \
+        else                                                                                                             \
+            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                       \
+    }
+LINE_ROWS(line_rows, ROWS, 1)
+
 #define GATHER_PAIRS(name, apart)                                                                                        \
     static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,             \
                              int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest)             \
@@ -393,6 +417,8 @@ static const pair_functions SUFFIX(pairs) = {
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
     .blocks = BLOCKS_ENTRIES(pair_blocks),
+    .strided_blocks = ALL_ENTRIES(strided_pair_blocks),
+    .line_rows = SUFFIX(line_rows),
     .lines = SUFFIX(pair_lines),
     .gather = SUFFIX(gather_pairs),
     .gather_taps = SUFFIX(gather_taps_pairs),

@@ -10,14 +10,40 @@ cdef inline int64_t first_channel(const Product* p, int64_t step) noexcept nogil
     return step if p.pairs == NULL else pair_channel(step, p.pairs.apart)
 
 
-cdef inline int64_t steps_of(const Product* p) noexcept nogil:
-    """Of a tap."""
-    return p.D if p.pairs == NULL else pair_steps(p.D, p.pairs.apart)
+cdef inline int64_t steps_of(const pair_functions* pairs, int64_t count) noexcept nogil:
+    """Of so many terms of a sum."""
+    return count if pairs == NULL else pair_steps(count, pairs.apart)
 
 
-cdef inline bint on_matrix(const Product* p) noexcept nogil:
+cdef inline bint on_matrix(const pair_functions* pairs) noexcept nogil:
     """Whether tiles are those of a matrix unit."""
-    return p.pairs != NULL and p.pairs.turn != NULL
+    return pairs != NULL and pairs.turn != NULL
+
+
+cdef inline void begin_tiles(const pair_functions* pairs) noexcept nogil:
+    """Before a thread's first tile."""
+    if on_matrix(pairs):
+        pairs.begin()
+
+
+cdef inline void end_tiles(const pair_functions* pairs) noexcept nogil:
+    """After its last."""
+    if on_matrix(pairs):
+        pairs.end()
+
+
+cdef inline void gather_steps(const instruction_set* isa, const pair_functions* pairs, float* panel, Py_ssize_t pitch, int64_t count,
+                              const void* source, int format, int64_t stride, const lane_span* spans, int64_t span_count,
+                              uint16_t* smallest) noexcept nogil:
+    """A panel of steps of one term or a pair."""
+    if pairs == NULL:
+        isa.gather(panel, pitch, count, source, format, stride, spans, span_count)
+    else:
+        pairs.gather(panel, pitch, count, source, format, stride, spans, span_count, smallest)
+
+
+cdef inline bint are_finite(const instruction_set* isa, const pair_functions* pairs, const float* values, int64_t count) noexcept nogil:
+    return isa.finite(values, count) if pairs == NULL else pairs.finite(values, count)
 
 
 cdef inline tile_function tile_of(const Product* p, const instruction_set* isa, int64_t rows, int64_t vectors) noexcept nogil:

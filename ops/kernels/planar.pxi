@@ -151,14 +151,14 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         aligned = aligned and tap_shift(p, l, &p.taps[t]) % isa.width == 0
     if aligned and copies_meanwhile(p, l, isa) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
         unaligned = 1
-    if on_matrix(p):
+    if on_matrix(p.pairs):
         number, moved, unaligned = MATRIX_NUMBER, PAIRS_MOVED, 1
-    work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p) else max(p.R, 3))
+    work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p.pairs) else max(p.R, 3))
     copied = moved if p.step[2] == 1 or l.phases[2] == 1 else 0.6
     gathered = work * p.met + p.tap_count * p.S * (moved + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
     far = p.tap_count * p.S * p.R / 6.0 if are_far(row_panels(p) * p.rows * p.tap_count * p.S) else 0
     gathered += far / (BLOCK * TILE_LANES)
-    if on_matrix(p):
+    if on_matrix(p.pairs):
         work += PANEL_MOVED * p.tap_count * p.S
     laid_out = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.chosen = laid_out < gathered
@@ -257,7 +257,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
     cdef float* block = s.block
     cdef const tile_result* result
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
-    cdef bint single = end_row_panel - first_row_panel == 1, near = on_matrix(p) and not single
+    cdef bint single = end_row_panel - first_row_panel == 1, near = on_matrix(p.pairs) and not single
     cdef const float* lanes_from
     cdef const tile_run* runs
     for t in range(p.tap_count):

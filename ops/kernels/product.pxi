@@ -161,29 +161,25 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
     cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
                               + (g * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
-    if rows.count < p.rows or on_matrix(p) and p.D % SUM_BLOCK != 0:
+    if rows.count < p.rows or on_matrix(p.pairs) and p.D % SUM_BLOCK != 0:
         memset(packed, 0, p.panel_size * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
         if p.pairs != NULL:
             p.pairs.gather_taps(packed, p.tap_floats, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                                  p.tap_count, smallest)
+                                p.tap_count, smallest)
         else:
             isa.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                             p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
-            if p.pairs != NULL:
-                p.pairs.gather(packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1,
-                                 smallest)
-            else:
-                isa.gather(packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1)
-    if on_matrix(p):
+            gather_steps(isa, p.pairs, packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1, smallest)
+    if on_matrix(p.pairs):
         p.pairs.turn(packed, p.tap_floats, p.tap_count, p.S)
     if not p.padded:
         return False
     for t in range(p.tap_count):
-        if not (isa.finite if p.pairs == NULL else p.pairs.finite)(packed + t * p.tap_floats, p.S * p.rows):
+        if not are_finite(isa, p.pairs, packed + t * p.tap_floats, p.S * p.rows):
             return True
     return False
 
@@ -255,17 +251,14 @@ cdef inline bint channels_innermost(const Operand* operand, int64_t channels) no
     return operand.c == 1 and channels >= 4 and operand.x[2] != 1
 
 
-cdef void gather_line(const Operand* operand, const instruction_set* isa, const pair_functions* pairs, float* place, int64_t pitch, int64_t channels,
-                      int64_t offset, int64_t step, int64_t count, uint16_t* smallest) noexcept nogil:
+cdef void gather_line(const Operand* operand, const instruction_set* isa, const pair_functions* pairs, float* place, int64_t pitch,
+                      int64_t channels, int64_t offset, int64_t step, int64_t count, uint16_t* smallest) noexcept nogil:
     """place[d*pitch + i] for i < count: channel d of elements offset + i*step; channels lie side by side."""
     cdef int64_t i = 0
     cdef lane_span span
     while i < count:
         span = lane_span(0, min(count - i, TILE_LANES), offset + i * step, step)
-        if pairs != NULL:
-            pairs.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1, smallest)
-        else:
-            isa.gather(place + i, pitch, channels, operand.data, operand.format, 1, &span, 1)
+        gather_steps(isa, pairs, place + i, pitch, channels, operand.data, operand.format, 1, &span, 1, smallest)
         i += span.count
 
 
@@ -276,14 +269,9 @@ cdef void gather_line(const Operand* operand, const instruction_set* isa, const 
 cdef void gather_piece(const Product* p, const instruction_set* isa, const Piece* piece, bint masked, float* lanes, float* masks,
                        int64_t span_count, ProductScratch* s) noexcept nogil:
     """Channels [first, end) of one tap (pairs of channels) for one column panel."""
-    cdef int64_t pitch = isa.vectors * isa.width, size = element_size(p.input.format)
-    cdef const char* source = <const char*>p.input.data
-    if p.pairs != NULL:
-        p.pairs.gather(lanes, pitch, min(p.D, 2 * piece.end) - 2 * piece.first,
-                         source + 2 * piece.first * p.input.c * size, p.input.format, p.input.c, s.spans, span_count, &s.smallest)
-    else:
-        isa.gather(lanes, pitch, piece.end - piece.first, source + piece.first * p.input.c * size, p.input.format, p.input.c,
-                   s.spans, span_count)
+    cdef int64_t pitch = isa.vectors * isa.width, first = first_channel(p, piece.first), end = min(p.D, first_channel(p, piece.end))
+    cdef const char* source = <const char*>p.input.data + first * p.input.c * element_size(p.input.format)
+    gather_steps(isa, p.pairs, lanes, pitch, end - first, source, p.input.format, p.input.c, s.spans, span_count, &s.smallest)
     if masked:
         mask_spans(s.spans, span_count)
         isa.gather(masks, pitch, piece.end - piece.first, &TAKEN, NUMBER_FLOAT32, 0, s.spans, span_count)

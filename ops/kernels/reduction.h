@@ -1,12 +1,13 @@
 /* How long sums are cut: the one definition, for every kernel.
  *
  * Over taps and channels (forward, backward_data) a sum is one chain of fused multiply-adds.  Where both operands' values are
- * bfloat16's, and a group has at least SUM_BLOCK/2 channels to sum and SUM_BLOCK_ROWS to compute, the channels of a tap are taken SUM_BLOCK at a time (the last time, what is left of them): the first half of a block is a chain that starts
- * at +0, the second half another (it may be empty: +0), and
+ * bfloat16's, and a group has at least HALF_BLOCK channels to sum and SUM_BLOCK_ROWS to compute, the channels of a tap are taken
+ * SUM_BLOCK at a time (the last time, what is left of them): the first half of a block is a chain that starts at +0, the second
+ * half another (it may be empty: +0), and
  *
  *     sum += first + second
  *
- * That is the order of a matrix unit that multiplies pairs of bfloat16, terms i and i + SUM_BLOCK/2 in one pair, and of dot
+ * That is the order of a matrix unit that multiplies pairs of bfloat16, terms i and i + HALF_BLOCK in one pair, and of dot
  * product instructions with adjacent terms in one pair.
  *
  * The sums over batch and space (backward_weights, bias_sum):
@@ -40,7 +41,8 @@
 #define REDUCTION_CHAINS 16
 #define REDUCTION_FEW 8 /* channels of the small side in a group */
 
-#define SUM_BLOCK 32     /* channels */
+#define SUM_BLOCK 32     /* channels or positions */
+#define HALF_BLOCK (SUM_BLOCK / 2)
 #define SUM_BLOCK_ROWS 8 /* channels of the result */
 
 /* Whether sums over batch and space are taken in blocks, where they are cut so. */
@@ -52,7 +54,7 @@ static inline int positions_in_blocks(int64_t chains, int first_format, int seco
 /* Whether sums over `channels` channels for `rows` others are taken in blocks. */
 static inline int sums_in_blocks(int64_t channels, int64_t rows, int first_format, int second_format)
 {
-    return channels >= SUM_BLOCK / 2 && rows >= SUM_BLOCK_ROWS && within_bfloat16(first_format) && within_bfloat16(second_format);
+    return channels >= HALF_BLOCK && rows >= SUM_BLOCK_ROWS && within_bfloat16(first_format) && within_bfloat16(second_format);
 }
 
 typedef struct {

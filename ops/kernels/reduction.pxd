@@ -10,6 +10,7 @@ cdef extern from "reduction.h" nogil:
         REDUCTION_FEW
         REDUCTION_LEVELS
         SUM_BLOCK
+        HALF_BLOCK
     bint positions_in_blocks(int64_t chains, int first_format, int second_format)
     bint sums_in_blocks(int64_t channels, int64_t rows, int first_format, int second_format)
     ctypedef struct reduction_cut:

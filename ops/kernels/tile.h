@@ -181,6 +181,30 @@ INLINE void run_steps(int rows, int vectors, vector (*sum)[VECTORS], const float
     }
 }
 
+/* A run of steps, of which the first ask for what `asks` still has to. */
+INLINE void one_run(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, const tile_run *run, ptrdiff_t row_step,
+                    ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, const float *masks, asking *asks, int to_write,
+                    copying *meanwhile, int pairs)
+{
+    const float *b = lane_panel + run->lanes;
+    const float *m = masks ? masks + run->lanes : NULL;
+    ptrdiff_t a = run->rows, k = run->steps;
+    if (asks->left) {
+        ptrdiff_t count = asks->left < k ? asks->left : k;
+        asks->left -= count;
+        k -= count;
+        for (; count > 0; count--) {
+            ask(asks, to_write);
+            if (next)
+                __builtin_prefetch(row[0] + a + next);
+            tile_step(rows, vectors, sum, row, a, b, m, pairs);
+            a += row_step;
+            b += lane_pitch;
+        }
+    }
+    run_steps(rows, vectors, sum, row, a, row_step, next, b, lane_pitch, m, k, meanwhile, pairs);
+}
+
 /* Rows come from a panel, or where `offsets` is given from wherever each of them lies. */
 INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                       const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
@@ -194,25 +218,9 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
     for (int i = 0; i < rows; i++)
         row[i] = row_panel + (offsets ? offsets[i] : i);
     asking asks = begin_asking(wish);
-    for (ptrdiff_t r = 0; r < run_count; r++) {
-        const float *b = lane_panel + runs[r].lanes;
-        const float *m = masks ? masks + runs[r].lanes : NULL;
-        ptrdiff_t a = runs[r].rows, k = runs[r].steps;
-        if (asks.left) {
-            ptrdiff_t count = asks.left < k ? asks.left : k;
-            asks.left -= count;
-            k -= count;
-            for (; count > 0; count--) {
-                ask(&asks, result != NULL);
-                if (next)
-                    __builtin_prefetch(row[0] + a + next);
-                tile_step(rows, vectors, sum, row, a, b, m, pairs);
-                a += row_step;
-                b += lane_pitch;
-            }
-        }
-        run_steps(rows, vectors, sum, row, a, row_step, next, b, lane_pitch, m, k, meanwhile, pairs);
-    }
+    for (ptrdiff_t r = 0; r < run_count; r++)
+        one_run(rows, vectors, sum, row, runs + r, row_step, next, lane_panel, lane_pitch, masks, &asks, result != NULL, meanwhile,
+                pairs);
     if (result && result->direct)
         store_result(rows, vectors, sum, result);
     else
@@ -354,6 +362,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .width = WIDTH,
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
+    .strided_blocks = ALL_ENTRIES(strided_blocks),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .blocks = BLOCKS_ENTRIES(blocks),
     .masked_blocks = BLOCKS_ENTRIES(masked_blocks),

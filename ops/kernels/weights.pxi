@@ -39,7 +39,8 @@ cdef struct WeightsPlan:
     int64_t positions      # of the reduction
     bint framed            # rows come from a framed block
     bint mixed             # row tiles mix taps
-    bint blocks            # sums are taken in blocks: weights_blocks.pxi
+    bint blocks            # sums are taken in blocks of positions
+    bint packed            # ... and rows are packed: weights_blocks.pxi
     const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
     int64_t rows           # of a row tile, at most
     int64_t steps          # of a chunk, at most
@@ -68,6 +69,12 @@ cdef struct Row:  # positions of the small side that differ in the innermost axi
     int64_t y[3]
     int64_t count
     int64_t first          # its first step in the chunk
+
+
+cdef struct Reach:  # of a tap on the large side
+    int64_t start[3]       # from position 0
+    int64_t low            # positions of a line that meet it: [low, high)
+    int64_t high
 
 
 cdef struct Coming:  # lines of the small side that the next chunk packs: tiles ask for them
@@ -104,30 +111,7 @@ cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The positions of a chunk
-
-
-cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) noexcept nogil:
-    cdef int64_t number = 0, k = first, rest
-    cdef Row* row
-    while k < end:
-        row = &rows[number]
-        row.y[2] = k % w.Y[2]
-        rest = k // w.Y[2]
-        row.y[1] = rest % w.Y[1]
-        rest = rest // w.Y[1]
-        row.y[0] = rest % w.Y[0]
-        row.n = rest // w.Y[0]
-        row.count = min(end - k, w.Y[2] - row.y[2])
-        row.first = k - first
-        k += row.count
-        number += 1
-    return number
-
-
-cdef inline int64_t small_offset(const Weights* w, int64_t g, const Row* row) noexcept nogil:
-    """Where a row of positions begins, in channel 0."""
-    return row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1] + row.y[2] * w.small.x[2]
+# What a chunk packs
 
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
@@ -193,43 +177,6 @@ cdef inline const tile_wish* next_wish(Coming* coming) noexcept nogil:
 
 cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
     return plan.steps * isa.vectors * isa.width + isa.width
-
-
-cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, const int64_t* t,
-                      const Row* rows, int64_t row_count, tile_run* runs) noexcept nogil:
-    """Runs of the positions that tap `t` (NULL: all, inside or not) meets inside; their rows are addressed relative to
-    tap 0 of channel 0."""
-    cdef int64_t number = 0, r, x0, x1, x2, low, high, base, step = row_step(w, plan), pitch = isa.vectors * isa.width
-    cdef const Row* row
-    cdef tile_run* run
-    for r in range(row_count):
-        row = &rows[r]
-        low = 0
-        high = row.count
-        if t != NULL:
-            x0 = row.y[0] * w.s[0] - w.b[0] + t[0] * w.d[0]
-            x1 = row.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
-            x2 = row.y[2] * w.s[2] - w.b[2] + t[2] * w.d[2]
-            if x0 < 0 or x0 >= w.X[0] or x1 < 0 or x1 >= w.X[1] or x2 >= w.X[2]:
-                continue
-            if x2 < 0:
-                low = ceiling(-x2, w.s[2])
-            high = min(high, (w.X[2] - 1 - x2) // w.s[2] + 1)
-            if low >= high:
-                continue
-        if plan.framed:
-            base = r * plan.row_floats
-        else:
-            base = (row.n * w.large.n + g * w.large.g + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
-                    + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
-        base += low * step
-        run = &runs[number - 1]
-        if number > 0 and run.rows + run.steps * step == base and run.lanes + run.steps * pitch == (row.first + low) * pitch:
-            run.steps += high - low
-        else:
-            runs[number] = tile_run(base, (row.first + low) * pitch, high - low)
-            number += 1
-    return number
 
 
 cdef inline int64_t row_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -319,22 +266,23 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
                    int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
                    bint one_by_one, float* sums, bint resume) noexcept nogil:
     """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, height, i
     cdef int64_t offsets[TILE_ROWS]
-    cdef int64_t t[3]
+    cdef Reach reach
     cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
     cdef float* c
     cdef strided_function run_it
     row_offsets(w, plan, first, rows, channel, offsets)
     for i in range(rows if one_by_one else 1):
         if one_by_one:
-            tap_at(w, (first + i) // w.C, t)
-            run_count = tap_runs(w, plan, isa, g, t, s.rows, row_count, s.runs)
+            reach_of(w, (first + i) // w.C, &reach)
+            run_count = tap_runs(w, plan, isa, g, &reach, s.rows, row_count, s.runs)
             runs = s.runs
         for panel in range(first_panel, end_panel):
             vectors = panel_vectors(plan, panel)
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
-            run_it = isa.strided[0 if one_by_one else rows - 1][vectors - 1]
+            height = 0 if one_by_one else rows - 1
+            run_it = isa.strided_blocks[height][vectors - 1] if plan.blocks else isa.strided[height][vectors - 1]
             run_it(
                 runs, run_count, source, offsets + i, row_step(w, plan),
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,
@@ -348,7 +296,7 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), c0, c1, together
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
-    cdef int64_t t[3]
+    cdef Reach reach
     cdef bint resume = False, one_by_one = False, last
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     while True:
@@ -377,8 +325,8 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     channels = share(w.C, plan.tap_tiles, c1) - channel
                     frame_rows(w, plan, isa, part.g, channel, channels, s.rows, row_count, s.block)
                 for tap in range(plan.taps):
-                    tap_at(w, tap, t)
-                    run_count = tap_runs(w, plan, isa, part.g, t, s.rows, row_count, s.runs)
+                    reach_of(w, tap, &reach)
+                    run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, row_count, s.runs)
                     if run_count > 0 or not resume:
                         for tile in range(c0, c1):
                             run_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,

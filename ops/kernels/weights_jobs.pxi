@@ -4,6 +4,7 @@ cdef enum:
     COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
+    PAIR_LANES = 32       # whose products in pairs save what it takes to lay out a row
 
 
 cdef double ROW_PACKED = 1.6  # quarters of a cycle: a number of a row packed in blocks
@@ -33,26 +34,33 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
-    if plan.blocks:
-        plan_blocks(w, isa, plan)
-    else:
+    plan.packed = plan.blocks and pairs != NULL
+    if not plan.packed:
         plan_chunk(w, isa, plan)
+        plan.packed = plan.blocks and not frames_fit(w, isa, plan)
+    if plan.packed:
+        plan_blocks(w, isa, plan)
     share_work(w, isa, threads, plan)
+
+
+cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
+    return plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES
 
 
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
-    plan.chunk = max(1, min(plan.cut.length, LANE_FLOATS // lane_width))
+    cdef int64_t unit = SUM_BLOCK if plan.blocks else 1
+    plan.chunk = max(unit, min(ceiling(plan.cut.length, unit), LANE_FLOATS // lane_width // unit) * unit)
     if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
     while True:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
         plan.row_floats = w.K[0] * w.K[1] * plan.extent
         plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
-        if not plan.framed or plan.chunk == 1 or plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES:
+        if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
             break
-        plan.chunk = (plan.chunk + 1) // 2
+        plan.chunk = ceiling(plan.chunk, 2 * unit) * unit
     plan.steps = plan.chunk
     plan.channels = plan.tap_tiles  # in tiles
     if plan.framed and not plan.mixed:
@@ -98,8 +106,8 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef int64_t panel_parts, row_parts, least_rows, levels, largest, full, rest
     cdef double cost, least = -1, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
     cdef WaitingSums sums
-    products = lanes * w.C * plan.taps * (2 if plan.pairs == NULL else 1 if plan.pairs.turn == NULL else 0.15) / isa.width
-    if plan.blocks:
+    products = lanes * w.C * plan.taps * (2 if plan.pairs == NULL else 0.15 if on_matrix(plan.pairs) else 1) / isa.width
+    if plan.packed:
         frames = ROW_PACKED * w.C * plan.taps
     elif plan.framed:
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
@@ -138,14 +146,14 @@ cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsP
     s.sums = <float*>take(&space, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
     s.block, s.codes = NULL, NULL
     s.rows = <Row*>take(&space, (plan.chunk + 1) * sizeof(Row))
-    if plan.blocks:
+    s.runs = <tile_run*>take(&space, (plan.chunk + 1) * sizeof(tile_run))
+    if plan.packed:
         s.codes = take(&space, plan.code_bytes + 64)
         s.block = <float*>take(&space, 4 * plan.rows * plan.steps + 64)
         s.masks = <float*>take(&space, 4 * plan.chunk * isa.vectors * isa.width if plan.padded and plan.pairs == NULL else 0)
         return space - start
     if plan.framed:
         s.block = <float*>take(&space, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
-    s.runs = <tile_run*>take(&space, (plan.chunk + 1) * sizeof(tile_run))
     return space - start
 
 
@@ -213,14 +221,21 @@ cdef void merge_axes(Weights* w, int outer) noexcept nogil:
 cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
     """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`."""
     cdef const instruction_set* isa = current
+    cdef const pair_functions* pairs = isa.pairs if isa.matrix == NULL else isa.matrix
     merge_axes(w, 1)
     if w.Y[1] == 1:
         merge_axes(w, 0)
-    if (isa.matrix != NULL or isa.pairs != NULL) and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
-        if try_weights(w, isa, isa.matrix if isa.matrix != NULL else isa.pairs, threads, report):
+    if pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
+        if try_weights(w, isa, pairs, threads, report):
             return 0
     try_weights(w, isa, NULL, threads, report)
     return 0
+
+
+cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether products in pairs save more than it costs to lay out rows, whose positions may be apart."""
+    cdef int64_t step = 1 if laid_out_wide(w, plan) else w.s[2] * w.large.x[2]
+    return w.M >= PAIR_LANES * min(step, 3)
 
 
 cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
@@ -237,6 +252,8 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, pairs, threads, &plan)
+    if pairs != NULL and not pairs_pay(w, &plan):
+        return False
     groups, row_parts = w.G, plan.row_parts
     if not plan.sums.at_once:
         waiting = 4 * plan.sums.blocks * plan.panel_parts * plan.sums.task_floats  # bytes for a row part

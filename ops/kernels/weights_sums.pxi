@@ -56,7 +56,7 @@ cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexce
 
 cdef inline int64_t sums_pitch(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
     """Between the rows of a tile."""
-    return (isa.vectors if plan.blocks else panel_vectors(plan, panel)) * isa.width
+    return (isa.vectors if on_matrix(plan.pairs) else panel_vectors(plan, panel)) * isa.width
 
 
 cdef inline int64_t strands_together(const WeightsPlan* plan, int64_t framed, bint last) noexcept nogil:
@@ -74,7 +74,7 @@ cdef void run_part(const Weights* w, const WeightsPlan* plan, const instruction_
     if not plan.sums.at_once:
         level[0] = space
     for i in range(pieces):
-        (run_blocks_piece if plan.blocks else run_weights_piece)(w, plan, isa, part, first + i, level[depth], s)
+        (run_blocks_piece if plan.packed else run_weights_piece)(w, plan, isa, part, first + i, level[depth], s)
         rest = i
         while rest & 1:
             add_part(w, plan, isa, part, level[depth - 1], level[depth])
@@ -119,12 +119,13 @@ cdef void join_pieces(float* partials, int64_t pieces, int64_t stride, int64_t c
 cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
                        int64_t panel, float* sums, int64_t block_floats) noexcept nogil:
     """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
-    cdef int64_t m = first_lane(plan, isa, panel), pitch = sums_pitch(plan, isa, panel), width = panel_vectors(plan, panel) * isa.width, tile, first, rows, i
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m
+    cdef int64_t pitch = sums_pitch(plan, isa, panel), tile, first, rows, i
     cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.sums.panels * plan.tile_floats
     cdef char* target = <char*>w.taps
     cdef int64_t first_tile = strand * strand_tiles(plan)
     cdef float* c = tile_sums(plan, sums, first_tile, panel)
-    cdef lane_span span = lane_span(0, min(w.M, m + width) - m, 0, w.taps_stride[1])
+    cdef lane_span span = lane_span(0, lanes, 0, w.taps_stride[1])
     if plan.mixed or w.taps_stride[1] == 1:
         for tile in range(first_tile, first_tile + strand_tiles(plan)):
             first = tile_start(w, plan, tile)

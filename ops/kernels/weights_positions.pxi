@@ -1,0 +1,78 @@
+"""Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there."""
+
+
+cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
+    cdef int64_t t[3]
+    cdef int axis
+    tap_at(w, tap, t)
+    for axis in range(3):
+        reach.start[axis] = t[axis] * w.d[axis] - w.b[axis]
+    meet_inside(reach.start[2], w.s[2], w.X[2], w.Y[2], &reach.low, &reach.high)
+
+
+cdef bint inside_of(const Weights* w, const Reach* reach, const Row* row, int64_t* low, int64_t* high, int64_t* x) noexcept nogil:
+    """The positions [low, high) of a row from which a tap meets the large side, the first of them at x."""
+    cdef int axis
+    for axis in range(2):
+        x[axis] = row.y[axis] * w.s[axis] + reach.start[axis]
+        if x[axis] < 0 or x[axis] >= w.X[axis]:
+            return False
+    low[0], high[0] = max(0, reach.low - row.y[2]), min(row.count, reach.high - row.y[2])
+    x[2] = (row.y[2] + low[0]) * w.s[2] + reach.start[2]
+    return low[0] < high[0]
+
+
+cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) noexcept nogil:
+    cdef int64_t number = 0, k = first, rest
+    cdef Row* row
+    while k < end:
+        row = &rows[number]
+        row.y[2] = k % w.Y[2]
+        rest = k // w.Y[2]
+        row.y[1] = rest % w.Y[1]
+        rest = rest // w.Y[1]
+        row.y[0] = rest % w.Y[0]
+        row.n = rest // w.Y[0]
+        row.count = min(end - k, w.Y[2] - row.y[2])
+        row.first = k - first
+        k += row.count
+        number += 1
+    return number
+
+
+cdef inline int64_t small_offset(const Weights* w, int64_t g, const Row* row) noexcept nogil:
+    """Where a row of positions begins, in channel 0."""
+    return row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1] + row.y[2] * w.small.x[2]
+
+
+cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, const Reach* reach,
+                      const Row* rows, int64_t row_count, tile_run* runs) noexcept nogil:
+    """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
+    addressed relative to tap 0 of channel 0."""
+    cdef int64_t x[3]
+    cdef int64_t number = 0, r, low, high, end, position, base, step = row_step(w, plan), pitch = isa.vectors * isa.width
+    cdef const Row* row
+    cdef tile_run* run
+    for r in range(row_count):
+        row = &rows[r]
+        low = 0
+        high = row.count
+        if reach != NULL and not inside_of(w, reach, row, &low, &high, x):
+            continue
+        if plan.framed:
+            base = r * plan.row_floats
+        else:
+            base = (row.n * w.large.n + g * w.large.g + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
+                    + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
+        while low < high:
+            position = row.first + low
+            end = min(high, low + HALF_BLOCK - position % HALF_BLOCK) if plan.blocks else high
+            run = &runs[number - 1]
+            if (number > 0 and run.rows + run.steps * step == base + low * step and run.lanes + run.steps * pitch == position * pitch
+                    and not (plan.blocks and position % HALF_BLOCK == 0)):
+                run.steps += end - low
+            else:
+                runs[number] = tile_run(base + low * step, position * pitch, end - low)
+                number += 1
+            low = end
+    return number
