@@ -270,10 +270,10 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         else:
             merge.floats = 0
     threads = team_for(work, threads)
-    if pairs == NULL and not products.blocks and not laid_out and turned_pays(products, count, isa, threads):
+    if pairs == NULL and not laid_out and turned_pays(products, count, isa, threads):
         free(planar)
         return run_turned(products, count, isa, threads, report)
-    if count == 1 and pairs == NULL and not products.blocks and not laid_out and can_stream(products, isa, threads):
+    if count == 1 and pairs == NULL and not laid_out and can_stream(products, isa, threads):
         free(planar)
         return run_streamed(products, isa, threads, report)
     items = products.G * row_panels(products)

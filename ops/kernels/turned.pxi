@@ -9,6 +9,7 @@ where lines are short or weights far; where the input has few taps to meet, turn
 
 cdef enum:
     TURNED_STEPS = 128      # of the weights that stay near
+    TURNED_HALVES = 8       # ... of blocks of sums
     RANGE_FLOATS = 1 << 17  # of the input that a range of columns meets: stays in the middle cache from tap to tap
     TURNED_COLUMNS = 1024   # of a range, at most
     LEAST_COLUMNS = 64      # ... and at least
@@ -176,6 +177,15 @@ cdef int64_t meet_columns(const Product* p, const Tap* tap, const Fragment* frag
     return number
 
 
+cdef int64_t turned_runs(const Product* p, const Tap* tap, int64_t d, int64_t pitch, tile_run* runs) noexcept nogil:
+    """The channels from d on that stay near together: one run, or halves of blocks."""
+    cdef int64_t rows = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2] + d * p.input.c
+    cdef int64_t steps = min(TURNED_STEPS, p.D - d), most = HALF_BLOCK if p.blocks else steps, i
+    for i in range(ceiling(steps, most)):
+        runs[i] = tile_run(rows + i * most * p.input.c, i * most * pitch, min(most, steps - i * most))
+    return ceiling(steps, most)
+
+
 cdef void run_turned_task(const Product* p, const Turned* plan, const instruction_set* isa, int64_t task,
                           TurnedScratch* s) noexcept nogil:
     cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.parts, part
@@ -192,8 +202,9 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
     cdef int64_t g = item // plan.panels, row = turned_channel(plan, isa, item % plan.panels), pitch = isa.vectors * isa.width
     cdef int64_t vectors = share(plan.vectors, plan.panels, item % plan.panels + 1) - share(plan.vectors, plan.panels, item % plan.panels)
     cdef int64_t first = share(p.columns, plan.parts, part), count = share(p.columns, plan.parts, part + 1) - first, width = vectors * isa.width
-    cdef int64_t fragment_count = cut_fragments(p, first, count, s.fragments), inside_count, t, i, j, k, d, rows, end
-    cdef tile_run run = tile_run(0, 0, 0)
+    cdef int64_t fragment_count = cut_fragments(p, first, count, s.fragments), inside_count, run_count, t, i, j, k, d, rows, end
+    cdef tile_run runs[TURNED_HALVES]
+    cdef strided_function run_tile
     cdef const Fragment* f
     cdef const Tap* tap
     cdef const float* lanes
@@ -208,15 +219,15 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
         inside_count = meet_columns(p, tap, s.fragments, fragment_count, s.inside)
         for k in range(ceiling(p.D, TURNED_STEPS)):
             d = k * TURNED_STEPS
-            run.steps = min(TURNED_STEPS, p.D - d)
-            run.rows = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2] + d * p.input.c
+            run_count = turned_runs(p, tap, d, pitch, runs)
             lanes = packed + t * plan.tap_floats + d * pitch
             for j in range(inside_count):
                 i, end = s.inside[j].first, s.inside[j].end
                 while i < end:
                     rows = min(end - i, isa.rows - i % isa.rows)
-                    isa.strided[rows - 1][vectors - 1](&run, 1, <const float*>p.input.data, s.bases + i, p.input.c, lanes, pitch,
-                                                       s.sums + i * width, True, NULL)
+                    run_tile = isa.strided_blocks[rows - 1][vectors - 1] if p.blocks else isa.strided[rows - 1][vectors - 1]
+                    run_tile(runs, run_count, <const float*>p.input.data, s.bases + i, p.input.c, lanes, pitch, s.sums + i * width, True,
+                             NULL)
                     i += rows
     store_turned(p, isa, g, row, min(p.R - row, width), width, fragment_count, s)
 
