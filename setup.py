@@ -1,7 +1,8 @@
 """The compiled modules; everything else about the package stands in pyproject.toml.
 
 Environment: CONVREG_OPENMP=0 builds without OpenMP, CONVREG_DEBUG=1 with Cython's bounds checks,
-CONVREG_SANITIZE=address,undefined with those sanitizers. After changing one, build with --force.
+CONVREG_SANITIZE=address,undefined with those sanitizers, CONVREG_MATRIX=emulated with plain loops in place of a matrix unit.
+After changing one, build with --force.
 """
 
 import os
@@ -19,8 +20,9 @@ OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
 SANITIZERS = os.environ.get("CONVREG_SANITIZE")
 SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover", "-O1", "-g1"] if SANITIZERS else []
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
+MATRIX = {None: "matrix", "emulated": "matrix_emulated"}[os.environ.get("CONVREG_MATRIX")]
 ENGINE = [f"ops/kernels/{name}.c" for name in
-          ("dispatch", "matrix", "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
+          ("dispatch", MATRIX, "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
 
 
 def extension(name, *sources):

@@ -35,6 +35,8 @@ cdef inline int64_t common_divisor(int64_t a, int64_t b) noexcept nogil:
 
 cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept nogil:
     """Where part number `part` of an even split begins."""
+    if parts == 1:  # divisions are slow
+        return part * total
     return part * (total // parts) + min(part, total % parts)
 
 

@@ -107,13 +107,14 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
                         int64_t piece, float* partials, DotScratch* scratch) noexcept nogil:
     """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
-    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], g, end, i
+    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], n, g, end, i
     cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
     memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
-        end = min(lines_end, line // image * image + image)
+        n = line // image
+        end = min(lines_end, (n + 1) * image)
         for g in range(first_group, end_group):
-            sweep_image(w, s, isa, g, line, end, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
+            sweep_image(w, s, isa, g, n, line - n * image, end - n * image, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
         line = end
     for g in range(first_group, end_group):
         for i in range(sum_count):
@@ -121,10 +122,10 @@ cdef void run_dot_sweep(const Weights* w, const DotSweep* s, const instruction_s
                 scratch.sums + ((g - first_group) * sum_count + i) * DOT_LANES, DOT_LANES)
 
 
-cdef void sweep_image(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t line, int64_t lines_end,
-                      float* sums, DotScratch* scratch) noexcept nogil:
-    """Lines [line, lines_end) of the small side, counted through all planes of a group, of one image."""
-    cdef int64_t n = line // w.Y[1] // w.Y[0], low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0, ahead_large, ahead_small
+cdef void sweep_image(const Weights* w, const DotSweep* s, const instruction_set* isa, int64_t g, int64_t n, int64_t line,
+                      int64_t lines_end, float* sums, DotScratch* scratch) noexcept nogil:
+    """Lines [line, lines_end) of the small side, counted through all planes of image n and group g."""
+    cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0, ahead_large, ahead_small
     cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
     cdef const float* large = scratch.large
     cdef const float* small = scratch.small
@@ -137,8 +138,7 @@ cdef void sweep_image(const Weights* w, const DotSweep* s, const instruction_set
     ahead_large = 2 * (w.large.n if s.group_block == 1 else w.large.g)
     ahead_small = 2 * (w.small.n if s.group_block == 1 else w.small.g)
     if w.Y[0] == 1:  # a piece may be a small part of a plane
-        first = line % w.Y[1]
-        end = first + lines_end - line
+        first, end = line, lines_end
         low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
         high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
     if s.sweep.direct:
@@ -152,8 +152,8 @@ cdef void sweep_image(const Weights* w, const DotSweep* s, const instruction_set
     else:
         decode_small(w, isa, n, g, first, end, scratch.small)
     while line < lines_end:
-        y0 = line // w.Y[1] % w.Y[0]
-        first = line % w.Y[1]
+        y0 = line // w.Y[1] if w.Y[0] > 1 else 0
+        first = line - y0 * w.Y[1]
         end = min(w.Y[1], first + lines_end - line)
         for m in range(w.M):
             for c in range(w.C):
