@@ -4,7 +4,7 @@ cdef enum:
     COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
-    PAIR_LANES = 32       # whose products in pairs save what it takes to lay out a row
+    PAIR_LANES = 48       # whose products in pairs save what it takes to lay out a row of which every other position is met
 
 
 cdef double ROW_PACKED = 1.6  # quarters of a cycle: a number of a row packed in blocks
@@ -233,9 +233,9 @@ cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
 
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    """Whether products in pairs save more than it costs to lay out rows, whose positions may be apart."""
+    """Whether products in pairs save more than it costs to lay out rows whose positions are apart."""
     cdef int64_t step = 1 if laid_out_wide(w, plan) else w.s[2] * w.large.x[2]
-    return w.M >= PAIR_LANES * min(step, 3)
+    return w.M >= PAIR_LANES * (min(step, 3) - 1)
 
 
 cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
