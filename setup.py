@@ -1,7 +1,7 @@
 """The compiled modules; everything else about the package stands in pyproject.toml.
 
 Environment: CONVREG_OPENMP=0 builds without OpenMP, CONVREG_DEBUG=1 with Cython's bounds checks,
-CONVREG_SANITIZE=address,undefined with those sanitizers, CONVREG_MATRIX=emulated plain loops for a matrix unit.
+CONVREG_SANITIZE=address,undefined with those sanitizers, CONVREG_MATRIX=emulated AVX-512 for a matrix unit.
 After changing one, build with --force.
 """
 

@@ -1,11 +1,12 @@
-/* In place of matrix.c where CONVREG_MATRIX=emulated builds it: the same tiles in plain loops, so that all that surrounds a matrix
- * unit can be tested without one. */
+/* In place of matrix.c where CONVREG_MATRIX=emulated builds it: the same tiles in AVX-512, so that all that surrounds a matrix unit
+ * can be tested without one. */
 #include "matrix.h"
 
 #ifdef HAVE_MATRIX
-#include <math.h>
+#include <immintrin.h>
 #include <stdlib.h>
-#include <string.h>
+
+#define TARGET "avx512f" /* which `amx` needs besides */
 
 enum { ROWS = 16, LANES = 16, PITCH = 48, STEPS = 16 };
 
@@ -26,23 +27,27 @@ void matrix_end(void)
     begun = 0;
 }
 
-/* The bfloat16 number in one half of a pair. */
-static float half_of(const float *pair, int upper)
+#include "begin_target.h"
+static inline __m512 upper_half(__m512i pairs)
 {
-    uint32_t bits;
-    float value;
-    memcpy(&bits, pair, sizeof bits);
-    bits = upper ? bits & 0xffff0000u : bits << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-static float chain(const float *a, const float *b, ptrdiff_t lane_pitch, int upper)
+static inline __m512 lower_half(__m512i pairs)
 {
-    float sum = 0;
-    for (int k = 0; k < STEPS; k++)
-        sum = fmaf(half_of(a + k, upper), half_of(b + k * lane_pitch, upper), sum);
-    return sum;
+    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+
+/* A row of sums and the 16 steps of a block. */
+static inline __m512 add_block(__m512 sum, const float *row, const float *lanes, ptrdiff_t lane_pitch)
+{
+    __m512 first = _mm512_setzero_ps(), second = _mm512_setzero_ps();
+    for (int k = 0; k < STEPS; k++) {
+        __m512i a = _mm512_castps_si512(_mm512_set1_ps(row[k])), b = _mm512_castps_si512(_mm512_loadu_ps(lanes + k * lane_pitch));
+        first = _mm512_fmadd_ps(upper_half(a), upper_half(b), first);
+        second = _mm512_fmadd_ps(lower_half(a), lower_half(b), second);
+    }
+    return _mm512_add_ps(sum, _mm512_add_ps(first, second));
 }
 
 static void blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
@@ -51,16 +56,14 @@ static void blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, 
     if (!begun)
         abort(); /* a matrix unit that is not set up would raise a signal */
     for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < vectors * LANES; j++) {
-            float *sum = c + i * PITCH + j;
-            if (!resume)
-                *sum = 0;
+        for (int v = 0; v < vectors; v++) {
+            float *place = c + i * PITCH + v * LANES;
+            __m512 sum = resume ? _mm512_loadu_ps(place) : _mm512_setzero_ps();
             for (ptrdiff_t r = 0; r < run_count; r++)
-                for (ptrdiff_t k = 0; k < runs[r].steps; k += STEPS) {
-                    const float *a = rows + runs[r].rows + k * ROWS + i * STEPS, *b = lanes + runs[r].lanes + k * lane_pitch + j;
-                    float first = chain(a, b, lane_pitch, 1), second = chain(a, b, lane_pitch, 0);
-                    *sum += first + second;
-                }
+                for (ptrdiff_t k = 0; k < runs[r].steps; k += STEPS)
+                    sum = add_block(sum, rows + runs[r].rows + k * ROWS + i * STEPS, lanes + runs[r].lanes + k * lane_pitch + v * LANES,
+                                    lane_pitch);
+            _mm512_storeu_ps(place, sum);
         }
 }
 
@@ -75,4 +78,5 @@ static void blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, 
 MATRIX_BLOCKS(1)
 MATRIX_BLOCKS(2)
 MATRIX_BLOCKS(3)
+#include "end_target.h"
 #endif
