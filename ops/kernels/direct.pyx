@@ -33,8 +33,8 @@ from numbers cimport (
     NUMBER_HIFLOAT8, load, operand, real, result, store,
 )
 from reduction cimport (
-    REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, push_partial, reduction_cut,
-    sums_in_blocks, tree_sum,
+    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, push_partial,
+    reduction_cut, sums_in_blocks, tree_sum,
 )
 
 cdef extern from *:
@@ -147,7 +147,7 @@ cdef inline real multiply_add(double a, double b, real total) noexcept nogil:
 
 cdef inline real add_term(double a, double b, real total, real* halves, int64_t c, int64_t channels, bint blocks) noexcept nogil:
     """Term c of the `channels` of a tap joins the sum; in `blocks` it joins half of one, which joins when it is complete."""
-    cdef real* half = &halves[c // (SUM_BLOCK // 2) % 2]
+    cdef real* half = &halves[c // HALF_BLOCK % 2]
     if not blocks:
         return multiply_add(a, b, total)
     half[0] = multiply_add(a, b, half[0])
@@ -248,7 +248,7 @@ cdef inline real backward_weights_piece(
                     halves[0] = halves[1] = 0
                     block = term // SUM_BLOCK
                 if blocks:
-                    part = &halves[term // (SUM_BLOCK // 2) % 2]
+                    part = &halves[term // HALF_BLOCK % 2]
                 part[0] = multiply_add(
                     load(large[n, g, c, x0, x1, origin2 + y2 * w.s[2]], format),
                     load(small[n, g, m, y0, y1, y2], format),

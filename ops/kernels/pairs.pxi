@@ -52,6 +52,14 @@ cdef inline tile_function tile_of(const Product* p, const instruction_set* isa, 
     return isa.tile[rows - 1][vectors - 1] if p.pairs == NULL else p.pairs.tile[rows - 1][vectors - 1]
 
 
+cdef inline strided_function strided_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
+                                       int64_t vectors) noexcept nogil:
+    """The tile whose rows lie anywhere."""
+    if pairs != NULL:
+        return pairs.strided_blocks[rows - 1][vectors - 1]
+    return isa.strided_blocks[rows - 1][vectors - 1] if blocks else isa.strided[rows - 1][vectors - 1]
+
+
 cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_run* runs, int64_t run_count, int64_t pitch,
                      int64_t width, ProductScratch* s) noexcept nogil:
     """Copy the lanes of runs, STEPS steps at most, to a panel."""

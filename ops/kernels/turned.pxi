@@ -204,7 +204,6 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
     cdef int64_t first = share(p.columns, plan.parts, part), count = share(p.columns, plan.parts, part + 1) - first, width = vectors * isa.width
     cdef int64_t fragment_count = cut_fragments(p, first, count, s.fragments), inside_count, run_count, t, i, j, k, d, rows, end
     cdef tile_run runs[TURNED_HALVES]
-    cdef strided_function run_tile
     cdef const Fragment* f
     cdef const Tap* tap
     cdef const float* lanes
@@ -225,9 +224,8 @@ cdef void run_turned_part(const Product* p, const Turned* plan, const instructio
                 i, end = s.inside[j].first, s.inside[j].end
                 while i < end:
                     rows = min(end - i, isa.rows - i % isa.rows)
-                    run_tile = isa.strided_blocks[rows - 1][vectors - 1] if p.blocks else isa.strided[rows - 1][vectors - 1]
-                    run_tile(runs, run_count, <const float*>p.input.data, s.bases + i, p.input.c, lanes, pitch, s.sums + i * width, True,
-                             NULL)
+                    strided_of(isa, NULL, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + i, p.input.c,
+                                                                   lanes, pitch, s.sums + i * width, True, NULL)
                     i += rows
     store_turned(p, isa, g, row, min(p.R - row, width), width, fragment_count, s)
 

@@ -266,7 +266,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
                    int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
                    bint one_by_one, float* sums, bint resume) noexcept nogil:
     """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, height, i
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
     cdef int64_t offsets[TILE_ROWS]
     cdef Reach reach
     cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
@@ -281,8 +281,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
         for panel in range(first_panel, end_panel):
             vectors = panel_vectors(plan, panel)
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
-            height = 0 if one_by_one else rows - 1
-            run_it = isa.strided_blocks[height][vectors - 1] if plan.blocks else isa.strided[height][vectors - 1]
+            run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
             run_it(
                 runs, run_count, source, offsets + i, row_step(w, plan),
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,

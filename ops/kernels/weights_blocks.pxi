@@ -14,8 +14,8 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
     if plan.pairs == NULL:
-        most = LANE_FLOATS // lane_width // SUM_BLOCK * SUM_BLOCK
-    plan.chunk = max(SUM_BLOCK, min(most, ceiling(plan.cut.length, SUM_BLOCK) * SUM_BLOCK))
+        most = LANE_FLOATS // lane_width
+    plan.chunk = whole_units(plan, most, SUM_BLOCK)
     plan.steps = steps_of(plan.pairs, plan.chunk)
     plan.code_bytes = max(plan.rows, TILE_LANES) * plan.chunk * element_size(max_format(w))
 
@@ -60,6 +60,11 @@ cdef inline bint laid_out_wide(const Weights* w, const WeightsPlan* plan) noexce
     return w.large.c == 1 and w.large.x[2] != 1 and not plan.mixed
 
 
+cdef inline bint packed_in_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether pairs of a row stay side by side in its panel."""
+    return plan.pairs != NULL and not laid_out_wide(w, plan)
+
+
 cdef void lay_out(const Weights* w, const Reach* reach, int64_t g, int64_t c, int64_t channels, int64_t row_count, int64_t line, bint wide,
                   char* codes, const Row* rows) noexcept nogil:
     """What a tap meets in some channels at the positions of a chunk: [channel][position], or if `wide` the other way round."""
@@ -99,8 +104,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
     cdef int64_t offsets[TILE_ROWS]
     cdef tile_run whole = tile_run(0, 0, steps_of(plan.pairs, count))
     cdef lane_span span
-    cdef bint wide = laid_out_wide(w, plan), lines = plan.pairs != NULL and not wide
-    cdef strided_function run_it
+    cdef bint wide = laid_out_wide(w, plan), lines = packed_in_lines(w, plan)
     cdef const float* lanes
     cdef float* c
     if plan.padded:
@@ -127,8 +131,8 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         elif on_matrix(plan.pairs):
             plan.pairs.blocks[vectors - 1](&whole, 1, s.block, 0, lanes, pitch, c, resume, NULL, NULL)
         else:
-            run_it = isa.strided_blocks[rows - 1][vectors - 1] if plan.pairs == NULL else plan.pairs.strided_blocks[rows - 1][vectors - 1]
-            run_it(s.runs, run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch, c, resume, NULL)
+            strided_of(isa, plan.pairs, True, rows, vectors)(s.runs, run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch,
+                                                             c, resume, NULL)
 
 
 cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t first, int64_t rows,
@@ -161,7 +165,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
         row_count = cut_rows(w, first, end, s.rows)
-        run_count = block_runs(plan, isa, end - first, plan.pairs != NULL and not laid_out_wide(w, plan), s.runs)
+        run_count = block_runs(plan, isa, end - first, packed_in_lines(w, plan), s.runs)
         for panel in range(part.first_panel, part.end_panel):
             lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
             pack_small(w, plan, isa, part.g, panel, row_count, end - first, lanes, s)

@@ -47,11 +47,16 @@ cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const 
     return plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES
 
 
+cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t unit) noexcept nogil:
+    """Positions that hold a piece, at most so many, in units."""
+    return max(unit, min(ceiling(plan.cut.length, unit), most // unit) * unit)
+
+
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
     cdef int64_t unit = SUM_BLOCK if plan.blocks else 1
-    plan.chunk = max(unit, min(ceiling(plan.cut.length, unit), LANE_FLOATS // lane_width // unit) * unit)
+    plan.chunk = whole_units(plan, LANE_FLOATS // lane_width, unit)
     if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
     while True:
