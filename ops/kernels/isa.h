@@ -266,7 +266,7 @@ typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
     tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `strided_blocks` */
-    tile_function blocks[TILE_VECTORS];
+    tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of a matrix unit the first, for any rows */
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
@@ -291,7 +291,7 @@ typedef struct {
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
-    tile_function blocks[TILE_VECTORS];          /* all rows, of sums in blocks (reduction.h), whose runs begin with a block */
+    tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];
     line_function lines;
     sweep_function sweep[SWEEP_SLOTS];           /* [slots - 1]; NULL where nothing is loaded under a mask */

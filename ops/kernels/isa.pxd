@@ -128,7 +128,7 @@ cdef extern from "isa.h" nogil:
         unit_function begin
         unit_function end
         tile_function tile[8][3]
-        tile_function blocks[3]
+        tile_function blocks[8][3]
         turn_function turn
         line_rows_function line_rows
         strided_function strided_blocks[8][3]
@@ -149,7 +149,7 @@ cdef extern from "isa.h" nogil:
         strided_function strided[8][3]
         strided_function strided_blocks[8][3]
         masked_function masked[3]
-        tile_function blocks[3]
+        tile_function blocks[8][3]
         masked_function masked_blocks[3]
         line_function lines
         sweep_function sweep[4]

@@ -37,7 +37,7 @@ LINE_ROWS(line_rows_matrix, MATRIX_ROWS, HALF_BLOCK)
 const pair_functions SUFFIX(matrix) = {
     .panel_rows = MATRIX_ROWS,
     .apart = HALF_BLOCK,
-    .blocks = {matrix_blocks_1, matrix_blocks_2, matrix_blocks_3},
+    .blocks = {{matrix_blocks_1, matrix_blocks_2, matrix_blocks_3}},
     .begin = matrix_begin,
     .end = matrix_end,
     .turn = SUFFIX(turn_rows),

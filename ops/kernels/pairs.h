@@ -3,8 +3,8 @@
 
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
-BLOCKS_TILES(pair_blocks, 1)
-ALL_STRIDED_BLOCKS(strided_pair_blocks, 1)
+ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
+ALL_BLOCKS(STRIDED_BLOCKS, strided_pair_blocks, 1)
 
 static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                                ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,
@@ -416,7 +416,7 @@ static const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
-    .blocks = BLOCKS_ENTRIES(pair_blocks),
+    .blocks = ALL_ENTRIES(pair_blocks),
     .strided_blocks = ALL_ENTRIES(strided_pair_blocks),
     .line_rows = SUFFIX(line_rows),
     .lines = SUFFIX(pair_lines),

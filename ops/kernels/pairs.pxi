@@ -46,10 +46,13 @@ cdef inline bint are_finite(const instruction_set* isa, const pair_functions* pa
     return isa.finite(values, count) if pairs == NULL else pairs.finite(values, count)
 
 
-cdef inline tile_function tile_of(const Product* p, const instruction_set* isa, int64_t rows, int64_t vectors) noexcept nogil:
-    if p.blocks:
-        return isa.blocks[vectors - 1] if p.pairs == NULL else p.pairs.blocks[vectors - 1]
-    return isa.tile[rows - 1][vectors - 1] if p.pairs == NULL else p.pairs.tile[rows - 1][vectors - 1]
+cdef inline tile_function tile_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
+                                  int64_t vectors) noexcept nogil:
+    if on_matrix(pairs):
+        return pairs.blocks[0][vectors - 1]
+    if pairs != NULL:
+        return pairs.blocks[rows - 1][vectors - 1] if blocks else pairs.tile[rows - 1][vectors - 1]
+    return isa.blocks[rows - 1][vectors - 1] if blocks else isa.tile[rows - 1][vectors - 1]
 
 
 cdef inline strided_function strided_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,

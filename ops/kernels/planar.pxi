@@ -306,7 +306,7 @@ cdef void run_filled(const Product* p, const Planar* l, const instruction_set* i
                     rows = share(p.R, all_rows, r + 1) - row
                     tile = s.sums + (r - first_row_panel) * p.rows * isa.vectors * isa.width
                     result = result_rows(p, g, row, rows, &s.result) if next_run == run_count else NULL
-                    tile_of(p, isa, rows, vector_count)(
+                    tile_of(isa, p.pairs, p.blocks, rows, vector_count)(
                         runs, next_run - done, packed + (r - first_row_panel) * p.panel_size, next, lanes_from, pitch, tile,
                         done > 0, &s.meanwhile, result)
                     if result != NULL and not result.direct:

@@ -325,7 +325,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         resume = True
     for i in range(stretch_count):
         some = &s.stretches[i]
-        tile_of(p, isa, rows, some.high - some.low)(
+        tile_of(isa, p.pairs, p.blocks, rows, some.high - some.low)(
             s.runs + some.first_run, some.end_run - some.first_run, panel, next, s.lanes + some.low * isa.width, pitch,
             tile + some.low * isa.width, resume, NULL, result if i == stretch_count - 1 else NULL)
         resume = True

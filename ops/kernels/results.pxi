@@ -22,7 +22,7 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
     cdef int64_t near = max(1, isa.width // max(1, p.output.x[2]))  # lanes of a part
     cdef tile_wish* wish = &result.wish
     wish.parts, wish.row_step, wish.reach = 0, p.output.c * size, (near - 1) * p.output.x[2] * size
-    result.direct = (isa.copy != NULL and p.pairs == NULL and not p.blocks and p.cell == NULL and p.output.format == NUMBER_FLOAT32
+    result.direct = (isa.copy != NULL and not on_matrix(p.pairs) and p.cell == NULL and p.output.format == NUMBER_FLOAT32
                      and p.output.x[2] == 1)
     for i in range(span_count):
         lane, end = spans[i].lane, spans[i].lane + spans[i].count

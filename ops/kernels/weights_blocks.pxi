@@ -129,7 +129,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         if s.unbounded:
             run_masked_rows(w, plan, isa, first, rows, count, row_count, vectors, &whole, lanes, c, resume, s)
         elif on_matrix(plan.pairs):
-            plan.pairs.blocks[vectors - 1](&whole, 1, s.block, 0, lanes, pitch, c, resume, NULL, NULL)
+            tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, resume, NULL, NULL)
         else:
             strided_of(isa, plan.pairs, True, rows, vectors)(s.runs, run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch,
                                                              c, resume, NULL)
