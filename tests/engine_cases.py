@@ -11,7 +11,8 @@ import numpy as np
 from kernel_cases import Case
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
-          "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
+          "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
+          "hifloat8": np.uint8}
 OPERANDS = {"forward": ("large", "taps", "small"), "backward_data": ("small", "taps", "large"),
             "backward_weights": ("large", "small", "taps")}
 
@@ -176,6 +177,27 @@ def long_reduction_case(rng: random.Random) -> Case:
     return case_of(1, rng.choice([1, 1, 2]), rng.randint(1, 12), rng.randint(9, 40), axes)
 
 
+def empty_case(rng: random.Random) -> Case:
+    """Some extent is often zero: no images, groups, channels, positions or taps."""
+    x, y, k = ([rng.choice([0, 1, 2, 5, 9]) for _ in range(3)] for _ in range(3))
+    batch, groups = rng.choice([0, 1, 2]), rng.choice([0, 1, 1, 2])
+    c, m = (rng.choice([0, 1, 3, 20, 40]) for _ in range(2))
+    s, d, b = ([rng.choice(some) for _ in range(3)] for some in ([1, 1, 2, 3], [1, 2], [0, 0, 1, 2]))
+    return Case((batch, groups, c, *x), (batch, groups, m, *y), (groups, m, c, *k), tuple(s), tuple(d), tuple(b))
+
+
+def far_case(rng: random.Random) -> Case:
+    """Small arrays whose positions or taps are up to billions apart."""
+    axes = []
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        k, y, x = rng.randint(1, 4), rng.randint(1, 6), rng.randint(1, 12)
+        s, d = rng.choice([1, 1, 2, 5000, 10**9 + 1]), rng.choice([1, 1, 2, 4096, 10**9, 2**32 - 5])
+        b = rng.choice([0, 1, d * rng.randrange(k), s * rng.randrange(y) + d * rng.randrange(k) - rng.randrange(x)])
+        axes.append((x, y, k, s, d, b))
+    c, m = ([1, 2, 3, 5, 20] for _ in range(2))
+    return case_of(rng.choice([1, 2]), rng.choice([1, 1, 2, 17]), rng.choice(c), rng.choice(m), axes)
+
+
 @dataclass(frozen=True)
 class Draw:
     """Some calls of one kind for every seed; those of more multiplications than `most` are left out."""
@@ -210,6 +232,8 @@ DRAWS = {
     "many blocks": Draw(many_blocks_case, 6, 12, 8e6, _MOSTLY_FLOAT32, kernels=_PRODUCTS),
     "one stride class reached": Draw(
         lone_class_case, 6, 12, 3e6, (*["float32"] * 16, *DTYPES), mixed=0.3, kernels=("backward_data",)),
+    "empty": Draw(empty_case, 4, 60, 1e6),
+    "far apart": Draw(far_case, 6, 40, 1e6, _MOSTLY_FLOAT32),
     "few columns": Draw(few_columns_case, 6, 12, 1e7, _MOSTLY_FLOAT32, kernels=_PRODUCTS),
     "long reduction": Draw(
         long_reduction_case, 6, 3, 1e7, ("float32", "float32", "bfloat16", "float16"), kernels=("backward_weights",),

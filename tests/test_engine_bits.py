@@ -33,7 +33,12 @@ def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.nd
     if rng.random() < 0.2:
         values = np.where(gen.random(shape) < 0.01, gen.choice(SPECIALS, shape), values)
     with np.errstate(over="ignore"):
-        return bits(values.astype(np.float32).astype(DTYPES[name]))
+        values = values.astype(np.float32)
+    if name == "float32":
+        return values
+    codes = np.empty(shape, f"u{np.dtype(DTYPES[name]).itemsize}")
+    direct.encode(values, codes, format=name)
+    return codes
 
 
 def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
@@ -143,6 +148,16 @@ def test_larger_calls(isa, name, number_format):
             arrays[operand] = np.ascontiguousarray(bits(values).transpose(layout)).transpose(np.argsort(list(layout)))
         for kernel in OPERANDS:
             compare(kernel, case, arrays, formats, rng)
+
+
+def test_rows_that_fill_the_sums_of_a_task(isa):
+    """So many that parts of them which just fit are uneven."""
+    case = Case((1, 1, 140, 1, 1, 700), (1, 1, 8192, 1, 1, 700), (1, 8192, 140, 1, 1, 1))
+    rng = np.random.default_rng(0)
+    large, taps = (rng.integers(-2, 3, shape).astype(np.float32) for shape in (case.large, case.taps))
+    got = np.empty(case.small, np.float32)
+    engine.forward(large, taps, got, **case.window, formats=("float32",) * 3, threads=2)
+    assert np.array_equal(got[0, 0, :, 0, 0], taps.reshape(8192, 140) @ large.reshape(140, 700))
 
 
 def test_taps_at_one_place(isa):

@@ -118,6 +118,19 @@ def test_default_threads(ours, openmp, expected):
     assert int(printed.split()[-1]) == ((expected or available) if kernels.openmp else 1)
 
 
+def test_an_instruction_set_is_named():
+    program = """
+        try:
+            from convreg.ops import kernels
+            print(kernels.capabilities()["isa"])
+        except ValueError as e:
+            print(e)
+    """
+    assert run_python(program, CONVREG_ISA="Generic").split() == ["generic"]
+    printed = run_python(program, CONVREG_ISA="mmx")
+    assert printed.startswith("CONVREG_ISA: no instruction set 'mmx'; this build has ") and "generic" in printed
+
+
 def test_a_wrong_default_is_named():
     printed = run_python(PRINT_DEFAULT, CONVREG_NUM_THREADS="many")
     assert "CONVREG_NUM_THREADS='many' is not a positive integer" in printed

@@ -14,7 +14,10 @@
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
     jobs.pxi       ... cut into tasks
+    coming.pxi     ... and the next block laid out meanwhile
     weights.pxi    backward_weights
+    weights_positions.pxi  ... where its taps meet the large side
+    weights_sums.pxi   ... how its pieces are joined and stored
     weights_blocks.pxi ... of operands within bfloat16
     weights_jobs.pxi   ... cut into tasks
     narrow.pxi     ... where the small side has few channels in a group
@@ -38,13 +41,14 @@ from isa cimport (
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
-from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16, within_bfloat16
+from numbers cimport NUMBER_FLOAT32, decode8, decode16, within_bfloat16
 from panels cimport (
     ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
     thread_number,
 )
 from reduction cimport HALF_BLOCK, REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
 
+from . import direct
 from .direct import FORMATS
 
 prepare_codes()
@@ -84,16 +88,10 @@ cdef struct View:  # a 6-D operand
     int64_t stride[6]  # in elements
 
 
-cdef struct Axis:  # stride, dilation and begin of one spatial axis
-    int64_t s
-    int64_t d
-    int64_t b
-
-
 cdef int open_view(View* view, object array, str format, bint writable) except -1:
     cdef int axis
-    PyObject_GetBuffer(array, &view.buffer, PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
     view.format = FORMATS[format]
+    PyObject_GetBuffer(array, &view.buffer, PyBUF_STRIDES | (PyBUF_WRITABLE if writable else 0))
     for axis in range(6):
         view.shape[axis] = view.buffer.shape[axis]
         view.stride[axis] = view.buffer.strides[axis] // view.buffer.itemsize
@@ -129,6 +127,8 @@ cdef void build_product(Product* p, const AxisTaps* axes, const View* taps, Tap*
     p.all_taps = p.taps = store
     p.all_offsets = p.tap_offsets = offsets
     p.all_count = p.tap_count = axes[0].count * axes[1].count * axes[2].count
+    if p.D == 0 or p.I[0] == 0 or p.I[1] == 0 or p.I[2] == 0:
+        p.all_count = p.tap_count = 0
     for i0 in range(axes[0].count):
         for i1 in range(axes[1].count):
             for i2 in range(axes[2].count):
@@ -159,8 +159,9 @@ cdef struct Call:
 
 
 cdef int open_call(Call* c, large, small, taps, formats, stride, dilation, begin, int written) except -1:
-    """Open the operands; `written` is the index of the result."""
+    """Open the operands; `written` is the index of the result. To be closed whether that succeeds or not."""
     cdef int axis
+    memset(c, 0, sizeof(Call))  # what is not opened is not closed
     open_view(&c.large, large, formats[0], written == 0)
     open_view(&c.small, small, formats[1], written == 1)
     open_view(&c.taps, taps, formats[2], written == 2)
@@ -212,8 +213,7 @@ cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64
     """The taps t of which residue + b - t*d is a multiple of s, s/gcd(s, d) apart; offset is that multiple."""
     cdef AxisTaps a = AxisTaps(0, 0, 1, 0, 0)
     cdef int64_t t, rest
-    while a.step * d % s != 0:
-        a.step += 1
+    a.step = s // common_divisor(s, d)
     for t in range(min(a.step, K)):
         rest = residue + b - t * d
         if rest % s == 0:
@@ -246,17 +246,39 @@ cdef Product* only_reached(Product* products, int64_t count, Call* c, result_cel
     return p
 
 
-cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
-    """One product for each class of large positions modulo the stride: a dense convolution over the taps that hit it."""
-    cdef int64_t classes = 1, number = 0, r0, r1, r2, used = 0
-    cdef int64_t residue[3]
-    cdef result_cell cell
+cdef enum:
+    MOST_CLASSES = 4096  # of large positions modulo the stride, at a time
+
+
+cdef void build_class(Product* p, int64_t number, const Call* c, const float* bias, Tap* taps, int64_t* offsets) noexcept nogil:
+    """The product of one class of large positions modulo the stride: a dense convolution over the taps that hit it."""
+    cdef int64_t residue
     cdef AxisTaps axes[3]
+    cdef int axis
+    p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
+    p.input, p.output, p.bias = operand_of(&c.small), operand_of(&c.large), bias
+    for axis in range(2, -1, -1):
+        residue = number % min(c.s[axis], c.large.shape[3 + axis])
+        number //= min(c.s[axis], c.large.shape[3 + axis])
+        p.Q[axis] = (c.large.shape[3 + axis] - residue + c.s[axis] - 1) // c.s[axis]
+        p.I[axis], p.step[axis] = c.small.shape[3 + axis], 1
+        axes[axis] = class_taps(residue, c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
+        p.output.data = <char*>p.output.data + residue * p.output.x[axis] * c.large.buffer.itemsize
+        p.output.x[axis] *= c.s[axis]
+    p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
+    p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
+    build_product(p, axes, &c.taps, taps, offsets)
+
+
+cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
+    """All classes together, or where they are very many, some at a time."""
+    cdef int64_t classes = 1, first = 0, count, number, used, columns = min(c.s[2], c.large.shape[5])
+    cdef result_cell cell
     cdef int axis
     cdef Product* p
     for axis in range(3):
         classes *= min(c.s[axis], c.large.shape[3 + axis])
-    cdef Product* products = <Product*>malloc(classes * sizeof(Product))
+    cdef Product* products = <Product*>malloc(min(classes, MOST_CLASSES) * sizeof(Product))
     cdef int64_t tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
     cdef Tap* taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     cdef int64_t* offsets = <int64_t*>(taps + tap_count + 1)
@@ -264,29 +286,17 @@ cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* rep
         if products == NULL or taps == NULL:
             with gil:
                 raise MemoryError
-        for r0 in range(min(c.s[0], c.large.shape[3])):
-            for r1 in range(min(c.s[1], c.large.shape[4])):
-                for r2 in range(min(c.s[2], c.large.shape[5])):
-                    residue[0], residue[1], residue[2] = r0, r1, r2
-                    p = &products[number]
-                    number += 1
-                    p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
-                    p.input, p.output, p.bias = operand_of(&c.small), operand_of(&c.large), bias
-                    for axis in range(3):
-                        p.Q[axis] = (c.large.shape[3 + axis] - residue[axis] + c.s[axis] - 1) // c.s[axis]
-                        p.I[axis], p.step[axis] = c.small.shape[3 + axis], 1
-                        axes[axis] = class_taps(residue[axis], c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
-                        p.output.data = <char*>p.output.data + residue[axis] * p.output.x[axis] * c.large.buffer.itemsize
-                        p.output.x[axis] *= c.s[axis]
-                    p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
-                    p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
-                    build_product(p, axes, &c.taps, taps + used, offsets + used)
-                    used += p.all_count
-        p = only_reached(products, classes, c, &cell)
-        if p != NULL:
-            run_products(p, 1, 1, threads, report)
-        else:
-            run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
+        while first < classes:
+            count, used = min(classes - first, MOST_CLASSES), 0
+            for number in range(count):
+                build_class(&products[number], first + number, c, bias, taps + used, offsets + used)
+                used += products[number].all_count
+            p = only_reached(products, count, c, &cell) if count == classes else NULL
+            if p != NULL:
+                run_products(p, 1, 1, threads, report)
+            else:
+                run_products(products, count, columns if count == classes else 1, threads, report)
+            first += count
     finally:
         free(products)
         free(taps)
@@ -301,8 +311,8 @@ def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, 
     if bias is not None and len(bias) > 0:
         values = bias
         b = &values[0]
-    open_call(&c, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, 1)
     try:
+        open_call(&c, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, 1)
         with nogil:
             if size(&c.small) > 0:
                 run_forward(&c, b, threads, NULL)
@@ -318,8 +328,8 @@ def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=
     if bias is not None and len(bias) > 0:
         values = bias
         b = &values[0]
-    open_call(&c, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, 0)
     try:
+        open_call(&c, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, 0)
         with nogil:
             if size(&c.large) > 0:
                 run_backward_data(&c, b, threads, NULL)
@@ -327,9 +337,26 @@ def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=
         close_call(&c)
 
 
+cdef void write_zeros(const View* view) noexcept nogil:
+    """To every element: of all formats the zero is code 0."""
+    cdef int64_t number, rest, offset
+    cdef int axis
+    for number in range(size(view)):
+        rest, offset = number, 0
+        for axis in range(5, -1, -1):
+            offset += rest % view.shape[axis] * view.stride[axis]
+            rest //= view.shape[axis]
+        memset(<char*>view.buffer.buf + offset * view.buffer.itemsize, 0, view.buffer.itemsize)
+
+
 cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 nogil:
+    """Returns whether it is left to the plain loops."""
     cdef Weights w
     cdef int axis
+    if size(&c.small) == 0 or size(&c.large) == 0:
+        if report == NULL:
+            write_zeros(&c.taps)
+        return 0
     w.N, w.G, w.C, w.M = c.small.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
     w.large, w.small = operand_of(&c.large), operand_of(&c.small)
     w.taps, w.taps_format = c.taps.buffer.buf, c.taps.format
@@ -344,20 +371,23 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         if not try_sweep_weights(&w, threads, report):
             run_narrow_weights(&w, threads, report)
     else:
-        run_weights(&w, threads, report)
+        return run_weights(&w, threads, report)
     return 0
 
 
 def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1):
     """Write taps."""
     cdef Call c
-    open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
+    cdef bint left = False
     try:
+        open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
         with nogil:
             if size(&c.taps) > 0:
-                run_backward_weights(&c, threads, NULL)
+                left = run_backward_weights(&c, threads, NULL)
     finally:
         close_call(&c)
+    if left:
+        direct.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin, formats=formats, threads=threads)
 
 
 def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1) -> int:
@@ -368,9 +398,9 @@ def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begi
         "forward": (0, 2, 1), "backward_data": (2, 0, 1), "backward_weights": (0, 1, 2)
     }[kernel]
     arrays = (first, second, result)
-    open_call(&c, arrays[large], arrays[small], arrays[taps], (formats[large], formats[small], formats[taps]), stride,
-              dilation, begin, 3)
     try:
+        open_call(&c, arrays[large], arrays[small], arrays[taps], (formats[large], formats[small], formats[taps]), stride,
+                  dilation, begin, 3)
         if size(&c.large) > 0 and size(&c.small) > 0 and size(&c.taps) > 0:
             if kernel == "forward":
                 run_forward(&c, NULL, threads, &report)

@@ -37,4 +37,7 @@ def use_isa(name: str) -> None:
             return
 
 
-use_isa(os.environ.get("CONVREG_ISA", "").strip())
+try:
+    use_isa(os.environ.get("CONVREG_ISA", "").strip().lower())
+except ValueError as e:
+    raise ValueError(f"CONVREG_ISA: {e}") from None

@@ -102,7 +102,7 @@ cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, 
                 job.together, job.items, job.item = all_products if shared else 1, end_item - first_item, item - first_item
                 block = 1
                 job.blocks = p.N * planar[i].blocks[0] * planar[i].blocks[1] * planar[i].blocks[2]
-            job.row_parts = max(1, ceiling(height * tile_bytes * block, SUM_BYTES))
+            job.row_parts = ceiling(height, max(1, SUM_BYTES // (tile_bytes * block)))
             while (job.row_parts < height and job.blocks * job.row_parts * segments * count < wanted
                    and job.blocks * job.row_parts * segments % threads != 0):
                 job.row_parts += 1  # each part lays out the input anew: as few as occupy all threads

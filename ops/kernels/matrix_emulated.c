@@ -1,12 +1,12 @@
 /* In place of matrix.c where CONVREG_MATRIX=emulated builds it: the same tiles in AVX-512, so that all that surrounds a matrix unit
- * can be tested without one. */
+ * can be tested without one, on processors with bfloat16 dot products. */
 #include "matrix.h"
 
 #ifdef HAVE_MATRIX
 #include <immintrin.h>
 #include <stdlib.h>
 
-#define TARGET "avx512f" /* which `amx` needs besides */
+#define TARGET "avx512f"
 
 enum { ROWS = 16, LANES = 16, PITCH = 48, STEPS = 16 };
 

@@ -224,7 +224,7 @@ cdef void run_merged(const Product* products, const Planar* l, const Merge* m, c
                      const int64_t* first, const float* packed, ProductScratch* scratch) noexcept nogil:
     """Output positions from `first` on, of all products, from the block laid out for them."""
     cdef int64_t end[3]
-    cdef int64_t strip, stretches, q0, q1, lines, lanes
+    cdef int64_t strip, stretches, q0, q1, lines
     cdef int axis
     for axis in range(3):
         end[axis] = min(m.Q[axis], first[axis] + l.block[axis])

@@ -14,6 +14,7 @@ cdef enum:
     MANY_BLOCKS = 16         # of a call: most are laid out while others are computed
     COPY_MOVES = 4096        # of a list, at most
     COPY_CHANNELS = 128      # moves from which on a list holds no further channel
+    HUGE_BLOCK = 1 << 30     # floats of a channel, more than any block that is laid out
     VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
     ALONE_BYTES = 1 << 20    # of a block where there are no two of them
 
@@ -167,8 +168,12 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
 cdef int64_t measure_block(const Product* p, Planar* l, const int64_t* high) noexcept nogil:
     """Set the extents of a block with taps up to offset `high`; returns the floats of one channel."""
     cdef int axis
+    cdef double floats = 1
     for axis in range(3):
         l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
+        floats *= <double>l.u[axis] * l.phases[axis]
+    if floats > HUGE_BLOCK:  # taps so far apart that the product of extents might overflow
+        return HUGE_BLOCK
     l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
     if l.rolls:
         # Whole vectors are stored: what overruns a plane must not reach the next, which may be in use.

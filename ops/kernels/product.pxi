@@ -71,8 +71,6 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     double met         # share of (position, tap) that is left where boxes cut off the rest
     int64_t columns
     int64_t panels
-    int64_t first_task
-    int64_t tasks
     int64_t tap_floats   # packed weights of one row panel from a tap to the next
     int64_t panel_size   # ... of all taps
     bint started       # its sums were begun with earlier taps and wait in `kept`

@@ -48,7 +48,9 @@ cdef void ask_cells(const result_cell* cell, int64_t size, tile_wish* wish) noex
     cdef int64_t y0, y1, i, parts = wish.parts
     for y0 in range(cell.extent[0]):
         for y1 in range(cell.extent[1]):
-            if (y0 == cell.own[0] and y1 == cell.own[1]) or wish.parts + parts > TILE_LANES:
+            if wish.parts + parts > TILE_LANES:
+                return
+            if y0 == cell.own[0] and y1 == cell.own[1]:
                 continue
             for i in range(parts):
                 wish.offsets[wish.parts] = (wish.offsets[i]

@@ -264,10 +264,9 @@ cdef void sweep_over_rows(Sweep* s, SweepBlock* block) noexcept nogil:
         x0 = block.q0 * p.step[0] + s.axes[0].first + t0 * s.axes[0].apart
         if x0 < 0 or x0 >= p.I[0]:
             continue
-        for i in range(number):
+        for i in range(max(0, 1 - s.fold - start if sign > 0 else start - p.I[1] + 1),
+                       min(number, p.I[1] - start if sign > 0 else start + s.fold)):
             x1 = start + sign * i
-            if x1 <= -s.fold or x1 >= p.I[1]:
-                continue
             first = -1
             for j in range(block.height):
                 rest = i - j * down

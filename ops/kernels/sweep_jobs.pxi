@@ -97,7 +97,7 @@ cdef void run_sweep(const SweepCall* call, const Sweep* s, const instruction_set
     cdef const float* places[SWEEP_SLOTS]
     cdef char* targets[SWEEP_SLOTS]
     cdef uint16_t kept[SWEEP_ROWS]
-    cdef int64_t i, r, at, down, number, column_bytes = step * element_size(format), plane_bytes
+    cdef int64_t i, r, at, down, number, column_bytes = step * element_size(format)
     cdef int64_t first = share(s.block_count, call.parts, part), end = share(s.block_count, call.parts, part + 1)
     cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
     if s.direct:

@@ -143,7 +143,7 @@ INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float
         }
 }
 
-/* The k steps of a run from a, b and m on, and copies with them. */
+/* The k steps of a run from a, b and m on, and copies with them, which masked tiles do not make. */
 INLINE void run_steps(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, ptrdiff_t row_step,
                       ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, const float *m, ptrdiff_t k, copying *meanwhile, int pairs)
 {
@@ -162,7 +162,7 @@ INLINE void run_steps(int rows, int vectors, vector (*sum)[VECTORS], const float
                 move++;
                 if (next)
                     __builtin_prefetch(row[0] + a + next);
-                tile_step(rows, vectors, sum, row, a, b, m, pairs);
+                tile_step(rows, vectors, sum, row, a, b, NULL, pairs);
                 a += row_step;
                 b += lane_pitch;
             }
@@ -181,7 +181,7 @@ INLINE void run_steps(int rows, int vectors, vector (*sum)[VECTORS], const float
     }
 }
 
-/* A run of steps, of which the first ask for what `asks` still has to. */
+/* A run of steps, of which the first ask for what `asks` still has to; masked tiles ask for nothing. */
 INLINE void one_run(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, const tile_run *run, ptrdiff_t row_step,
                     ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, const float *masks, asking *asks, int to_write,
                     copying *meanwhile, int pairs)
@@ -197,7 +197,7 @@ INLINE void one_run(int rows, int vectors, vector (*sum)[VECTORS], const float *
             ask(asks, to_write);
             if (next)
                 __builtin_prefetch(row[0] + a + next);
-            tile_step(rows, vectors, sum, row, a, b, m, pairs);
+            tile_step(rows, vectors, sum, row, a, b, NULL, pairs);
             a += row_step;
             b += lane_pitch;
         }

@@ -7,7 +7,7 @@ such lines dot products take pairs as they lie.
 """
 
 cdef enum:
-    BLOCKS_POSITIONS = 256  # packed at a time, at most
+    BLOCKS_POSITIONS = 256  # packed in pairs at a time, at most
 
 
 cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:

@@ -4,6 +4,8 @@ cdef enum:
     COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
+    HUGE_FRAME = 1 << 30  # floats of a line, more than any that is framed
+    MOST_FRAMED = 4 << 20 # bytes of a thread's frames
     PAIR_LANES = 48       # whose products in pairs save what it takes to lay out a row of which every other position is met
 
 
@@ -16,7 +18,7 @@ cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nog
 
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
-    cdef int64_t axis, tasks
+    cdef int64_t axis
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
     plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
@@ -28,23 +30,38 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
-    plan.tap_tiles = ceiling(w.C, plan.rows)
-    plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
-    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
+    plan_rows(w, plan)
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
     plan.packed = plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)
-        plan.packed = plan.blocks and not frames_fit(w, isa, plan)
+        if plan.framed and not frames_fit(w, isa, plan):
+            if plan.blocks:
+                plan.packed = True
+            elif w.large.format == NUMBER_FLOAT32:
+                plan.mixed = plan.framed = False
+                plan_rows(w, plan)
+                plan_chunk(w, isa, plan)
     if plan.packed:
         plan_blocks(w, isa, plan)
     share_work(w, isa, threads, plan)
 
 
+cdef void plan_rows(const Weights* w, WeightsPlan* plan) noexcept nogil:
+    plan.tap_tiles = ceiling(w.C, plan.rows)
+    plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
+    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
+
+
 cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
     return plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES
+
+
+cdef inline bint frames_are_huge(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
+    """Whether taps are so far apart that neither frames nor another way do."""
+    return plan.framed and not plan.packed and plan.channel_floats * 4 * min(w.C, isa.rows) > MOST_FRAMED
 
 
 cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t unit) noexcept nogil:
@@ -61,7 +78,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
     while True:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-        plan.row_floats = w.K[0] * w.K[1] * plan.extent
+        plan.row_floats = w.K[0] * w.K[1] * min(plan.extent, HUGE_FRAME)
         plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
         if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
             break
@@ -224,7 +241,7 @@ cdef void merge_axes(Weights* w, int outer) noexcept nogil:
 
 
 cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
-    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`."""
+    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`. Returns whether it was not done."""
     cdef const instruction_set* isa = current
     cdef const pair_functions* pairs = isa.pairs if isa.matrix == NULL else isa.matrix
     merge_axes(w, 1)
@@ -233,18 +250,17 @@ cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
     if pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
         if try_weights(w, isa, pairs, threads, report):
             return 0
-    try_weights(w, isa, NULL, threads, report)
-    return 0
+    return not try_weights(w, isa, NULL, threads, report)
 
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether products in pairs save more than it costs to lay out rows whose positions are apart."""
-    cdef int64_t step = 1 if laid_out_wide(w, plan) else w.s[2] * w.large.x[2]
+    cdef int64_t step = 1 if laid_out_wide(w, plan) else magnitude(w.s[2] * w.large.x[2])
     return w.M >= PAIR_LANES * (min(step, 3) - 1)
 
 
 cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
-    """Returns false where pairs do not do, as `try_products`."""
+    """Returns false where pairs do not do, as `try_products`, or nothing does."""
     cdef WeightsPlan plan
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
@@ -257,7 +273,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, pairs, threads, &plan)
-    if pairs != NULL and not pairs_pay(w, &plan):
+    if pairs != NULL and not pairs_pay(w, &plan) or frames_are_huge(w, isa, &plan):
         return False
     groups, row_parts = w.G, plan.row_parts
     if not plan.sums.at_once:

@@ -34,7 +34,7 @@ static inline char *take_workspace(size_t size)
 
 static inline void return_workspace(char *memory)
 {
-    free(__atomic_exchange_n(&kept_workspace, (workspace *)memory - 1, __ATOMIC_RELEASE));
+    free(__atomic_exchange_n(&kept_workspace, (workspace *)memory - 1, __ATOMIC_ACQ_REL));
 }
 
 #endif
