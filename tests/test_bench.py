@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
+from convreg.ops.kernels import threads
 from convreg.tools import bench, bench_check, bench_peers, bench_report
 from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULT_DTYPES, Case, defect, make_case, reference
 from convreg.tools.bench_machine import Machine
@@ -16,6 +19,8 @@ from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, ope
 from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
+
+from convreg import GraphError
 
 MACHINE = Machine("a processor", 2, "generic", dict.fromkeys(DTYPES, (100.0, "somebody")), 10.0)
 
@@ -145,6 +150,49 @@ def test_wrong_results_of_ours_end_with_an_error(monkeypatch, machine, capsys):
     assert "results of convreg are wrong" in error
 
 
+class Noted(Convreg):
+    """Notes how many threads it is to run on."""
+
+    asked: ClassVar[list[int]] = []
+
+    def __init__(self, threads):
+        super().__init__(threads)
+        self.asked.append(threads)
+
+
+def test_every_library_gets_the_threads_that_convreg_runs_on(monkeypatch, machine):
+    monkeypatch.setattr(bench_peers, "PEERS", {"noted": Noted})
+    monkeypatch.setattr(bench, "PEERS", bench_peers.PEERS)
+    monkeypatch.setattr(Noted, "asked", [])
+    monkeypatch.setattr(threads, "_MOST", 3)
+    layers = [parse_descriptor("mb1ic3ih5oc4kh3ph1")]
+    for default, wanted in ((2, 2), (64, 3)):
+        monkeypatch.setattr(threads, "_DEFAULT", default)
+        report = bench.run(layers, directions=["data"], peers=["noted"], repeat=1, seconds=0)
+        assert report.threads == (wanted if threads.OPENMP else 1)
+        assert Noted.asked[-1] == report.threads
+    most = "1 to 3" if threads.OPENMP else "1"
+    for refused in (0, 4, 10**6):
+        with pytest.raises(GraphError, match=f"threads={refused} is refused; allowed: {most}, "):
+            bench.run(layers, peers=(), threads=refused)
+    monkeypatch.setattr(threads, "OPENMP", False)
+    assert bench.run(layers, directions=["data"], peers=(), repeat=1, seconds=0).threads == 1
+    with pytest.raises(GraphError, match="threads=2 is refused; allowed: 1, "):
+        bench.run(layers, peers=(), threads=2)
+
+
+def test_libraries_that_would_run_on_fewer_threads_are_left_out(monkeypatch):
+    case = make_case(parse_descriptor("mb1ic3ih5oc4kh3ph1"), "data", "f32", "ncx")
+    more = (os.cpu_count() or 1) + 1
+    _, absent = open_peers(["onednn"], more)
+    if hasattr(os, "sched_getaffinity"):
+        assert "one thread per processor" in absent["onednn"]
+    opened, absent = open_peers(["openvino"], more)
+    if not absent:
+        with pytest.raises(Unsupported, match=f"threads, not {more}"):
+            opened["openvino"].prepare(case)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The protocol, on a clock of its own
 
@@ -251,7 +299,9 @@ def test_plot_without_matplotlib(monkeypatch, tmp_path, capsys):
     (["--peers", "tosch"], "did you mean 'torch'"), (["--dir", "BWD"], "no direction named 'BWD'"),
     (["--dtype", "f8"], "no number format"), (["--layout", "nchw"], "no layout"), (["--only", "resnet51"], "no layer"),
     (["--shapes", "nowhere.json"], "cannot be read"), (["--model", "nowhere.onnx"], "no such file"),
-    (["--threads", "0"], "at least 1"), (["--repeat", "0"], "at least 1"), (["--seconds", "nan"], "at least 0"),
+    (["--threads", "0"], "threads=0 is refused; allowed: 1"), (["--threads", "1000000"], "threads=1000000 is refused"),
+    (["--repeat", "0"], "at least 1"), (["--seconds", "nan"], "a finite number, at least 0"),
+    (["--seconds", "1e400"], "seconds=inf is refused; allowed: a finite number"),
     (["--deconv"], "descriptors"), (["ic3oc4ih5kh3", "--shapes", "x"], "one of them"),
     (["--plot", "bench.gif"], "no picture format"), (["--dir", ""], "nothing to time"),
     (["mb99999ic99999ih9999oc9kh1"], "do not fit"),

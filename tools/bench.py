@@ -16,6 +16,8 @@ from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
 
+from convreg.ops.kernels.threads import team
+
 import convreg
 from convreg import GraphError
 from convreg.binding import asking
@@ -70,7 +72,7 @@ def run(
     peers : sequence of str
         Names in `PEERS`; those that do not import are listed in the report.
     threads : int, optional
-        For every library; by default what convreg takes.
+        For every library; by default what convreg takes, and no more than it starts.
     repeat : int
         Runs of each library on each call, at the least.
     seconds : float
@@ -93,9 +95,11 @@ def run(
                                   (layouts, LAYOUTS, "layout"), (peers, PEERS, "library")):
         for value in values:
             _one_of(value, allowed, what)
-    if repeat < 1 or not 0 <= seconds < float("inf") or (threads is not None and threads < 1):
-        raise GraphError("repetitions and threads are at least 1, seconds at least 0")
-    workers = threads or int(convreg.capabilities()["threads"])
+    if repeat < 1:
+        raise GraphError(f"repeat={repeat} is refused; allowed: an integer, at least 1")
+    if not 0 <= seconds < float("inf"):
+        raise GraphError(f"seconds={seconds} is refused; allowed: a finite number, at least 0")
+    workers = _workers(threads)
     jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in dtypes for direction in directions
             for problem in problems if direction in (problem.directions or directions)]
     if not jobs:
@@ -163,6 +167,17 @@ def measure(calls: Mapping[str, Callable[[], Any]], repeat: int, seconds: float)
         if collecting:
             gc.enable()
     return {name: Timing(best[name], runs[name]) for name in calls}
+
+
+def _workers(threads: int | None) -> int:
+    """Return the number of threads that convreg starts when asked for so many; a report of others would be false."""
+    if threads is None:
+        return team(0)
+    most = team(sys.maxsize)
+    if not 1 <= threads <= most:
+        raise GraphError(f"threads={threads} is refused; allowed: 1{f' to {most}' if most > 1 else ''}, "
+                         "the threads that convreg starts here")
+    return threads
 
 
 def _refuse_beyond_memory(problem: Problem) -> None:
