@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, ope
 from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
+from onnx import helper
 
 from convreg import GraphError
 
@@ -278,6 +280,31 @@ def test_a_model_is_timed_in_the_directions_it_has(machine, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "data gradient" in out
     assert "forward, f32" not in out
+
+
+def test_a_model_is_timed_in_its_own_format_unless_told_otherwise(machine, tmp_path, capsys):
+    nodes = [data_gradient(["dy", "w"], "half", dst_shape=[1, 3, 5, 5], name="narrow"),
+             helper.make_node("Conv", ["x", "v", "b"], ["y"], name="wide"),
+             helper.make_node("Cast", ["y"], ["out"], to=1)]
+    narrow, wide = (partial(value, dtype=dtype) for dtype in (np.float16, np.float64))
+    path = write_model(tmp_path / "net.onnx", nodes, [
+        narrow("dy", [1, 2, 5, 5]), narrow("w", [2, 3, 3, 3]), wide("x", [1, 3, 5, 5]), wide("v", [2, 3, 3, 3]),
+        wide("b", [2])])
+    arguments = ["bench", "--model", str(path), "--peers", "none", "--repeat", "1", "--seconds", "0"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "data gradient, f16, ncx" in out
+    assert "forward, f32, ncx" in out
+    assert "data gradient, f32" not in out
+    assert "\nthe model computes in float64, timed in f32, for want of that format here: wide\n" in out
+    assert "\nthe model has a bias, timed without: wide\n" in out
+    assert "float16" not in out
+    assert main([*arguments, "--dtype", "bf16"]) == 0
+    out = capsys.readouterr().out
+    assert "data gradient, bf16, ncx" in out
+    assert "the model computes in float16, timed in bf16: narrow\n" in out
+    assert main([*arguments, "--only", "narrow"]) == 0
+    assert "the model" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("format", bench.PLOT_FORMATS)

@@ -27,6 +27,7 @@ from convreg.presentation import PLOT_FORMATS, picture_format
 
 from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
 from .bench_machine import measure_machine
+from .bench_nodes import differences
 from .bench_peers import LIBRARIES, PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
@@ -50,7 +51,7 @@ def run(
     problems: Sequence[Problem],
     *,
     directions: Sequence[str] = ("data", "weights"),
-    dtypes: Sequence[str] = ("f32",),
+    dtypes: Sequence[str] | None = None,
     layouts: Sequence[str] = ("ncx",),
     peers: Sequence[str] = LIBRARIES,
     threads: int | None = None,
@@ -66,7 +67,8 @@ def run(
     problems : sequence of Problem
         The layers; those that name directions of their own keep them.
     directions : sequence of {"data", "weights", "forward"}
-    dtypes : sequence of {"f32", "bf16", "f16", "e4m3fn", "e5m2", "hifloat8"}
+    dtypes : sequence of {"f32", "bf16", "f16", "e4m3fn", "e5m2", "hifloat8"}, optional
+        By default that of each layer, f32 for those that name none.
     layouts : sequence of {"ncx", "nxc"}
         Channels before space (weights OIX) or behind it (weights XIO).
     peers : sequence of str
@@ -91,7 +93,7 @@ def run(
     GraphError
         If a name or number is outside the allowed ones, or nothing is left to time.
     """
-    for values, allowed, what in ((directions, DIRECTIONS, "direction"), (dtypes, DTYPES, "number format"),
+    for values, allowed, what in ((directions, DIRECTIONS, "direction"), (dtypes or (), DTYPES, "number format"),
                                   (layouts, LAYOUTS, "layout"), (peers, PEERS, "library")):
         for value in values:
             _one_of(value, allowed, what)
@@ -100,16 +102,19 @@ def run(
     if not 0 <= seconds < float("inf"):
         raise GraphError(f"seconds={seconds} is refused; allowed: a finite number, at least 0")
     workers = _workers(threads)
-    jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in dtypes for direction in directions
-            for problem in problems if direction in (problem.directions or directions)]
+    formats = dtypes or [*dict.fromkeys(problem.dtype or "f32" for problem in problems)]
+    jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in formats for direction in directions
+            for problem in problems if direction in (problem.directions or directions)
+            and (dtypes or dtype == (problem.dtype or "f32"))]
     if not jobs:
         raise GraphError("nothing to time: no layer has one of the directions " + ", ".join(directions))
-    for problem, *_ in jobs:
+    timed = dict.fromkeys(problem for problem, *_ in jobs)
+    for problem in timed:
         _refuse_beyond_memory(problem)
     opened, absent = open_peers([*dict.fromkeys(peers)], workers)
     if progress:
         progress(0, len(jobs), "peak and bandwidth")
-    machine = measure_machine(dict.fromkeys(dtypes), opened, workers)
+    machine = measure_machine(dict.fromkeys(dtype for _, _, dtype, _ in jobs), opened, workers)
     rows = []
     for done, job in enumerate(jobs):
         if progress:
@@ -122,7 +127,8 @@ def run(
     if progress:
         progress(len(jobs), len(jobs), "")
     return Report(set_rooflines(machine, rows), workers, repeat, seconds,
-                  {name: peer.about for name, peer in opened.items()}, absent, notes, rows)
+                  {name: peer.about for name, peer in opened.items()}, absent,
+                  [*notes, *differences(timed, dtypes, layouts)], rows)
 
 
 def _checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
@@ -213,7 +219,8 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
                         "BWD_W, FWD (default BWD_D,BWD_W; for a model what it computes)")
     parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
-    parser.add_argument("--dtype", type=names, default=["f32"], metavar="DTYPE,...", help=", ".join(DTYPES))
+    parser.add_argument("--dtype", type=names, metavar="DTYPE,...",
+                        help=f"{', '.join(DTYPES)} (default f32; for a model what its nodes compute in)")
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
                         help="ncx (weights oix), nxc (weights xio)")
     parser.add_argument("--peers", type=names, default=list(LIBRARIES), metavar="NAME,...",

@@ -28,16 +28,33 @@ class Shapes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """What a model's node is beside its geometry.
+
+    `operands` are the number formats that its kernel multiplies, equal ones once, `result` the one that it writes, in
+    the names of the records; `layouts` the orders of data and weights; `extras` what it does that no kernel does.
+    """
+
+    operands: tuple[str, ...]
+    result: str
+    layouts: tuple[str, str]
+    extras: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A layer: a convolution from the large to the small side, or, `transposed`, from the small to the large one.
 
-    `directions` are those that its source asks for; None leaves the choice to the caller.
+    `directions` and `dtype` are those that its source asks for; None leaves the choice to the caller. `node` is the
+    one that it stands for, where it comes from a model.
     """
 
     name: str
     geometry: Geometry
     transposed: bool = False
     directions: tuple[str, ...] | None = None
+    dtype: str | None = None
+    node: Node | None = None
 
     @property
     def shapes(self) -> Shapes:
