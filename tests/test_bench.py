@@ -330,10 +330,17 @@ def test_plot_without_matplotlib(monkeypatch, tmp_path, capsys):
     (["--repeat", "0"], "at least 1"), (["--seconds", "nan"], "a finite number, at least 0"),
     (["--seconds", "1e400"], "seconds=inf is refused; allowed: a finite number"),
     (["--deconv"], "descriptors"), (["ic3oc4ih5kh3", "--shapes", "x"], "one of them"),
-    (["--plot", "bench.gif"], "no picture format"), (["--dir", ""], "nothing to time"),
+    (["--plot", "bench.gif"], "--plot='bench.gif' is refused: it has the suffix '.gif'"),
+    (["--plot", "bench"], "no suffix, and a suffix is needed to name the picture's format; allowed: .png, .svg, .pdf"),
+    (["--plot", ""], "--plot='' is refused: it has no suffix"), (["--json", ""], "--json='' is refused: not a regular"),
+    (["--json", "no/where.json"], "--json='no/where.json' is refused: No such file or directory; allowed: a file"),
+    (["--plot", "no/where.png"], "--plot='no/where.png' is refused: No such file or directory"),
+    (["--json", "."], "--json='.' is refused: not a regular file"), (["--json", "x\0"], "is refused: embedded null"),
+    (["--dir", ""], "nothing to time"),
     (["mb99999ic99999ih9999oc9kh1"], "do not fit"),
 ])
-def test_bad_arguments(capsys, arguments, words):
+def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
     assert main(["bench", *arguments]) == 1
     out, error = capsys.readouterr()
     assert out == ""

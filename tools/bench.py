@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from convreg.ops.kernels.threads import team
@@ -31,7 +32,7 @@ from .bench_nodes import differences
 from .bench_peers import LIBRARIES, PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
-from .files import write_atomically
+from .files import refuse_unwritable, write_atomically
 
 DIRS = {"FWD": "forward", "FWD_D": "forward", "FWD_B": "forward", "FWD_I": "forward", "BWD_D": "data",
         "BWD_W": "weights", "BWD_WB": "weights", **{name: name for name in DIRECTIONS}}
@@ -238,7 +239,9 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
 
 
 def _act(args: argparse.Namespace) -> None:
-    format = picture_format(args.plot, "bench") if args.plot else ""
+    format = "" if args.plot is None else _picture(args.plot)
+    if args.json is not None:
+        refuse_unwritable("--json", args.json)
     problems, notes = _selected(args)
     for name in args.dir or ():
         _one_of(name, DIRS, "direction")
@@ -249,12 +252,23 @@ def _act(args: argparse.Namespace) -> None:
         threads=args.threads, repeat=args.repeat, seconds=args.seconds, notes=notes,
         progress=bar if sys.stderr.isatty() else lines)
     print((markdown if args.markdown else text)(report))
-    if args.json:
+    if args.json is not None:
         write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
-    if args.plot:
+    if args.plot is not None:
         write_atomically(args.plot, lambda file: plot(report, file, format))
     if wrong := [row.name for row in report.rows if OURS in row.wrong]:
         raise GraphError(f"results of convreg are wrong: {', '.join(wrong)}")
+
+
+def _picture(path: str) -> str:
+    """Return the format of a picture, refused before anything is measured if it could not be drawn there."""
+    suffix = Path(path).suffix
+    if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
+        allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
+        raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
+                         f"and a suffix is needed to name the picture's format; allowed: {allowed}")
+    refuse_unwritable("--plot", path)
+    return picture_format(path, "bench")
 
 
 def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
