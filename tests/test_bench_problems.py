@@ -74,7 +74,8 @@ def test_descriptor_ends_with_a_name(suffix):
     ("ic3oc4ih5kh3x", "from 'x' on"), ("icoc4ih5kh3", "from 'icoc4"), ("ic3oc4ih5kh3sh0", "zero among"),
     ("mb0ic3oc4ih5kh3", "zero among"), ("g0ic3oc4ih5kh3", "zero among"), ("ic3oc4ih9oh3kh3sh2", "belong together"),
     ("ic3oc4ih5oh4kh3ph9", "belong together"), ("ic-3oc4ih5kh3", "from 'ic-3"), ("ic9999999999oc4ih5kh3", "above"),
-    ("ic0oc4ih5kh3", "no ic"),
+    ("ic0oc4ih5kh3", "no ic"), ("ic4oc4ih5kh3sw2", "no iw and no kw, or 0; sw names the axis w, so iw and kw are"),
+    ("ic4oc4ih5kh3iw0sw1dw1", "dw names the axis w, so iw and kw are needed"), ("ic3oc4ih5kh0", "kh is needed"),
 ])
 def test_bad_descriptor(text, words, capsys):
     assert main(["bench", text]) == 1
