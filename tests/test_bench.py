@@ -322,6 +322,28 @@ def test_plot_without_matplotlib(monkeypatch, tmp_path, capsys):
     assert "convreg[bench]" in capsys.readouterr().err
 
 
+def test_directions_and_number_formats_as_benchdnn_names_them(machine, capsys):
+    arguments = ["bench", "mb1ic3ih5oc4kh3ph1", "--peers", "none", "--repeat", "1", "--seconds", "0"]
+    assert main([*arguments, "--dir=bwd_dw,Data", "--dt=bf16"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("data gradient, bf16, ncx") == out.count("weights gradient, bf16, ncx") == 1
+    assert "bias" not in out
+    assert main([*arguments, "--dir=fwd_b,BWD_WB,bwd_wb"]) == 0
+    out = capsys.readouterr().out
+    assert "forward, f32, ncx" in out
+    assert out.count("\nFWD_B is timed without its bias\n") == out.count("\nBWD_WB is timed without its bias\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--mb=4", "--thr=1", "--dty=f32", "--cfg=f32"])
+def test_unknown_options_show_the_usage_of_the_verb(capsys, option):
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", "mb1ic3ih5oc4kh3ph1", option])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("usage: convreg bench")
+    assert f"unrecognized arguments: {option}" in error
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (["--peers", "tosch"], "did you mean 'torch'"), (["--dir", "BWD"], "no direction named 'BWD'"),
     (["--dtype", "f8"], "no number format"), (["--layout", "nchw"], "no layout"), (["--only", "resnet51"], "no layer"),
@@ -336,7 +358,12 @@ def test_plot_without_matplotlib(monkeypatch, tmp_path, capsys):
     (["--json", "no/where.json"], "--json='no/where.json' is refused: No such file or directory; allowed: a file"),
     (["--plot", "no/where.png"], "--plot='no/where.png' is refused: No such file or directory"),
     (["--json", "."], "--json='.' is refused: not a regular file"), (["--json", "x\0"], "is refused: embedded null"),
-    (["--dir", ""], "nothing to time"),
+    (["--dir", ""], "--dir='' is refused; allowed: one or more of FWD,"),
+    (["--dtype", ","], "--dtype='' is refused; allowed: one or more of f32,"), (["--layout", ""], "--layout='' is"),
+    (["--peers", ""], "--peers='' is refused; allowed: one or more of torch, onnxruntime, openvino, onednn, f32, none"),
+    (["--peers", "none,torch"], "--peers='none,torch' is refused: none stands alone"),
+    (["--peers", "nine"], "did you mean 'none'"), (["--dtype", "f64"], "float64 is not timed; allowed: f32, bf16,"),
+    (["--dtype", "f32,Double"], "'Double' is refused: float64 is not timed"), (["--dir", "bwd_dq"], "'BWD_D'"),
     (["mb99999ic99999ih9999oc9kh1"], "do not fit"),
 ])
 def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):

@@ -34,9 +34,14 @@ from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, 
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
 from .files import refuse_unwritable, write_atomically
 
-DIRS = {"FWD": "forward", "FWD_D": "forward", "FWD_B": "forward", "FWD_I": "forward", "BWD_D": "data",
-        "BWD_W": "weights", "BWD_WB": "weights", **{name: name for name in DIRECTIONS}}
+DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_D": ("data",),
+        "BWD_W": ("weights",), "BWD_WB": ("weights",), "BWD_DW": ("data", "weights"),
+        **{name: (name,) for name in DIRECTIONS}}
 """benchdnn's names of directions, and ours."""
+WITH_BIAS = ("FWD_B", "BWD_WB")
+"""Those that have a bias in benchdnn."""
+WIDE = ("f64", "float64", "fp64", "double")
+"""Names that resemble those of narrow formats, so that a hint at one would mislead."""
 
 PAUSE = 0.005
 """Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
@@ -94,6 +99,9 @@ def run(
     GraphError
         If a name or number is outside the allowed ones, or nothing is left to time.
     """
+    for name in dtypes or ():
+        if name.lower() in WIDE:
+            raise GraphError(f"number format {name!r} is refused: float64 is not timed; allowed: {', '.join(DTYPES)}")
     for values, allowed, what in ((directions, DIRECTIONS, "direction"), (dtypes or (), DTYPES, "number format"),
                                   (layouts, LAYOUTS, "layout"), (peers, PEERS, "library")):
         for value in values:
@@ -103,10 +111,11 @@ def run(
     if not 0 <= seconds < float("inf"):
         raise GraphError(f"seconds={seconds} is refused; allowed: a finite number, at least 0")
     workers = _workers(threads)
-    formats = dtypes or [*dict.fromkeys(problem.dtype or "f32" for problem in problems)]
+    own = dict.fromkeys(problem.dtype or "f32" for problem in problems)
+    formats = own if dtypes is None else dtypes
     jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in formats for direction in directions
             for problem in problems if direction in (problem.directions or directions)
-            and (dtypes or dtype == (problem.dtype or "f32"))]
+            and (dtypes is not None or dtype == (problem.dtype or "f32"))]
     if not jobs:
         raise GraphError("nothing to time: no layer has one of the directions " + ", ".join(directions))
     timed = dict.fromkeys(problem for problem, *_ in jobs)
@@ -213,14 +222,15 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     def names(value: str) -> list[str]:
         return [name for name in value.split(",") if name]
 
+    parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
     parser.add_argument("problems", metavar="PROBLEM", nargs="*",
                         help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
     parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: the 38 that come along)")
     parser.add_argument("--model", metavar="FILE", help="an ONNX model, whose convolutions and gradients are timed")
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
-                        "BWD_W, FWD (default BWD_D,BWD_W; for a model what it computes)")
+                        "BWD_W, BWD_DW, FWD, in any case (default BWD_D,BWD_W; for a model what it computes)")
     parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
-    parser.add_argument("--dtype", type=names, metavar="DTYPE,...",
+    parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
                         help=f"{', '.join(DTYPES)} (default f32; for a model what its nodes compute in)")
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
                         help="ncx (weights oix), nxc (weights xio)")
@@ -242,15 +252,20 @@ def _act(args: argparse.Namespace) -> None:
     format = "" if args.plot is None else _picture(args.plot)
     if args.json is not None:
         refuse_unwritable("--json", args.json)
+    for option, given, allowed in (("--dir", args.dir, DIRS), ("--dtype", args.dtype, DTYPES),
+                                   ("--layout", args.layout, LAYOUTS), ("--peers", args.peers, (*PEERS, "none"))):
+        if given == []:
+            raise GraphError(f"{option}='' is refused; allowed: one or more of {', '.join(allowed)}")
+    peers = _peers(args.peers)
     problems, notes = _selected(args)
-    for name in args.dir or ():
-        _one_of(name, DIRS, "direction")
-    default = DIRECTIONS if args.model else ("data", "weights")
+    directions: Sequence[str] = DIRECTIONS if args.model else ("data", "weights")
+    if args.dir is not None:
+        names = _spelled(args.dir)
+        directions = [*dict.fromkeys(direction for name in names for direction in DIRS[name])]
+        notes += [f"{name} is timed without its bias" for name in names if name in WITH_BIAS]
     report = run(
-        problems, directions=[*dict.fromkeys(DIRS[name] for name in args.dir)] if args.dir is not None else default,
-        dtypes=args.dtype, layouts=args.layout, peers=[] if args.peers == ["none"] else args.peers,
-        threads=args.threads, repeat=args.repeat, seconds=args.seconds, notes=notes,
-        progress=bar if sys.stderr.isatty() else lines)
+        problems, directions=directions, dtypes=args.dtype, layouts=args.layout, peers=peers, threads=args.threads,
+        repeat=args.repeat, seconds=args.seconds, notes=notes, progress=bar if sys.stderr.isatty() else lines)
     print((markdown if args.markdown else text)(report))
     if args.json is not None:
         write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
@@ -258,6 +273,25 @@ def _act(args: argparse.Namespace) -> None:
         write_atomically(args.plot, lambda file: plot(report, file, format))
     if wrong := [row.name for row in report.rows if OURS in row.wrong]:
         raise GraphError(f"results of convreg are wrong: {', '.join(wrong)}")
+
+
+def _spelled(names: Sequence[str]) -> list[str]:
+    """Return the keys of `DIRS` that names in any case mean, each once."""
+    keys = {key.lower(): key for key in DIRS}
+    for name in names:
+        if name.lower() not in keys:
+            _one_of(name, DIRS, "direction")
+    return [*dict.fromkeys(keys[name.lower()] for name in names)]
+
+
+def _peers(names: Sequence[str]) -> list[str]:
+    """Return the libraries that names mean, of which "none" is one only alone."""
+    for name in names:
+        _one_of(name, (*PEERS, "none"), "library")
+    if "none" in names and len(names) > 1:
+        raise GraphError(f"--peers={','.join(names)!r} is refused: none stands alone; allowed: none, or one or more of "
+                         f"{', '.join(PEERS)}")
+    return [name for name in names if name != "none"]
 
 
 def _picture(path: str) -> str:
