@@ -260,7 +260,14 @@ def test_convreg_alone_with_every_output(tmp_path, capsys):
         assert row["ms"]["convreg"] > 0
         assert row["runs"]["convreg"] >= 2
         assert row["roofline_ms"] > 0
-        assert (row["wrong"], row["unsupported"]) == ({}, {})
+        assert (row["wrong"], row["unsupported"], row["ratio"]) == ({}, {}, {})
+        assert row["gflops"]["convreg"] == pytest.approx(row["gflop"] / row["ms"]["convreg"] * 1e3)
+        assert row["roofline"]["convreg"] == pytest.approx(row["roofline_ms"] / row["ms"]["convreg"])
+    assert len(written["tables"]) == 36
+    for row, table in zip(written["results"], written["tables"], strict=True):
+        assert [row[key] for key in ("direction", "dtype", "layout")] == [
+            table[key] for key in ("direction", "dtype", "layout")]
+        assert table["geometric_mean"]["ms"]["convreg"] == pytest.approx(row["ms"]["convreg"])
 
 
 def test_deconvolutions_and_names(machine, tmp_path, capsys):
