@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
+from convreg.ops.kernels import threads
 from convreg.tools import bench, bench_check, bench_peers, bench_report
 from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULT_DTYPES, Case, defect, make_case, reference
 from convreg.tools.bench_machine import Machine
@@ -16,6 +20,9 @@ from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, ope
 from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
+from onnx import helper
+
+from convreg import GraphError
 
 MACHINE = Machine("a processor", 2, "generic", dict.fromkeys(DTYPES, (100.0, "somebody")), 10.0)
 
@@ -145,6 +152,49 @@ def test_wrong_results_of_ours_end_with_an_error(monkeypatch, machine, capsys):
     assert "results of convreg are wrong" in error
 
 
+class Noted(Convreg):
+    """Notes how many threads it is to run on."""
+
+    asked: ClassVar[list[int]] = []
+
+    def __init__(self, threads):
+        super().__init__(threads)
+        self.asked.append(threads)
+
+
+def test_every_library_gets_the_threads_that_convreg_runs_on(monkeypatch, machine):
+    monkeypatch.setattr(bench_peers, "PEERS", {"noted": Noted})
+    monkeypatch.setattr(bench, "PEERS", bench_peers.PEERS)
+    monkeypatch.setattr(Noted, "asked", [])
+    monkeypatch.setattr(threads, "_MOST", 3)
+    layers = [parse_descriptor("mb1ic3ih5oc4kh3ph1")]
+    for default, wanted in ((2, 2), (64, 3)):
+        monkeypatch.setattr(threads, "_DEFAULT", default)
+        report = bench.run(layers, directions=["data"], peers=["noted"], repeat=1, seconds=0)
+        assert report.threads == (wanted if threads.OPENMP else 1)
+        assert Noted.asked[-1] == report.threads
+    most = "1 to 3" if threads.OPENMP else "1"
+    for refused in (0, 4, 10**6):
+        with pytest.raises(GraphError, match=f"threads={refused} is refused; allowed: {most}, "):
+            bench.run(layers, peers=(), threads=refused)
+    monkeypatch.setattr(threads, "OPENMP", False)
+    assert bench.run(layers, directions=["data"], peers=(), repeat=1, seconds=0).threads == 1
+    with pytest.raises(GraphError, match="threads=2 is refused; allowed: 1, "):
+        bench.run(layers, peers=(), threads=2)
+
+
+def test_libraries_that_would_run_on_fewer_threads_are_left_out(monkeypatch):
+    case = make_case(parse_descriptor("mb1ic3ih5oc4kh3ph1"), "data", "f32", "ncx")
+    more = (os.cpu_count() or 1) + 1
+    _, absent = open_peers(["onednn"], more)
+    if hasattr(os, "sched_getaffinity"):
+        assert "one thread per processor" in absent["onednn"]
+    opened, absent = open_peers(["openvino"], more)
+    if not absent:
+        with pytest.raises(Unsupported, match=f"threads, not {more}"):
+            opened["openvino"].prepare(case)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The protocol, on a clock of its own
 
@@ -210,7 +260,14 @@ def test_convreg_alone_with_every_output(tmp_path, capsys):
         assert row["ms"]["convreg"] > 0
         assert row["runs"]["convreg"] >= 2
         assert row["roofline_ms"] > 0
-        assert (row["wrong"], row["unsupported"]) == ({}, {})
+        assert (row["wrong"], row["unsupported"], row["ratio"]) == ({}, {}, {})
+        assert row["gflops"]["convreg"] == pytest.approx(row["gflop"] / row["ms"]["convreg"] * 1e3)
+        assert row["roofline"]["convreg"] == pytest.approx(row["roofline_ms"] / row["ms"]["convreg"])
+    assert len(written["tables"]) == 36
+    for row, table in zip(written["results"], written["tables"], strict=True):
+        assert [row[key] for key in ("direction", "dtype", "layout")] == [
+            table[key] for key in ("direction", "dtype", "layout")]
+        assert table["geometric_mean"]["ms"]["convreg"] == pytest.approx(row["ms"]["convreg"])
 
 
 def test_deconvolutions_and_names(machine, tmp_path, capsys):
@@ -232,6 +289,31 @@ def test_a_model_is_timed_in_the_directions_it_has(machine, tmp_path, capsys):
     assert "forward, f32" not in out
 
 
+def test_a_model_is_timed_in_its_own_format_unless_told_otherwise(machine, tmp_path, capsys):
+    nodes = [data_gradient(["dy", "w"], "half", dst_shape=[1, 3, 5, 5], name="narrow"),
+             helper.make_node("Conv", ["x", "v", "b"], ["y"], name="wide"),
+             helper.make_node("Cast", ["y"], ["out"], to=1)]
+    narrow, wide = (partial(value, dtype=dtype) for dtype in (np.float16, np.float64))
+    path = write_model(tmp_path / "net.onnx", nodes, [
+        narrow("dy", [1, 2, 5, 5]), narrow("w", [2, 3, 3, 3]), wide("x", [1, 3, 5, 5]), wide("v", [2, 3, 3, 3]),
+        wide("b", [2])])
+    arguments = ["bench", "--model", str(path), "--peers", "none", "--repeat", "1", "--seconds", "0"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "data gradient, f16, ncx" in out
+    assert "forward, f32, ncx" in out
+    assert "data gradient, f32" not in out
+    assert "\nthe model computes in float64, timed in f32, for want of that format here: wide\n" in out
+    assert "\nthe model has a bias, timed without: wide\n" in out
+    assert "float16" not in out
+    assert main([*arguments, "--dtype", "bf16"]) == 0
+    out = capsys.readouterr().out
+    assert "data gradient, bf16, ncx" in out
+    assert "the model computes in float16, timed in bf16: narrow\n" in out
+    assert main([*arguments, "--only", "narrow"]) == 0
+    assert "the model" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("format", bench.PLOT_FORMATS)
 def test_plot(machine, tmp_path, capsys, format):
     pytest.importorskip("matplotlib")
@@ -247,16 +329,52 @@ def test_plot_without_matplotlib(monkeypatch, tmp_path, capsys):
     assert "convreg[bench]" in capsys.readouterr().err
 
 
+def test_directions_and_number_formats_as_benchdnn_names_them(machine, capsys):
+    arguments = ["bench", "mb1ic3ih5oc4kh3ph1", "--peers", "none", "--repeat", "1", "--seconds", "0"]
+    assert main([*arguments, "--dir=bwd_dw,Data", "--dt=bf16"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("data gradient, bf16, ncx") == out.count("weights gradient, bf16, ncx") == 1
+    assert "bias" not in out
+    assert main([*arguments, "--dir=fwd_b,BWD_WB,bwd_wb"]) == 0
+    out = capsys.readouterr().out
+    assert "forward, f32, ncx" in out
+    assert out.count("\nFWD_B is timed without its bias\n") == out.count("\nBWD_WB is timed without its bias\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--mb=4", "--thr=1", "--dty=f32", "--cfg=f32"])
+def test_unknown_options_show_the_usage_of_the_verb(capsys, option):
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", "mb1ic3ih5oc4kh3ph1", option])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("usage: convreg bench")
+    assert f"unrecognized arguments: {option}" in error
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (["--peers", "tosch"], "did you mean 'torch'"), (["--dir", "BWD"], "no direction named 'BWD'"),
     (["--dtype", "f8"], "no number format"), (["--layout", "nchw"], "no layout"), (["--only", "resnet51"], "no layer"),
     (["--shapes", "nowhere.json"], "cannot be read"), (["--model", "nowhere.onnx"], "no such file"),
-    (["--threads", "0"], "at least 1"), (["--repeat", "0"], "at least 1"), (["--seconds", "nan"], "at least 0"),
+    (["--threads", "0"], "threads=0 is refused; allowed: 1"), (["--threads", "1000000"], "threads=1000000 is refused"),
+    (["--repeat", "0"], "at least 1"), (["--seconds", "nan"], "a finite number, at least 0"),
+    (["--seconds", "1e400"], "seconds=inf is refused; allowed: a finite number"),
     (["--deconv"], "descriptors"), (["ic3oc4ih5kh3", "--shapes", "x"], "one of them"),
-    (["--plot", "bench.gif"], "no picture format"), (["--dir", ""], "nothing to time"),
+    (["--plot", "bench.gif"], "--plot='bench.gif' is refused: it has the suffix '.gif'"),
+    (["--plot", "bench"], "no suffix, and a suffix is needed to name the picture's format; allowed: .png, .svg, .pdf"),
+    (["--plot", ""], "--plot='' is refused: it has no suffix"), (["--json", ""], "--json='' is refused: not a regular"),
+    (["--json", "no/where.json"], "--json='no/where.json' is refused: No such file or directory; allowed: a file"),
+    (["--plot", "no/where.png"], "--plot='no/where.png' is refused: No such file or directory"),
+    (["--json", "."], "--json='.' is refused: not a regular file"), (["--json", "x\0"], "is refused: embedded null"),
+    (["--dir", ""], "--dir='' is refused; allowed: one or more of FWD,"),
+    (["--dtype", ","], "--dtype='' is refused; allowed: one or more of f32,"), (["--layout", ""], "--layout='' is"),
+    (["--peers", ""], "--peers='' is refused; allowed: one or more of torch, onnxruntime, openvino, onednn, f32, none"),
+    (["--peers", "none,torch"], "--peers='none,torch' is refused: none stands alone"),
+    (["--peers", "nine"], "did you mean 'none'"), (["--dtype", "f64"], "float64 is not timed; allowed: f32, bf16,"),
+    (["--dtype", "f32,Double"], "'Double' is refused: float64 is not timed"), (["--dir", "bwd_dq"], "'BWD_D'"),
     (["mb99999ic99999ih9999oc9kh1"], "do not fit"),
 ])
-def test_bad_arguments(capsys, arguments, words):
+def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
     assert main(["bench", *arguments]) == 1
     out, error = capsys.readouterr()
     assert out == ""

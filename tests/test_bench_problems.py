@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
 from convreg.tools.bench_models import read_model
-from convreg.tools.bench_problems import DIRECTIONS, inside, parse_descriptor, read_shapes, shipped_shapes
+from convreg.tools.bench_nodes import differences
+from convreg.tools.bench_problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
+from ml_dtypes import bfloat16, float8_e5m2
 from onnx import helper
 
 from convreg.geometry import Axis
@@ -68,7 +74,8 @@ def test_descriptor_ends_with_a_name(suffix):
     ("ic3oc4ih5kh3x", "from 'x' on"), ("icoc4ih5kh3", "from 'icoc4"), ("ic3oc4ih5kh3sh0", "zero among"),
     ("mb0ic3oc4ih5kh3", "zero among"), ("g0ic3oc4ih5kh3", "zero among"), ("ic3oc4ih9oh3kh3sh2", "belong together"),
     ("ic3oc4ih5oh4kh3ph9", "belong together"), ("ic-3oc4ih5kh3", "from 'ic-3"), ("ic9999999999oc4ih5kh3", "above"),
-    ("ic0oc4ih5kh3", "no ic"),
+    ("ic0oc4ih5kh3", "no ic"), ("ic4oc4ih5kh3sw2", "no iw and no kw, or 0; sw names the axis w, so iw and kw are"),
+    ("ic4oc4ih5kh3iw0sw1dw1", "dw names the axis w, so iw and kw are needed"), ("ic3oc4ih5kh0", "kh is needed"),
 ])
 def test_bad_descriptor(text, words, capsys):
     assert main(["bench", text]) == 1
@@ -154,6 +161,75 @@ def test_layers_of_a_model(tmp_path):
     assert layers[1].geometry == layers[2].geometry == layers[3].geometry
     assert len(notes) == 1
     assert "'loose'" in notes[0]
+
+
+EMULATED = {"conformance": "emulation", "dst_shape": [1, 3, 5, 5]}
+
+
+def gradient_model(tmp_path, dtype, shapes=((1, 2, 5, 5), (2, 3, 3, 3)), scales=(), **attributes):
+    """One data gradient with operands of that type."""
+    names = ("dy", "w", *["", "dy_scale", "w_scale"][:3 if scales else 0])
+    inputs = [*map(partial(value, dtype=dtype), names, shapes), *map(value, names[3:], scales)]
+    nodes = [data_gradient(names, **attributes), helper.make_node("Cast", ["dx"], ["out"], to=1)]
+    return write_model(tmp_path / "net.onnx", nodes, inputs)
+
+
+@pytest.mark.parametrize(("dtype", "attributes", "timed", "node"), [
+    (np.float32, {"dst_shape": [1, 3, 5, 5]}, "f32", Node(("float32",), "float32", ("NCX", "OIX"))),
+    (np.float16, {"dst_shape": [1, 3, 5, 5]}, "f16", Node(("float16",), "float16", ("NCX", "OIX"))),
+    (bfloat16, {"dst_shape": [1, 5, 5, 3], "data_format": "NXC", "weights_format": "XIO",
+                "shapes": ((1, 5, 5, 2), (3, 3, 3, 2))}, "bf16", Node(("bfloat16",), "bfloat16", ("NXC", "XIO"))),
+    (float8_e5m2, EMULATED, "e5m2", Node(("float8_e5m2",), "float8_e5m2", ("NCX", "OIX"))),
+    (np.uint8, {**EMULATED, "operand_types": ["hifloat8", "hifloat8"], "output_format": "float32"}, "hifloat8",
+     Node(("hifloat8",), "float32", ("NCX", "OIX"))),
+    (float8_e5m2, {**EMULATED, "rounding": "toward_zero"}, "e5m2",
+     Node(("float8_e5m2",), "float32", ("NCX", "OIX"), ("roundings of its own",))),
+    (float8_e5m2, {**EMULATED, "output_format": "float32", "scales": ((), ())}, "e5m2",
+     Node(("float8_e5m2",), "float32", ("NCX", "OIX"), ("scales",))),
+])
+def test_what_a_node_of_a_model_is_in(tmp_path, dtype, attributes, timed, node):
+    (layer,), notes = read_model(gradient_model(tmp_path, dtype, **attributes))
+    assert (layer.dtype, layer.node, notes) == (timed, node, [])
+
+
+def test_biases_and_wide_formats_of_a_model(tmp_path):
+    wide = partial(value, dtype=np.float64)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], name="wide"),
+             helper.make_node("ConvGrad", ["dy", "x", "w"], ["dx", "", "db"], name="both", domain="com.microsoft"),
+             helper.make_node("ConvGrad", ["dy", "x", "w"], ["", "", "sums"], name="sum", domain="com.microsoft"),
+             helper.make_node("Cast", ["sums"], ["out"], to=1)]
+    inputs = [wide("x", [1, 3, 5, 5]), wide("w", [2, 3, 3, 3]), wide("b", [2]), wide("dy", [1, 2, 3, 3])]
+    layers, notes = read_model(write_model(tmp_path / "net.onnx", nodes, inputs))
+    plain = Node(("float64",), "float64", ("NCX", "OIX"))
+    assert [(layer.name, layer.dtype, layer.node) for layer in layers] == [
+        ("wide", None, replace(plain, extras=("a bias",))), ("both", None, replace(plain, extras=("a bias gradient",)))]
+    assert notes == ["com.microsoft::ConvGrad node 'sum' is left out: it computes no convolution"]
+    assert differences(layers, None, ["ncx"]) == [
+        "the model computes in float64, timed in f32, for want of that format here: wide, both",
+        "the model has a bias, timed without: wide", "the model has a bias gradient, timed without: both"]
+
+
+def test_differences_between_a_model_and_what_is_timed():
+    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
+    plain = Node(("bfloat16",), "bfloat16", ("NXC", "XIO"))
+
+    def found(node, dtypes, layouts, dtype="bf16"):
+        return differences([layer, replace(layer, node=node, dtype=dtype)], dtypes, layouts)
+
+    assert found(plain, None, ["nxc"]) == found(plain, ["f32", "bf16"], ["ncx", "nxc"]) == []
+    assert found(plain, ["f32", "f16"], ["nxc"]) == ["the model computes in bfloat16, timed in f32, f16: layer"]
+    assert found(plain, None, ["ncx"]) == ["the model has data in NXC and weights in XIO, timed in layout ncx: layer"]
+    assert found(replace(plain, layouts=("NXC", "OIX")), None, ["ncx", "nxc"]) == [
+        "the model has data in NXC and weights in OIX, timed in layout ncx, nxc: layer"]
+    assert found(replace(plain, operands=("float32", "bfloat16")), None, ["nxc"], None) == [
+        "the model computes in float32 and bfloat16, timed in f32, for want of that format here: layer"]
+    eight = replace(plain, operands=("float8_e4m3fn",), result="float8_e4m3fn")
+    assert found(eight, None, ["nxc"], "e4m3fn") == [
+        "the model has results in float8_e4m3fn, timed with results in float32: layer"]
+    many = [replace(layer, name=f"layer{index}", node=replace(plain, extras=("a bias",)), dtype="bf16")
+            for index in range(8)]
+    assert differences(many, None, ["nxc"]) == [
+        "the model has a bias, timed without: layer0, layer1, layer2, layer3, layer4 and 3 more"]
 
 
 def test_model_without_layers(tmp_path, capsys):

@@ -14,7 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from math import prod
+from pathlib import Path
 from typing import Any
+
+from convreg.ops.kernels.threads import team
 
 import convreg
 from convreg import GraphError
@@ -25,14 +28,20 @@ from convreg.presentation import PLOT_FORMATS, picture_format
 
 from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
 from .bench_machine import measure_machine
+from .bench_nodes import differences
 from .bench_peers import LIBRARIES, PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
-from .files import write_atomically
+from .files import refuse_unwritable, write_atomically
 
-DIRS = {"FWD": "forward", "FWD_D": "forward", "FWD_B": "forward", "FWD_I": "forward", "BWD_D": "data",
-        "BWD_W": "weights", "BWD_WB": "weights", **{name: name for name in DIRECTIONS}}
+DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_D": ("data",),
+        "BWD_W": ("weights",), "BWD_WB": ("weights",), "BWD_DW": ("data", "weights"),
+        **{name: (name,) for name in DIRECTIONS}}
 """benchdnn's names of directions, and ours."""
+WITH_BIAS = ("FWD_B", "BWD_WB")
+"""Those that have a bias in benchdnn."""
+WIDE = ("f64", "float64", "fp64", "double")
+"""Names that resemble those of narrow formats, so that a hint at one would mislead."""
 
 PAUSE = 0.005
 """Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
@@ -48,7 +57,7 @@ def run(
     problems: Sequence[Problem],
     *,
     directions: Sequence[str] = ("data", "weights"),
-    dtypes: Sequence[str] = ("f32",),
+    dtypes: Sequence[str] | None = None,
     layouts: Sequence[str] = ("ncx",),
     peers: Sequence[str] = LIBRARIES,
     threads: int | None = None,
@@ -64,13 +73,14 @@ def run(
     problems : sequence of Problem
         The layers; those that name directions of their own keep them.
     directions : sequence of {"data", "weights", "forward"}
-    dtypes : sequence of {"f32", "bf16", "f16", "e4m3fn", "e5m2", "hifloat8"}
+    dtypes : sequence of {"f32", "bf16", "f16", "e4m3fn", "e5m2", "hifloat8"}, optional
+        By default that of each layer, f32 for those that name none.
     layouts : sequence of {"ncx", "nxc"}
         Channels before space (weights OIX) or behind it (weights XIO).
     peers : sequence of str
         Names in `PEERS`; those that do not import are listed in the report.
     threads : int, optional
-        For every library; by default what convreg takes.
+        For every library; by default what convreg takes, and no more than it starts.
     repeat : int
         Runs of each library on each call, at the least.
     seconds : float
@@ -89,23 +99,32 @@ def run(
     GraphError
         If a name or number is outside the allowed ones, or nothing is left to time.
     """
-    for values, allowed, what in ((directions, DIRECTIONS, "direction"), (dtypes, DTYPES, "number format"),
+    for name in dtypes or ():
+        if name.lower() in WIDE:
+            raise GraphError(f"number format {name!r} is refused: float64 is not timed; allowed: {', '.join(DTYPES)}")
+    for values, allowed, what in ((directions, DIRECTIONS, "direction"), (dtypes or (), DTYPES, "number format"),
                                   (layouts, LAYOUTS, "layout"), (peers, PEERS, "library")):
         for value in values:
             _one_of(value, allowed, what)
-    if repeat < 1 or not 0 <= seconds < float("inf") or (threads is not None and threads < 1):
-        raise GraphError("repetitions and threads are at least 1, seconds at least 0")
-    workers = threads or int(convreg.capabilities()["threads"])
-    jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in dtypes for direction in directions
-            for problem in problems if direction in (problem.directions or directions)]
+    if repeat < 1:
+        raise GraphError(f"repeat={repeat} is refused; allowed: an integer, at least 1")
+    if not 0 <= seconds < float("inf"):
+        raise GraphError(f"seconds={seconds} is refused; allowed: a finite number, at least 0")
+    workers = _workers(threads)
+    own = dict.fromkeys(problem.dtype or "f32" for problem in problems)
+    formats = own if dtypes is None else dtypes
+    jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in formats for direction in directions
+            for problem in problems if direction in (problem.directions or directions)
+            and (dtypes is not None or dtype == (problem.dtype or "f32"))]
     if not jobs:
         raise GraphError("nothing to time: no layer has one of the directions " + ", ".join(directions))
-    for problem, *_ in jobs:
+    timed = dict.fromkeys(problem for problem, *_ in jobs)
+    for problem in timed:
         _refuse_beyond_memory(problem)
     opened, absent = open_peers([*dict.fromkeys(peers)], workers)
     if progress:
         progress(0, len(jobs), "peak and bandwidth")
-    machine = measure_machine(dict.fromkeys(dtypes), opened, workers)
+    machine = measure_machine(dict.fromkeys(dtype for _, _, dtype, _ in jobs), opened, workers)
     rows = []
     for done, job in enumerate(jobs):
         if progress:
@@ -118,7 +137,8 @@ def run(
     if progress:
         progress(len(jobs), len(jobs), "")
     return Report(set_rooflines(machine, rows), workers, repeat, seconds,
-                  {name: peer.about for name, peer in opened.items()}, absent, notes, rows)
+                  {name: peer.about for name, peer in opened.items()}, absent,
+                  [*notes, *differences(timed, dtypes, layouts)], rows)
 
 
 def _checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
@@ -165,6 +185,17 @@ def measure(calls: Mapping[str, Callable[[], Any]], repeat: int, seconds: float)
     return {name: Timing(best[name], runs[name]) for name in calls}
 
 
+def _workers(threads: int | None) -> int:
+    """Return the number of threads that convreg starts when asked for so many; a report of others would be false."""
+    if threads is None:
+        return team(0)
+    most = team(sys.maxsize)
+    if not 1 <= threads <= most:
+        raise GraphError(f"threads={threads} is refused; allowed: 1{f' to {most}' if most > 1 else ''}, "
+                         "the threads that convreg starts here")
+    return threads
+
+
 def _refuse_beyond_memory(problem: Problem) -> None:
     """Refuse what cannot be measured here: three tensors, and the result again in float64."""
     spec = convreg.onednn.convolution.spec
@@ -191,14 +222,16 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     def names(value: str) -> list[str]:
         return [name for name in value.split(",") if name]
 
+    parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
     parser.add_argument("problems", metavar="PROBLEM", nargs="*",
                         help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
     parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: the 38 that come along)")
     parser.add_argument("--model", metavar="FILE", help="an ONNX model, whose convolutions and gradients are timed")
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
-                        "BWD_W, FWD (default BWD_D,BWD_W; for a model what it computes)")
+                        "BWD_W, BWD_DW, FWD, in any case (default BWD_D,BWD_W; for a model what it computes)")
     parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
-    parser.add_argument("--dtype", type=names, default=["f32"], metavar="DTYPE,...", help=", ".join(DTYPES))
+    parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
+                        help=f"{', '.join(DTYPES)} (default f32; for a model what its nodes compute in)")
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
                         help="ncx (weights oix), nxc (weights xio)")
     parser.add_argument("--peers", type=names, default=list(LIBRARIES), metavar="NAME,...",
@@ -216,23 +249,60 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
 
 
 def _act(args: argparse.Namespace) -> None:
-    format = picture_format(args.plot, "bench") if args.plot else ""
+    format = "" if args.plot is None else _picture(args.plot)
+    if args.json is not None:
+        refuse_unwritable("--json", args.json)
+    for option, given, allowed in (("--dir", args.dir, DIRS), ("--dtype", args.dtype, DTYPES),
+                                   ("--layout", args.layout, LAYOUTS), ("--peers", args.peers, (*PEERS, "none"))):
+        if given == []:
+            raise GraphError(f"{option}='' is refused; allowed: one or more of {', '.join(allowed)}")
+    peers = _peers(args.peers)
     problems, notes = _selected(args)
-    for name in args.dir or ():
-        _one_of(name, DIRS, "direction")
-    default = DIRECTIONS if args.model else ("data", "weights")
+    directions: Sequence[str] = DIRECTIONS if args.model else ("data", "weights")
+    if args.dir is not None:
+        names = _spelled(args.dir)
+        directions = [*dict.fromkeys(direction for name in names for direction in DIRS[name])]
+        notes += [f"{name} is timed without its bias" for name in names if name in WITH_BIAS]
     report = run(
-        problems, directions=[*dict.fromkeys(DIRS[name] for name in args.dir)] if args.dir is not None else default,
-        dtypes=args.dtype, layouts=args.layout, peers=[] if args.peers == ["none"] else args.peers,
-        threads=args.threads, repeat=args.repeat, seconds=args.seconds, notes=notes,
-        progress=bar if sys.stderr.isatty() else lines)
+        problems, directions=directions, dtypes=args.dtype, layouts=args.layout, peers=peers, threads=args.threads,
+        repeat=args.repeat, seconds=args.seconds, notes=notes, progress=bar if sys.stderr.isatty() else lines)
     print((markdown if args.markdown else text)(report))
-    if args.json:
+    if args.json is not None:
         write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
-    if args.plot:
+    if args.plot is not None:
         write_atomically(args.plot, lambda file: plot(report, file, format))
     if wrong := [row.name for row in report.rows if OURS in row.wrong]:
         raise GraphError(f"results of convreg are wrong: {', '.join(wrong)}")
+
+
+def _spelled(names: Sequence[str]) -> list[str]:
+    """Return the keys of `DIRS` that names in any case mean, each once."""
+    keys = {key.lower(): key for key in DIRS}
+    for name in names:
+        if name.lower() not in keys:
+            _one_of(name, DIRS, "direction")
+    return [*dict.fromkeys(keys[name.lower()] for name in names)]
+
+
+def _peers(names: Sequence[str]) -> list[str]:
+    """Return the libraries that names mean, of which "none" is one only alone."""
+    for name in names:
+        _one_of(name, (*PEERS, "none"), "library")
+    if "none" in names and len(names) > 1:
+        raise GraphError(f"--peers={','.join(names)!r} is refused: none stands alone; allowed: none, or one or more of "
+                         f"{', '.join(PEERS)}")
+    return [name for name in names if name != "none"]
+
+
+def _picture(path: str) -> str:
+    """Return the format of a picture, refused before anything is measured if it could not be drawn there."""
+    suffix = Path(path).suffix
+    if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
+        allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
+        raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
+                         f"and a suffix is needed to name the picture's format; allowed: {allowed}")
+    refuse_unwritable("--plot", path)
+    return picture_format(path, "bench")
 
 
 def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 import convreg
 from convreg import GraphError, OpError, registry
-from convreg.binding import bind
+from convreg.binding import Bound, asking, bind
 from convreg.formats import FORMATS
 from convreg.geometry import Axis, Geometry
+from convreg.onnx import payload
 from convreg.onnx.execution import STANDARD, place
 from convreg.onnx.inference import attribute_value, dims_of
 from convreg.outputs import Array
 from convreg.recording import Recorder
+from convreg.roles import data_layout, weight_layout
 from convreg.spec import OpSpec
 
-from .bench_problems import Problem
+from .bench_nodes import dtype_of
+from .bench_problems import Node, Problem
 from .files import PathLike
 
+ROUNDINGS = ("rounding", "saturate", "cubeMathType")
+"""Attributes that round operands or results otherwise than kernels do."""
 NEUTRAL = Axis(large=1, small=1, taps=1, stride=1, dilation=1, begin=0)
+
+
+class Noted(NamedTuple):
+    """A kernel call: direction, geometry, and the number formats of its operands and its result."""
+
+    direction: str
+    geometry: Geometry
+    formats: tuple[str, str, str]
 
 
 class Convolutions(Recorder):
@@ -33,13 +46,15 @@ class Convolutions(Recorder):
     """Kernel -> direction, and where among its operands the large side, taps and small side stand."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, Geometry]] = []
+        self.calls: list[Noted] = []
+        self.extras: list[str] = []
 
     def bias_sum(self, small: Array, bias: Array, **settings: Any) -> None:
-        """Pass over a bias gradient: it is no convolution."""
+        """Keep that there is a bias gradient: it is no convolution."""
+        self.extras.append("a bias gradient")
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
-        """Keep direction and geometry."""
+        """Keep direction, geometry and number formats, and that a bias is added."""
         direction, *places = self.ORDER[kernel]
         large, taps, small = (operands[place] for place in places)
         axes = list(map(Axis, large.shape[3:], small.shape[3:], taps.shape[3:], settings["stride"],
@@ -47,7 +62,10 @@ class Convolutions(Recorder):
         while len(axes) > 1 and axes[0] == NEUTRAL:
             del axes[0]
         batch, groups, channels = large.shape[:3]
-        self.calls.append((direction, Geometry(batch, groups, channels, small.shape[2], tuple(axes))))
+        geometry = Geometry(batch, groups, channels, small.shape[2], tuple(axes))
+        self.calls.append(Noted(direction, geometry, settings["formats"]))
+        if settings.get("bias") is not None:
+            self.extras.append("a bias")
 
 
 def read_model(path: PathLike) -> tuple[list[Problem], list[str]]:
@@ -82,7 +100,10 @@ def read_model(path: PathLike) -> tuple[list[Problem], list[str]]:
             notes.append(f"{place(node)} is left out: {reason}")
             continue
         stem = node.name or next(name for name in node.output if name)
-        problems += [Problem(stem, geometry, directions=(direction,)) for direction, geometry in found]
+        problems += [Problem(stem, noted.geometry, directions=(noted.direction,), dtype=dtype_of(described),
+                             node=described) for noted, described in found]
+        if not found:
+            notes.append(f"{place(node)} is left out: it computes no convolution")
     if not problems:
         raise GraphError(". ".join([f"{path}: no convolution or gradient node with known shapes", *notes]))
     return problems, notes
@@ -104,21 +125,43 @@ def _spec(model: ModelProto, node: NodeProto) -> OpSpec | None:
 
 def _calls(
     spec: OpSpec, node: NodeProto, types: dict[str, TypeProto], constants: dict[str, Array]
-) -> list[tuple[str, Geometry]]:
-    """Run a node on arrays without memory of their own and return the kernel calls it makes."""
+) -> list[tuple[Noted, Node]]:
+    """Run a node on operands without memory of their own and return the kernel calls it makes."""
     names: Sequence[str] = [*node.input, *[""] * (len(spec.inputs) - len(node.input))]
-    inputs = [_operand(name, port.shape, types, constants) if name else None
-              for name, port in zip(names, spec.inputs, strict=True)]
+    inputs: Sequence[Any] = [_operand(name, port.shape, types, constants) if name else None
+                             for name, port in zip(names, spec.inputs, strict=True)]
     attributes = {attribute.name: attribute_value(attribute) for attribute in node.attribute
                   if attribute.type != AttributeProto.UNDEFINED}
     conformance = attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
+    if payload.may_carry(spec):
+        before = asking(spec, spec.conformances[0])
+        inputs = payload.read(before, attributes.pop(payload.ATTRIBUTE, None), inputs)
     wanted = tuple(index < len(node.output) and node.output[index] != "" for index in range(len(spec.outputs)))
     bound = bind(spec, inputs, attributes, conformance=conformance, wanted=wanted)
-    outputs = tuple(None if made is None else _hollow(made.extents, FORMATS[made.format].dtype)
+    # memory of their own, which takes none before it is written: an emulated last rounding writes
+    outputs = tuple(None if made is None else np.empty(made.extents, FORMATS[made.format].dtype)
                     for made in bound.plan.outputs)
     recorder = Convolutions()
     spec.run(bound.plan, bound.inputs, outputs, recorder, 0)
-    return recorder.calls
+    layouts = _layouts(bound)
+    extras = (*dict.fromkeys(recorder.extras), *_emulated(bound))
+    return [(noted, Node(tuple(dict.fromkeys(noted.formats[:2])), noted.formats[2], layouts, extras))
+            for noted in recorder.calls]
+
+
+def _layouts(bound: Bound) -> tuple[str, str]:
+    """Return the orders of data and weights; groups as an axis of their own change nothing in memory."""
+    weights = weight_layout(bound.call, bound.plan)
+    return data_layout(bound.call), "OIX" if weights == "GOIX" else weights
+
+
+def _emulated(bound: Bound) -> Iterator[str]:
+    """Yield what a call does to operands and results outside the kernels."""
+    call = bound.call
+    if any(call.has(port.name) for port in call.spec.scale_ports):
+        yield "scales"
+    if any(call.declares(name) and call[name] for name in ROUNDINGS):
+        yield "roundings of its own"
 
 
 def _operand(name: str, states_shape: bool, types: dict[str, TypeProto], constants: dict[str, Array]) -> Array:
@@ -137,5 +180,5 @@ def _operand(name: str, states_shape: bool, types: dict[str, TypeProto], constan
 
 
 def _hollow(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an array of that shape which takes no memory: every element is the same one."""
-    return np.broadcast_to(np.zeros((), dtype), shape)
+    """Return an array of that shape which takes no memory: every element is the same one, and may be a scale."""
+    return np.broadcast_to(np.ones((), dtype), shape)

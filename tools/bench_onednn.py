@@ -226,11 +226,19 @@ def _integers(values: Iterable[int]) -> Any:
 
 @contextmanager
 def _first_processors(count: int) -> Iterator[None]:
-    """Confine the process to as many processors, where the system can; threads made meanwhile stay confined."""
+    """Confine the process to as many processors, where the system can; threads made meanwhile stay confined.
+
+    Raises
+    ------
+    Unsupported
+        If there are fewer.
+    """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
     allowed = os.sched_getaffinity(0)
+    if len(allowed) < count:
+        raise Unsupported(f"it runs on one thread per processor, {len(allowed)} here, not on {count}")
     os.sched_setaffinity(0, sorted(allowed)[:count])
     try:
         yield

@@ -1,6 +1,7 @@
 """Who is timed: convreg, and the libraries beside it, each doing all that a user of it pays for in one call.
 
-An entry of `PEERS` takes the number of threads and raises ImportError where its library is missing.
+An entry of `PEERS` takes the number of threads and raises ImportError where its library is missing, `Unsupported` where
+it would run on another number.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .files import reason
 
 
 class Unsupported(Exception):
-    """A peer has no way to do a call; the message says why."""
+    """A peer has no way to do a call, or to run on so many threads; the message says why."""
 
 
 class Prepared(NamedTuple):
@@ -252,6 +253,10 @@ class OnnxRuntime:
                 helper.make_node("Transpose", ["swapped"], ["result"], perm=swap)]
 
 
+THREADS = "INFERENCE_NUM_THREADS"
+"""OpenVINO's setting."""
+
+
 class OpenVino:
     """OpenVINO's CPU plug-in: ConvolutionBackpropData and Convolution, with or without groups."""
 
@@ -260,7 +265,7 @@ class OpenVino:
 
         self.openvino: ModuleType = openvino
         self.core = openvino.Core()
-        self.settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1,
+        self.settings = {THREADS: threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1,
                          "PERFORMANCE_HINT": "LATENCY"}
         self.about = (f"OpenVINO {openvino.__version__}, ConvolutionBackpropData and Convolution in one-layer models "
                       "with weights as an input; f32 and ncx only")
@@ -288,10 +293,14 @@ class OpenVino:
             node = make(*inputs, strides=strides, pads_begin=begins, pads_end=ends, dilations=dilations,
                         output_padding=list(problem.output_padding))
         try:
-            request = self.core.compile_model(
-                self.openvino.Model([node], inputs, case.problem.name), "CPU", self.settings).create_infer_request()
+            compiled = self.core.compile_model(
+                self.openvino.Model([node], inputs, case.problem.name), "CPU", self.settings)
         except RuntimeError as error:
             raise Unsupported(reason(error)[:200]) from None
+        started, wanted = compiled.get_property(THREADS), self.settings[THREADS]
+        if started != wanted:  # it starts no more than there are processors
+            raise Unsupported(f"runs on {started} threads, not {wanted}")
+        request = compiled.create_infer_request()
 
         def call() -> Array:
             outputs = request.infer([data, taps], share_inputs=True)
@@ -315,12 +324,12 @@ LIBRARIES = tuple(name for name in PEERS if name != "f32")
 
 
 def open_peers(names: Sequence[str], threads: int) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Return convreg and the named peers that import, and for each of the others why it does not."""
+    """Return convreg and the named peers that can run, and for each of the others why it cannot."""
     found: dict[str, Peer] = {}
     absent: dict[str, str] = {}
     for name in sorted(names, key=lambda name: name != "onednn"):  # it fails beside an older TBB, such as OpenVINO's
         try:
             found[name] = PEERS[name](threads)
-        except ImportError as error:
+        except (ImportError, Unsupported) as error:
             absent[name] = reason(error)
     return {"convreg": Convreg(threads), **{name: found[name] for name in names if name in found}}, absent

@@ -28,16 +28,33 @@ class Shapes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """What a model's node is beside its geometry.
+
+    `operands` are the number formats that its kernel multiplies, equal ones once, `result` the one that it writes, in
+    the names of the records; `layouts` the orders of data and weights; `extras` what it does that no kernel does.
+    """
+
+    operands: tuple[str, ...]
+    result: str
+    layouts: tuple[str, str]
+    extras: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A layer: a convolution from the large to the small side, or, `transposed`, from the small to the large one.
 
-    `directions` are those that its source asks for; None leaves the choice to the caller.
+    `directions` and `dtype` are those that its source asks for; None leaves the choice to the caller. `node` is the
+    one that it stands for, where it comes from a model.
     """
 
     name: str
     geometry: Geometry
     transposed: bool = False
     directions: tuple[str, ...] | None = None
+    dtype: str | None = None
+    node: Node | None = None
 
     @property
     def shapes(self) -> Shapes:
@@ -220,7 +237,7 @@ def parse_descriptor(text: str, *, transposed: bool = False) -> Problem:
     where = f"descriptor {text!r}"
     values, name = _fields(text, where)
     missing = [key for key in ("ic", "oc") if not values.get(key)]
-    present = [a for a in SPATIAL if any(values.get(key + a, 0) > (key == "s") for key in "iokspd")]
+    present = [letter for letter in SPATIAL if any(_names_axis(values, key + letter) for key in "iokspd")]
     if missing or not present:
         raise GraphError(f"{where} gives no {' and no '.join(missing) or 'spatial axis'}; the form is {_FORM}")
     last = SPATIAL.index(present[-1])
@@ -255,10 +272,18 @@ def _fields(text: str, where: str) -> tuple[dict[str, int], str]:
     return values, ""
 
 
+def _names_axis(values: Mapping[str, int], key: str) -> bool:
+    """Whether a key says more of its axis than any axis has that is not there: neither 0 nor a stride of 1."""
+    return values.get(key, 0) > (key[0] == "s")
+
+
 def _axis(values: Mapping[str, int], letter: str, transposed: bool, where: str) -> Axis:
     extent, result, taps, stride, padding, dilation = (values.get(key + letter) for key in "iokspd")
     if not extent or not taps:
-        raise GraphError(f"{where} gives no {'i' if not extent else 'k'}{letter}, or 0")
+        lacking = [key + letter for key in "ik" if not values.get(key + letter)]
+        named = next(key + letter for key in "iokspd" if _names_axis(values, key + letter))
+        raise GraphError(f"{where} gives no {' and no '.join(lacking)}, or 0; {named} names the axis {letter}, so "
+                         f"{' and '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} needed too")
     stride, dilation = 1 if stride is None else max(stride, 1), (dilation or 0) + 1
     kernel = effective(taps, dilation)
     if not result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import exp, log
 from typing import BinaryIO
@@ -112,6 +112,32 @@ def geometric_mean(values: Sequence[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
+@dataclass(frozen=True)
+class Summary:
+    """What the rows of a table come to, by library: geometric means, and the worst ratio with the row that has it.
+
+    A library without a right result in the table is in none of them.
+    """
+
+    seconds: Mapping[str, float]
+    rate: Mapping[str, float]
+    share: Mapping[str, float]
+    ratio: Mapping[str, float]
+    worst: Mapping[str, tuple[float, str]]
+
+
+def summarize(report: Report, rows: Sequence[Row]) -> Summary:
+    """Return the last lines of a table."""
+    def means(measure: Callable[[Row, str], float | None], names: Iterable[str]) -> dict[str, float]:
+        known = {name: [value for row in rows if (value := measure(row, name)) is not None] for name in names}
+        return {name: geometric_mean(values) for name, values in known.items() if values}
+
+    ratios = {peer: [(ratio, row.name) for row in rows if (ratio := row.ratio(peer)) is not None]
+              for peer in report.others}
+    return Summary(means(Row.seconds, report.peers), means(Row.rate, report.peers), means(Row.share, report.peers),
+                   means(Row.ratio, report.others), {peer: min(found) for peer, found in ratios.items() if found})
+
+
 def preamble(report: Report) -> list[str]:
     """Return sentences on the machine, the libraries and the protocol."""
     machine = report.machine
@@ -158,19 +184,13 @@ def _cells(report: Report, rows: list[Row]) -> list[list[str]]:
         line = [row.name, f"{row.gflop:.3g}", _shown(row, OURS, row.seconds, _milliseconds),
                 _shown(row, OURS, row.rate, "{:.1f}".format), _shown(row, OURS, row.share, "{:.0%}".format)]
         lines.append(line + [_shown(row, peer, row.ratio, "{:.2f}".format) for peer in report.others])
-    ratios = {peer: [ratio for row in rows if (ratio := row.ratio(peer)) is not None] for peer in report.others}
-
-    def mean(values: list[float | None], form: Callable[[float], str]) -> str:
-        known = [value for value in values if value is not None]
-        return form(geometric_mean(known)) if known else "-"
-
-    lines.append(["geometric mean", "", mean([row.seconds(OURS) for row in rows], _milliseconds),
-                  mean([row.rate(OURS) for row in rows], "{:.1f}".format),
-                  mean([row.share(OURS) for row in rows], "{:.0%}".format),
-                  *(mean([*ratios[peer]], "{:.2f}".format) for peer in report.others)])
+    summary = summarize(report, rows)
+    lines.append(["geometric mean", "", _known(summary.seconds.get(OURS), _milliseconds),
+                  _known(summary.rate.get(OURS), "{:.1f}".format), _known(summary.share.get(OURS), "{:.0%}".format),
+                  *(_known(summary.ratio.get(peer), "{:.2f}".format) for peer in report.others)])
     if report.others:
         lines.append(["worst ratio", "", "", "", "",
-                      *(f"{min(ratios[peer]):.2f}" if ratios[peer] else "-" for peer in report.others)])
+                      *(f"{summary.worst[peer][0]:.2f}" if peer in summary.worst else "-" for peer in report.others)])
     return lines
 
 
@@ -181,15 +201,17 @@ def _milliseconds(seconds: float) -> str:
 def _shown(row: Row, peer: str, measure: Callable[[str], float | None], form: Callable[[float], str]) -> str:
     if peer in row.wrong:
         return "wrong"
-    value = measure(peer)
+    return _known(measure(peer), form)
+
+
+def _known(value: float | None, form: Callable[[float], str]) -> str:
     return "-" if value is None else form(value)
 
 
 def _remarks(report: Report, rows: list[Row]) -> list[str]:
     lines = [f"{row.name}: {peer} is wrong: {why}" for row in rows for peer, why in row.wrong.items()]
-    for peer in report.others:
-        if ratios := [(ratio, row.name) for row in rows if (ratio := row.ratio(peer)) is not None]:
-            lines.append(f"worst against {peer}: {min(ratios)[0]:.2f} on {min(ratios)[1]}")
+    lines += [f"worst against {peer}: {ratio:.2f} on {name}"
+              for peer, (ratio, name) in summarize(report, rows).worst.items()]
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for peer, why in row.unsupported.items():
@@ -199,7 +221,7 @@ def _remarks(report: Report, rows: list[Row]) -> list[str]:
 
 
 def as_json(report: Report) -> str:
-    """Return the report as JSON, times in milliseconds."""
+    """Return the report as JSON, times in milliseconds; docs/bench.md explains the keys."""
     results = []
     for row in report.rows:
         entry = asdict(row)
@@ -207,13 +229,26 @@ def as_json(report: Report) -> str:
         entry["roofline_ms"] = 1e3 * entry.pop("roofline_seconds")
         entry["ms"] = {peer: 1e3 * timing["seconds"] for peer, timing in timings.items()}
         entry["runs"] = {peer: timing["runs"] for peer, timing in timings.items()}
+        for key, measure in (("gflops", row.rate), ("roofline", row.share), ("ratio", row.ratio)):
+            values = {peer: measure(peer) for peer in (report.others if key == "ratio" else report.peers)}
+            entry[key] = {peer: value for peer, value in values.items() if value is not None}
         results.append(entry)
+    tables = []
+    for _, rows in report.tables():
+        summary = summarize(report, rows)
+        tables.append({
+            "direction": rows[0].direction, "dtype": rows[0].dtype, "layout": rows[0].layout,
+            "geometric_mean": {"ms": {peer: 1e3 * seconds for peer, seconds in summary.seconds.items()},
+                               "gflops": summary.rate, "roofline": summary.share, "ratio": summary.ratio},
+            "worst_ratio": {peer: {"ratio": ratio, "name": name} for peer, (ratio, name) in summary.worst.items()},
+        })
     machine = asdict(report.machine)
     machine["peaks"] = {dtype: {"gflops": rate, "by": by} for dtype, (rate, by) in report.machine.peaks.items()}
     return json.dumps({
         "machine": machine, "threads": report.threads, "repeat": report.repeat, "seconds": report.seconds,
         "peers": dict(report.peers), "absent": dict(report.absent), "notes": list(report.notes), "results": results,
-    }, indent=1)
+        "tables": tables,
+    }, indent=1, allow_nan=False)
 
 
 def plot(report: Report, file: BinaryIO, format: str) -> None:

@@ -184,13 +184,15 @@ def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VER
     for verb in verbs:
         text = verb.__doc__ or ""
         command = commands.add_parser(verb.__name__.rstrip("_"), help=text, description=text)
-        command.set_defaults(act=verb(command))
+        command.set_defaults(act=verb(command), refuse=command.error)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status: 0, or 1 after one message on the standard error."""
-    args = parser_of().parse_args(arguments)
+    args, unknown = parser_of().parse_known_args(arguments)
+    if unknown:  # argparse would show the usage of `convreg`, which names no option of the verb
+        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         args.act(args)
         sys.stdout.flush()

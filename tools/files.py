@@ -53,6 +53,23 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
         raise GraphError(f"{target}: cannot be written: {reason(error)}") from None
 
 
+def refuse_unwritable(argument: str, path: PathLike) -> None:
+    """Raise ahead of long work where `write_atomically` would fail after it.
+
+    Raises
+    ------
+    GraphError
+        It names the argument.
+    """
+    try:
+        target = Path(path).resolve()
+        _refuse_devices(target)
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{argument}={os.fspath(path)!r} is refused: {reason(error)}; allowed: a file, new or not, in "
+                         "a folder that exists and takes files") from None
+
+
 def _refuse_devices(path: Path) -> None:
     """A device may never end when read, and must not be renamed over."""
     if path.exists() and not path.is_file():

@@ -1,0 +1,62 @@
+"""How the timed calls of a model's layers differ from the nodes they stand for, one sentence per thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from convreg.formats import format_of
+
+from .bench_check import DTYPES, RESULT_DTYPES
+from .bench_problems import Node, Problem
+
+NAMES = {known.name: name for name, dtype in DTYPES.items() if (known := format_of(dtype)) is not None}
+"""A number format's name in the records, and here."""
+LAYOUTS = {"ncx": ("NCX", "OIX"), "nxc": ("NXC", "XIO")}
+"""The orders of data and weights in each layout that is timed."""
+MOST_NAMES = 5
+
+
+def dtype_of(node: Node) -> str | None:
+    """Return the number format that a node computes in, None if that is not timed."""
+    return NAMES.get(node.operands[0]) if len(node.operands) == 1 else None
+
+
+def differences(problems: Iterable[Problem], dtypes: Sequence[str] | None, layouts: Sequence[str]) -> list[str]:
+    """Return what the nodes do that is timed otherwise or not at all, with the names of the layers.
+
+    Parameters
+    ----------
+    problems : iterable of Problem
+        Those that are timed.
+    dtypes : sequence of str, optional
+        The number formats that the caller chose; by default each layer's own.
+    layouts : sequence of str
+    """
+    names: dict[str, dict[str, None]] = {}
+    for problem in problems:
+        if problem.node is not None:
+            for sentence in _differences(problem.node, dtypes or [problem.dtype or "f32"], layouts):
+                names.setdefault(sentence, {})[problem.name] = None
+    return [f"{sentence}: {_listed([*found])}" for sentence, found in names.items()]
+
+
+def _differences(node: Node, dtypes: Sequence[str], layouts: Sequence[str]) -> Iterator[str]:
+    own = dtype_of(node)
+    if own is None or own not in dtypes:
+        computes = " and ".join(node.operands)
+        yield (f"the model computes in {computes}, timed in {', '.join(dtypes)}"
+               + ("" if own else ", for want of that format here"))
+    else:
+        result = format_of(RESULT_DTYPES[own])
+        if result is not None and result.name != node.result:
+            yield f"the model has results in {node.result}, timed with results in {result.name}"
+    if node.layouts not in [LAYOUTS[layout] for layout in layouts]:
+        data, weights = node.layouts
+        yield f"the model has data in {data} and weights in {weights}, timed in layout {', '.join(layouts)}"
+    for thing in node.extras:
+        yield f"the model has {thing}, timed without"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
