@@ -88,7 +88,7 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
         p.shifts[number] = tap_shift(r, l, &r.taps[number])
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
-    p.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * r.tap_count)
+    p.cut = w.cut
     return 0
 
 
@@ -184,7 +184,8 @@ cdef int64_t lay_out_narrow(NarrowScratch* s, const Weights* w, const Narrow* p,
     return space - start
 
 
-cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
+cdef int run_narrow_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
+    """Returns false where it must be divided."""
     cdef const instruction_set* isa = current
     cdef Narrow p
     cdef NarrowScratch layout
@@ -200,10 +201,13 @@ cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
     size = lay_out_narrow(&layout, w, &p, NULL)
     size_needed = threads * (size + sizeof(NarrowScratch)) + 64 + 4 * tasks * count
-    if report != NULL:
-        report[0] = size_needed
+    if takes_too_much(w, size_needed, threads):
         free(p.relation.taps)
-        return 0
+        return False
+    if report != NULL:
+        report[0] = max(report[0], size_needed)
+        free(p.relation.taps)
+        return True
     space = take_workspace(size_needed)
     if space == NULL:
         free(p.relation.taps)
@@ -225,4 +229,4 @@ cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 
         store_narrow(w, p.relation.tap_count, p.cut.pieces, isa, task, partials + task * p.cut.pieces * count)
     return_workspace(space)
     free(p.relation.taps)
-    return 0
+    return True

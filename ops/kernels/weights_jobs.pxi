@@ -4,6 +4,9 @@ cdef enum:
     COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
+    PAIRS_DO_NOT = 0      # what became of an attempt
+    DONE = 1
+    TOO_MUCH = 2          # workspace: nothing is computed
     PAIR_LANES = 48       # whose products in pairs save what it takes to lay out a row of which every other position is met
 
 
@@ -19,7 +22,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     cdef int64_t axis, tasks
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
-    plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
+    plan.cut = w.cut
     plan.blocks = positions_in_blocks(plan.cut.chains, w.large.format, w.small.format)
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
     plan.mixed = w.C < plan.rows and plan.taps > 1
@@ -224,17 +227,18 @@ cdef void merge_axes(Weights* w, int outer) noexcept nogil:
 
 
 cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
-    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`."""
+    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`. Returns false where it must be divided."""
     cdef const instruction_set* isa = current
     cdef const pair_functions* pairs = isa.pairs if isa.matrix == NULL else isa.matrix
+    cdef int outcome
     merge_axes(w, 1)
     if w.Y[1] == 1:
         merge_axes(w, 0)
     if pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
-        if try_weights(w, isa, pairs, threads, report):
-            return 0
-    try_weights(w, isa, NULL, threads, report)
-    return 0
+        outcome = try_weights(w, isa, pairs, threads, report)
+        if outcome != PAIRS_DO_NOT:
+            return outcome == DONE
+    return try_weights(w, isa, NULL, threads, report) == DONE
 
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -244,7 +248,7 @@ cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept n
 
 
 cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
-    """Returns false where pairs do not do, as `try_products`."""
+    """Pairs may not do, as in `try_products`."""
     cdef WeightsPlan plan
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
@@ -258,7 +262,7 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, pairs, threads, &plan)
     if pairs != NULL and not pairs_pay(w, &plan):
-        return False
+        return PAIRS_DO_NOT
     groups, row_parts = w.G, plan.row_parts
     if not plan.sums.at_once:
         waiting = 4 * plan.sums.blocks * plan.panel_parts * plan.sums.task_floats  # bytes for a row part
@@ -267,9 +271,11 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
     size_needed = (groups * row_parts * waiting + threads * size
                    + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
+    if takes_too_much(w, size_needed, threads):
+        return TOO_MUCH
     if report != NULL:
         report[0] = max(report[0], size_needed)
-        return pairs == NULL
+        return DONE if pairs == NULL else PAIRS_DO_NOT
     space = take_workspace(size_needed)
     if space == NULL:
         with gil:
@@ -300,4 +306,4 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
         scratch.met_unbounded = scratch.met_unbounded or scratch[worker].met_unbounded
     as_in_float32 = not scratch.met_unbounded and never_subnormal(scratch.smallest_large, scratch.smallest_small)
     return_workspace(space)
-    return pairs == NULL or as_in_float32
+    return DONE if pairs == NULL or as_in_float32 else PAIRS_DO_NOT
