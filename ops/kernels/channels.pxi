@@ -22,9 +22,13 @@ cdef void lay_out_channels(ChannelsScratch* s, int64_t taps, int64_t sum_floats,
     s.sums = <float*>take(space, sum_floats * sizeof(float))
 
 
-cdef bint side_by_side(const Product* p, const instruction_set* isa) noexcept nogil:
+cdef bint side_by_side(const Product* products, int64_t count, const instruction_set* isa) noexcept nogil:
+    cdef int64_t i, taps = 0
+    cdef const Product* p = products
+    for i in range(count):
+        taps = max(taps, products[i].all_count)
     return (p.D == 1 and p.R == 1 and p.input.g == 1 and p.G >= isa.width
-            and p.tap_count * (p.G + isa.width) * 4 <= ROW_BYTES and POSITIONS * p.G * 4 <= ROW_BYTES // 8)
+            and taps * (p.G + isa.width) * 4 <= ROW_BYTES and POSITIONS * p.G * 4 <= ROW_BYTES // 8)
 
 
 cdef int64_t meet_taps(const Product* p, int64_t q0, int64_t q1, int64_t q2, int64_t* end, ChannelsScratch* s) noexcept nogil:
@@ -76,7 +80,7 @@ cdef void run_channels_line(const Product* p, const instruction_set* isa, int64_
 
 cdef int run_channels(const Product* products, int64_t count, const instruction_set* isa, int threads,
                       int64_t* report) except -1 nogil:
-    """Products of which the first is `side_by_side`: they differ in taps and output positions only."""
+    """Products that are `side_by_side`: they differ in taps and output positions only."""
     cdef int64_t pitch = ceiling(products.G, isa.width) * isa.width, taps = 0, i, t, line, lines, needed
     cdef const Product* p
     cdef ChannelsScratch* scratch

@@ -159,6 +159,7 @@ cdef void run_channels_piece(const Weights* w, const Product* r, const ChannelsP
 
 
 cdef int run_channels_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
+    """Returns false where it must be divided."""
     cdef const instruction_set* isa = current
     cdef Product r
     cdef ChannelsPlan plan
@@ -172,7 +173,7 @@ cdef int run_channels_weights(const Weights* w, int threads, int64_t* report) ex
     cdef int worker
     relate(w, &r)
     taps = r.tap_count
-    cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * taps)
+    cut = w.cut
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * taps, threads)
     plan_channels(w, isa, &plan)
     plan.vectors = min(plan.vectors, ceiling(w.G, isa.width))
@@ -185,10 +186,13 @@ cdef int run_channels_weights(const Weights* w, int threads, int64_t* report) ex
     floats = plan.vectors * (plan.sums + plan.large + plan.small)
     tasks = blocks * cut.pieces
     needed = 4 * cut.pieces * taps * pitch + threads * (sizeof(ChannelsScratch) + 16 * taps + 4 * floats + 256) + 256
-    if report != NULL:
-        report[0] = needed
+    if takes_too_much(w, needed, threads):
         free(r.taps)
-        return 0
+        return False
+    if report != NULL:
+        report[0] = max(report[0], needed)
+        free(r.taps)
+        return True
     space = take_workspace(needed)
     if space == NULL:
         free(r.taps)
@@ -215,4 +219,4 @@ cdef int run_channels_weights(const Weights* w, int threads, int64_t* report) ex
         isa.scatter(partials + i * pitch, pitch, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
     return_workspace(space)
     free(r.taps)
-    return 0
+    return True

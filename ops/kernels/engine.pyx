@@ -13,6 +13,7 @@
     streamed.pxi   ... of few columns
     channels.pxi   ... of groups of one channel, their channels side by side in memory
     sweep.pxi, sweep_jobs.pxi   ... of groups of few channels, their positions side by side
+    passes.pxi     ... of more taps than are packed at once
     jobs.pxi       ... cut into tasks
     coming.pxi     ... and the next block laid out meanwhile
     weights.pxi    backward_weights
@@ -23,6 +24,8 @@
     narrow.pxi     ... where the small side has few channels in a group
     sweep_weights.pxi  ... and loads take masks
     channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
+    weights_parts.pxi  ... in parts where its workspace would be too large
+    classes.pxi    backward_data as products, one for each stride class
 
 Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
 """
@@ -48,7 +51,6 @@ from panels cimport (
 )
 from reduction cimport HALF_BLOCK, REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
 
-from . import direct
 from .direct import FORMATS
 
 prepare_codes()
@@ -66,6 +68,7 @@ include "streamed.pxi"
 include "channels.pxi"
 include "sweep.pxi"
 include "sweep_jobs.pxi"
+include "passes.pxi"
 include "jobs.pxi"
 include "coming.pxi"
 include "weights_sums.pxi"
@@ -76,6 +79,7 @@ include "weights_jobs.pxi"
 include "narrow.pxi"
 include "sweep_weights.pxi"
 include "channels_weights.pxi"
+include "weights_parts.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From views to products
@@ -209,98 +213,7 @@ cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) e
     return 0
 
 
-cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64_t K) noexcept nogil:
-    """The taps t of which residue + b - t*d is a multiple of s, s/gcd(s, d) apart; offset is that multiple."""
-    cdef AxisTaps a = AxisTaps(0, 0, 1, 0, 0)
-    cdef int64_t t, rest
-    a.step = s // common_divisor(s, d)
-    for t in range(min(a.step, K)):
-        rest = residue + b - t * d
-        if rest % s == 0:
-            a.count, a.first, a.offset, a.offset_step = (K - 1 - t) // a.step + 1, t, rest // s, -(a.step * d // s)
-            break
-    return a
-
-
-cdef Product* only_reached(Product* products, int64_t count, Call* c, result_cell* cell) noexcept nogil:
-    """The one class that taps reach, which then stores the others too, or NULL."""
-    cdef Product* p = NULL
-    cdef int64_t i, number = 0
-    cdef int axis
-    if count == 1 or current.scatter_cells == NULL or c.large.format != NUMBER_FLOAT32 or c.large.stride[5] != 1:
-        return NULL
-    for i in range(count):
-        if products[i].all_count > 0:
-            if p != NULL:
-                return NULL
-            p, number = &products[i], i
-    if p == NULL or p.R < current.rows:
-        return NULL
-    for axis in range(2, -1, -1):
-        if p.Q[axis] * c.s[axis] != c.large.shape[3 + axis]:
-            return NULL
-        cell.extent[axis], cell.own[axis] = c.s[axis], number % c.s[axis]
-        number //= c.s[axis]
-    cell.line[0], cell.line[1] = c.large.stride[3], c.large.stride[4]
-    p.cell = cell
-    return p
-
-
-cdef enum:
-    MOST_CLASSES = 4096  # of large positions modulo the stride, at a time
-
-
-cdef void build_class(Product* p, int64_t number, const Call* c, const float* bias, Tap* taps, int64_t* offsets) noexcept nogil:
-    """The product of one class of large positions modulo the stride: a dense convolution over the taps that hit it."""
-    cdef int64_t residue
-    cdef AxisTaps axes[3]
-    cdef int axis
-    p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
-    p.input, p.output, p.bias = operand_of(&c.small), operand_of(&c.large), bias
-    for axis in range(2, -1, -1):
-        residue = number % min(c.s[axis], c.large.shape[3 + axis])
-        number //= min(c.s[axis], c.large.shape[3 + axis])
-        p.Q[axis] = (c.large.shape[3 + axis] - residue + c.s[axis] - 1) // c.s[axis]
-        p.I[axis], p.step[axis] = c.small.shape[3 + axis], 1
-        axes[axis] = class_taps(residue, c.s[axis], c.d[axis], c.b[axis], c.taps.shape[3 + axis])
-        p.output.data = <char*>p.output.data + residue * p.output.x[axis] * c.large.buffer.itemsize
-        p.output.x[axis] *= c.s[axis]
-    p.weights.data, p.weights.format = c.taps.buffer.buf, c.taps.format
-    p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[2], c.taps.stride[1]
-    build_product(p, axes, &c.taps, taps, offsets)
-
-
-cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
-    """All classes together, or where they are very many, some at a time."""
-    cdef int64_t classes = 1, first = 0, count, number, used, columns = min(c.s[2], c.large.shape[5])
-    cdef result_cell cell
-    cdef int axis
-    cdef Product* p
-    for axis in range(3):
-        classes *= min(c.s[axis], c.large.shape[3 + axis])
-    cdef Product* products = <Product*>malloc(min(classes, MOST_CLASSES) * sizeof(Product))
-    cdef int64_t tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
-    cdef Tap* taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
-    cdef int64_t* offsets = <int64_t*>(taps + tap_count + 1)
-    try:
-        if products == NULL or taps == NULL:
-            with gil:
-                raise MemoryError
-        while first < classes:
-            count, used = min(classes - first, MOST_CLASSES), 0
-            for number in range(count):
-                build_class(&products[number], first + number, c, bias, taps + used, offsets + used)
-                used += products[number].all_count
-            p = only_reached(products, count, c, &cell) if count == classes else NULL
-            if p != NULL:
-                run_products(p, 1, 1, threads, report)
-            else:
-                run_products(products, count, columns if count == classes else 1, threads, report)
-            first += count
-    finally:
-        free(products)
-        free(taps)
-    return 0
+include "classes.pxi"
 
 
 def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1):
@@ -350,7 +263,6 @@ cdef void write_zeros(const View* view) noexcept nogil:
 
 
 cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 nogil:
-    """Returns whether it is left to the plain loops."""
     cdef Weights w
     cdef int axis
     if size(&c.small) == 0 or size(&c.large) == 0:
@@ -365,29 +277,22 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
     for axis in range(6):
         w.taps_stride[axis] = c.taps.stride[axis]
-    if weights_side_by_side(&w, current):
-        run_channels_weights(&w, threads, report)
-    elif w.M <= REDUCTION_FEW:
-        if not try_sweep_weights(&w, threads, report):
-            run_narrow_weights(&w, threads, report)
-    else:
-        return run_weights(&w, threads, report)
+    w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
+    w.indivisible = False
+    run_weights_parts(&w, threads, report)
     return 0
 
 
 def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1):
     """Write taps."""
     cdef Call c
-    cdef bint left = False
     try:
         open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
         with nogil:
             if size(&c.taps) > 0:
-                left = run_backward_weights(&c, threads, NULL)
+                run_backward_weights(&c, threads, NULL)
     finally:
         close_call(&c)
-    if left:
-        direct.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin, formats=formats, threads=threads)
 
 
 def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1) -> int:

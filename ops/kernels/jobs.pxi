@@ -2,6 +2,7 @@
 
 cdef enum:
     ROLLED_PARTS = 16  # of all tasks for a thread, about
+    THREAD_BYTES = 8 << 20  # of workspace: where a thread's own is large, fewer weights are packed
 
 
 cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of one product
@@ -117,9 +118,9 @@ cdef void plan_jobs(const Product* products, const Planar* planar, bint shared, 
             all.some = max(all.some, rolled_at_once(all.job[i].planar, tasks, threads))
 
 
-cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t rows, int64_t taps, int64_t block_floats,
-                             int64_t coming_floats, char* space) noexcept nogil:
-    """Divide one thread's workspace; returns its size."""
+cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t rows, int64_t runs, int64_t places,
+                             int64_t block_floats, int64_t coming_floats, char* space) noexcept nogil:
+    """Divide one thread's workspace, for so many runs of a planar block and places of a merged tile; returns its size."""
     cdef char* start = space
     cdef int64_t lane_floats = STEPS * isa.vectors * isa.width + isa.width
     s.lanes = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
@@ -128,11 +129,11 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
     s.fragments = <Fragment*>take(&space, BLOCK * TILE_LANES * sizeof(Fragment))
     s.fragment_count = <int64_t*>take(&space, BLOCK * sizeof(int64_t))
     s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
-    s.pieces = <Piece*>take(&space, max(taps, STEPS) * sizeof(Piece))
-    s.runs = <tile_run*>take(&space, max(taps, STEPS) * sizeof(tile_run))
+    s.pieces = <Piece*>take(&space, STEPS * sizeof(Piece))
+    s.runs = <tile_run*>take(&space, max(max(runs, places), STEPS) * sizeof(tile_run))
     s.near_runs = <tile_run*>take(&space, STEPS * sizeof(tile_run))
-    s.stretches = <Stretch*>take(&space, max(taps, STEPS) * sizeof(Stretch))
-    s.halves = <half_run*>take(&space, max(taps, STEPS) * sizeof(half_run))
+    s.stretches = <Stretch*>take(&space, max(MOST_ENTRIES // 2 * places, STEPS) * sizeof(Stretch))  # every other entry may be apart
+    s.halves = <half_run*>take(&space, places * sizeof(half_run))
     s.block = <float*>take(&space, block_floats * 4 + 64)
     s.coming = <float*>take(&space, coming_floats * 4 + 64)
     s.moves = <copy_move*>take(&space, (COPY_MOVES + COPY_CHANNELS) * sizeof(copy_move) if block_floats else 0)
@@ -145,7 +146,7 @@ cdef int run_products(Product* products, int64_t count, int64_t columns, int thr
     workspace that takes."""
     cdef const instruction_set* isa = current
     cdef const pair_functions* pairs = isa.pairs
-    if side_by_side(products, isa):
+    if side_by_side(products, count, isa):
         return run_channels(products, count, isa, threads, report)
     if try_sweeps(products, count, columns, isa, threads, report):
         return 0
@@ -165,51 +166,12 @@ cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil
     return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126
 
 
-cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int64_t number) noexcept nogil:
-    """Make a product its pass `number` of `passes`: some of its taps, the sums kept from pass to pass."""
-    cdef int64_t first = share(p.all_count, passes, number)
-    p.taps, p.tap_offsets = p.all_taps + first, p.all_offsets + first
-    p.tap_count = share(p.all_count, passes, number + 1) - first
-    p.started, p.unfinished = number > 0, number + 1 < passes
-    p.tap_floats = apart(p.S * p.rows)
-    p.panel_size = p.tap_count * p.tap_floats + isa.width
-
-
-cdef inline int64_t kept_floats(const Product* p, const instruction_set* isa) noexcept nogil:
-    """Sums that wait from pass to pass: all tiles."""
-    return p.G * p.panels * row_panels(p) * p.rows * isa.vectors * isa.width
-
-
-cdef int64_t packed_floats(Product* products, int64_t count, const instruction_set* isa, int64_t passes) noexcept nogil:
-    """Packed weights of one row panel of all products, in the first pass, which is the largest."""
-    cdef int64_t i, floats = 0
-    for i in range(count):
-        take_taps(&products[i], isa, passes, 0)
-        floats += products[i].panel_size
-    return floats
-
-
-cdef int64_t count_passes(Product* products, int64_t count, const instruction_set* isa, int64_t items, int64_t kept,
-                          int threads) noexcept nogil:
-    """In how many passes over the taps the packed weights of all rows fit, 1 where passes do not pay: where sums of `kept`
-    floats, which wait from pass to pass, are too many, or where reading all weights once more in every pass (their taps
-    lie side by side) costs more than laying out the input once more for every part of the rows."""
-    cdef int64_t passes, most = 0, i
-    for i in range(count):
-        most = max(most, products[i].all_count)
-    if 4 * kept > KEPT_BYTES * threads or products.columns < 2 * products.R:
-        return 1
-    for passes in range(2, most + 1):
-        if 4 * (items * packed_floats(products, count, isa, passes) + kept) <= ROW_BYTES * threads:
-            return passes
-    return 1
-
-
 cdef int try_products(Product* products, int64_t count, int64_t columns, const instruction_set* isa, const pair_functions* pairs,
                       int threads, int64_t* report) except -1 nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
-    cdef int64_t i, items, item_floats, chunk, size, jobs_size, tap, taps = 1, places, passes = 1, number, kept = 0
+    cdef int64_t i, items, item_floats, item_bytes, chunk, size, jobs_size, tap, runs = 0, places = 0, passes = 1, number, kept = 0
+    cdef int64_t first_item = 0, end_item, together
     cdef int64_t bytes_needed, block_floats = 0, coming_floats, box_count = 0
     cdef double work = 0
     cdef Planar* planar = <Planar*>malloc(count * sizeof(Planar))
@@ -238,7 +200,6 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
         p.S = steps_of(pairs, p.D)
         p.rows = isa.rows if pairs == NULL else pairs.panel_rows
         take_taps(p, isa, 1, 0)
-        taps = max(taps, p.tap_count * ceiling(p.S, STEPS))
         work += <double>p.columns * p.G * p.R * p.D * p.tap_count
         p.box_count = cut_boxes(p, isa, False, NULL)
         p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
@@ -253,19 +214,19 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
             two_blocks = two_blocks or not planar[i].rolls and copies_meanwhile(&products[i], &planar[i], isa)
             for tap in range(products[i].tap_count):
                 products[i].taps[tap].shift = tap_shift(&products[i], &planar[i], &products[i].taps[tap])
+            runs = max(runs, planar_runs(&products[i]))
             block_floats = max(block_floats, planar[i].plane * products.S + (isa.vectors + 1) * isa.width)
         padded = padded or products[i].padded
     merge.chosen, merge.floats = False, 0
     if (shared or count == 1 and laid_out) and not products.blocks and can_merge(products, isa):
-        places = most_places(products, count, isa)
-        strips = <Strip*>malloc(count * sizeof(Strip) + places * sizeof(Place))
+        strips = <Strip*>malloc(count * sizeof(Strip) + most_places(products, count, isa) * sizeof(Place))
         if strips == NULL:
             free(planar)
             with gil:
                 raise MemoryError
         plan_merge(products, count, columns, planar, isa, strips, <Place*>(strips + count), &merge)
         if merge.chosen:
-            taps = max(taps, MOST_ENTRIES // 2 * places)  # stretches: every other entry may be apart
+            places = longest_strip(&merge)
             block_floats += merge.lines * planar.u[2]
         else:
             merge.floats = 0
@@ -281,14 +242,20 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:
         passes = count_passes(products, count, isa, items, kept, threads)
         item_floats = packed_floats(products, count, isa, passes)
+    together = items  # through all passes
     if passes == 1:
         kept = 0
-    chunk = items if passes > 1 else min(items, max(1, <int64_t>ROW_BYTES * threads // (4 * item_floats)))
-    chunk = ceiling(items, ceiling(items, chunk))
+    else:
+        together = min(items, max(1, MOST_KEPT_BYTES // (4 * kept)))
     coming_floats = block_floats if two_blocks else 0
-    size = lay_out_product(&layout, isa, products.rows, taps, block_floats, coming_floats, NULL)
+    size = lay_out_product(&layout, isa, products.rows, runs, places, block_floats, coming_floats, NULL)
+    item_bytes = 4 * item_floats + ceiling(count * sizeof(Job), row_panels(products))
+    chunk = max(1, min(ROW_BYTES, THREAD_BYTES - size) * threads // item_bytes)
+    if passes > 1 and 4 * items * item_floats <= ROW_BYTES * threads:
+        chunk = items
+    chunk = ceiling(together, ceiling(together, chunk))
     jobs_size = count * (chunk // row_panels(products) + 2) * sizeof(Job)
-    bytes_needed = (4 * (chunk * item_floats + kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
+    bytes_needed = (4 * (chunk * item_floats + together * kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
                     + box_count * sizeof(Box) + 384)
     if report != NULL:
         report[0] = max(report[0], bytes_needed)
@@ -304,25 +271,26 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
     aligned = space
     scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
     for worker in range(threads):
-        aligned += lay_out_product(&scratch[worker], isa, products.rows, taps, block_floats, coming_floats, aligned)
+        aligned += lay_out_product(&scratch[worker], isa, products.rows, runs, places, block_floats, coming_floats, aligned)
         scratch[worker].smallest = scratch[worker].smallest_weight = 0xffff
     jobs = <Job*>take(&aligned, jobs_size)
     boxes = <Box*>take(&aligned, box_count * sizeof(Box))
-    sums = <float*>take(&aligned, 4 * kept)
+    sums = <float*>take(&aligned, 4 * together * kept)
     for i in range(count):
         p = &products[i]
         take_taps(p, isa, 1, 0)
         p.boxes = boxes
         boxes += cut_boxes(p, isa, False, boxes)
-        if passes > 1:
-            p.kept = sums
-            sums += kept_floats(p, isa)
-    for number in range(passes):
-        for i in range(count):
-            take_taps(&products[i], isa, passes, number)
-        if not run_product_pass(products, count, isa, planar, shared, padded, &merge, items, chunk, threads, <float*>aligned,
-                                jobs, scratch, &masked):
-            break
+    while first_item < items and (pairs == NULL or not masked):
+        end_item = min(items, first_item + together)
+        keep_sums(products, count, isa, passes, first_item, together, sums)
+        for number in range(passes):
+            for i in range(count):
+                take_taps(&products[i], isa, passes, number)
+            if not run_product_pass(products, count, isa, planar, shared, padded, &merge, first_item, end_item, chunk, threads,
+                                    <float*>aligned, jobs, scratch, &masked):
+                break
+        first_item = end_item
     for worker in range(threads):
         smallest = min(smallest, scratch[worker].smallest)
         smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
@@ -333,10 +301,11 @@ cdef int try_products(Product* products, int64_t count, int64_t columns, const i
 
 
 cdef bint run_product_pass(const Product* products, int64_t count, const instruction_set* isa, const Planar* planar,
-                           bint shared, bint padded, const Merge* merge, int64_t items, int64_t chunk, int threads, float* packed,
-                           Job* jobs, ProductScratch* scratch, bint* masked) noexcept nogil:
-    """Pack some row panels, run all columns against them, and go on with the next; false where pairs meet something infinite."""
-    cdef int64_t first_item = 0, end_item, tasks, task, width, i
+                           bint shared, bint padded, const Merge* merge, int64_t first_item, int64_t items, int64_t chunk, int threads,
+                           float* packed, Job* jobs, ProductScratch* scratch, bint* masked) noexcept nogil:
+    """Pack some row panels, run all columns against them, and go on with the next, before `items`; false where pairs meet something
+    infinite."""
+    cdef int64_t end_item, tasks, task, width, i
     cdef int worker
     cdef Jobs all
     cdef float* merged

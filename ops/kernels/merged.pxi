@@ -11,6 +11,7 @@ cdef enum:
     MERGED_STEPS = 16  # of a tap, at least: below, tiles are loaded and stored too often
     MERGED_LINES = 4   # of a result that one tile takes, at most
     MOST_ENTRIES = 8   # of a tile: the tallest has as many rows
+    MOST_PLACES = 1 << 13  # of a tile: what a thread notes of them stays small
 
 
 cdef struct Entry:  # rows of a tile: those of one product, some lines further down
@@ -139,7 +140,14 @@ cdef void plan_merge(const Product* products, int64_t count, int64_t columns, co
         places += s.place_count + 1
         shared += s.place_count
         m.floats += s.place_count * products.S * isa.rows + isa.width
-    m.chosen = 4 * shared <= 3 * taps
+    m.chosen = 4 * shared <= 3 * taps and longest_strip(m) <= MOST_PLACES
+
+
+cdef int64_t longest_strip(const Merge* m) noexcept nogil:
+    cdef int64_t number, places = 0
+    for number in range(m.strip_count):
+        places = max(places, m.strips[number].place_count)
+    return places
 
 
 cdef void pack_merged(const Product* products, const Merge* m, const instruction_set* isa, const float* panels, int64_t items,

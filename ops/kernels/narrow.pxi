@@ -16,7 +16,6 @@ cdef struct Narrow:
     bint copied              # the small side needs decoding or has gaps: lines are copied
     int64_t line             # floats of a copied line
     reduction_cut cut
-    int64_t parts            # groups (g) x pieces
 
 
 cdef struct NarrowScratch:
@@ -54,6 +53,7 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
     cdef int64_t number, span, floats
+    cdef double extents
     cdef Product* r = &p.relation
     cdef Planar* l = &p.layout
     relate(w, r)
@@ -67,11 +67,15 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
         l.block[axis] = w.Y[axis] if axis > 0 else 1
     l.rolls = False
     while True:
+        extents = 1
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
-        l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
-        l.cell = l.slots * l.slot
-        floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
+            extents *= <double>l.u[axis] * l.phases[axis]
+        floats = HUGE_BLOCK
+        if extents < HUGE_BLOCK:  # more might overflow, and is divided
+            l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
+            l.cell = l.slots * l.slot
+            floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
         if floats * w.C * 4 <= NARROW_BYTES:
             break
         # Positions keep their order: a line is divided only where lines come one by one.
@@ -81,14 +85,12 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
             l.block[2] = (l.block[2] // 2 + DOT_LANES - 1) // DOT_LANES * DOT_LANES
         else:
             break
-    for axis in range(3):
-        l.blocks[axis] = ceiling(w.Y[axis], l.block[axis])
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
     for number in range(r.tap_count):
         p.shifts[number] = tap_shift(r, l, &r.taps[number])
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
-    p.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * r.tap_count)
+    p.cut = w.cut
     return 0
 
 
@@ -184,7 +186,8 @@ cdef int64_t lay_out_narrow(NarrowScratch* s, const Weights* w, const Narrow* p,
     return space - start
 
 
-cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
+cdef int run_narrow_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
+    """Returns false where it must be divided."""
     cdef const instruction_set* isa = current
     cdef Narrow p
     cdef NarrowScratch layout
@@ -200,10 +203,13 @@ cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
     size = lay_out_narrow(&layout, w, &p, NULL)
     size_needed = threads * (size + sizeof(NarrowScratch)) + 64 + 4 * tasks * count
-    if report != NULL:
-        report[0] = size_needed
+    if takes_too_much(w, size_needed, threads):
         free(p.relation.taps)
-        return 0
+        return False
+    if report != NULL:
+        report[0] = max(report[0], size_needed)
+        free(p.relation.taps)
+        return True
     space = take_workspace(size_needed)
     if space == NULL:
         free(p.relation.taps)
@@ -225,4 +231,4 @@ cdef int run_narrow_weights(Weights* w, int threads, int64_t* report) except -1 
         store_narrow(w, p.relation.tap_count, p.cut.pieces, isa, task, partials + task * p.cut.pieces * count)
     return_workspace(space)
     free(p.relation.taps)
-    return 0
+    return True

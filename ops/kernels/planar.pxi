@@ -17,6 +17,8 @@ cdef enum:
     HUGE_BLOCK = 1 << 30     # floats of a channel, more than any block that is laid out
     VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
     ALONE_BYTES = 1 << 20    # of a block where there are no two of them
+    MOST_BLOCKS_BYTES = 2 << 20  # of a thread, what lies between channels included
+    MOST_RUNS = 1 << 17      # of a block
 
 
 # Cycles for a number: of a step and row on a matrix unit, of pairs that are laid out, of pairs copied from there to a panel.
@@ -71,6 +73,16 @@ cdef int64_t pitch_of(const Product* p, const Planar* l) noexcept nogil:
     if p.S == 1 and p.tap_count > 1:
         return tap_shift(p, l, &p.taps[1]) - tap_shift(p, l, &p.taps[0])
     return l.plane
+
+
+cdef inline int64_t planar_runs(const Product* p) noexcept nogil:
+    """Of all taps over a block, at most."""
+    return p.tap_count * ceiling(p.S, STEPS)
+
+
+cdef inline bint blocks_fit(const Product* p, const Planar* l, const instruction_set* isa) noexcept nogil:
+    return (4 * l.plane * p.S * (2 if not l.rolls and copies_meanwhile(p, l, isa) else 1) <= MOST_BLOCKS_BYTES
+            and planar_runs(p) <= MOST_RUNS)
 
 
 cdef bint plan_shared(const Product* products, int64_t count, const instruction_set* isa, Planar* layouts) noexcept nogil:
@@ -162,7 +174,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
     if on_matrix(p.pairs):
         work += PANEL_MOVED * p.tap_count * p.S
     laid_out = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
-    l.chosen = laid_out < gathered
+    l.chosen = laid_out < gathered and blocks_fit(p, l, isa)
 
 
 cdef int64_t measure_block(const Product* p, Planar* l, const int64_t* high) noexcept nogil:

@@ -12,7 +12,6 @@ cdef enum:
     SHORT_RUN = 32           # steps of a tap below which vectors outside are not worth a run of their own
     STEPS = 128              # reduction steps of a lane panel: 128 x 48 floats and a row panel fit the nearest cache
     ROW_BYTES = 6 << 20      # packed weights per thread, and sums kept from pass to pass
-    KEPT_BYTES = 3 << 20     # the latter
     SUM_BYTES = 1 << 19      # scratch sums of a task
     NEAR_BYTES = 1 << 19     # packed weights that stay in the middle cache while one column panel after another uses them
     BLOCK = 4                # column panels of a task, at most
@@ -75,7 +74,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t panel_size   # ... of all taps
     bint started       # its sums were begun with earlier taps and wait in `kept`
     bint unfinished    # ... or wait there for later ones
-    float* kept        # tiles [group][column panel][row panel], or NULL where one pass takes all taps
+    float* kept        # tiles [group][row panel][column panel], or NULL where one pass takes all taps
 
 
 cdef struct Fragment:  # lanes of a column panel whose positions differ in the innermost axis only
@@ -385,7 +384,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                 if p.kept == NULL:
                     tile = s.sums + (j * (end_row_panel - first_row_panel) + r - first_row_panel) * tile_floats
                 else:
-                    tile = p.kept + ((g * p.panels + first_panel + j) * all_rows + r) * tile_floats
+                    tile = p.kept + ((g * all_rows + r) * p.panels + first_panel + j) * tile_floats
                 panel = packed + (r - first_row_panel) * p.panel_size
                 result = result_rows(p, g, row, rows, &s.result) if finish else NULL
                 if masked:

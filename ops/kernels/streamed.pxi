@@ -48,7 +48,7 @@ cdef int64_t lay_out_stream(const Product* p, const instruction_set* isa, Stream
     s.panels, s.parts = ceiling(vectors, isa.vectors), ceiling(p.D, STREAMED_CHANNELS)
     for j in range(s.panels):
         s.pitch[j] = (share(vectors, s.panels, j + 1) - share(vectors, s.panels, j)) * isa.width
-        s.part[j] = STREAMED_CHANNELS * s.pitch[j] + isa.width
+        s.part[j] = min(STREAMED_CHANNELS, p.D) * s.pitch[j] + isa.width
         s.lanes[j] = <float*>take(&space, 4 * p.tap_count * s.parts * s.part[j])
     s.fragments = <Fragment*>take(&space, s.panels * TILE_LANES * sizeof(Fragment))
     s.runs = <tile_run*>take(&space, s.panels * p.tap_count * s.parts * sizeof(tile_run))

@@ -20,6 +20,8 @@ cdef extern from *:
 
 cdef enum:
     SWEEP_AHEAD = 1 << 11   # bytes: short lines of several images are no pattern that the processor foresees
+    SWEEP_PLAN_BYTES = 8 << 20     # of all products' plans, at most
+    SWEEP_THREAD_BYTES = 4 << 20   # of a thread's workspace, at most
 
 
 cdef inline float number_at(const void* data, int format, int64_t offset) noexcept nogil:
@@ -203,12 +205,16 @@ cdef int64_t finished_floats(const SweepCall* call) noexcept nogil:
 cdef bint plan_sweeps(const Product* products, int64_t count, int64_t columns, const instruction_set* isa, int threads,
                       SweepCall* call) noexcept nogil:
     """Whether these products are swept; `call.sweeps` has room for them."""
-    cdef int64_t i, image, tasks
+    cdef int64_t i, image, tasks, plan = 0
+    cdef SweepScratch layout
     cdef Sweep* s = call.sweeps
     if isa.sweep[0] == NULL or products.D * products.R > SWEEP_CHANNELS or products.G == 1:
         return False
     for i in range(count):
         if not plan_sweep(&products[i], isa, lines_to_fold(products) if count == 1 else 1, &s[i]):
+            return False
+        plan += lay_out_sweep(&s[i], NULL)
+        if plan > SWEEP_PLAN_BYTES:
             return False
     call.count, call.columns, call.woven = count, columns, columns > 1
     call.pitch = s.columns * SWEEP_LANES if not s.vectors else ceiling(products.Q[2], SWEEP_LANES) * SWEEP_LANES
@@ -223,6 +229,8 @@ cdef bint plan_sweeps(const Product* products, int64_t count, int64_t columns, c
     call.together = min(products.N, SWEEP_SLOTS)
     if image > 0:
         call.together = max(1, min(call.together, SWEEP_FLOATS // image))
+    if lay_out_sweep_scratch(&layout, call, NULL) > SWEEP_THREAD_BYTES:
+        return False
     call.chunks = ceiling(products.N, call.together)
     tasks = call.chunks * products.G
     call.parts = 1

@@ -40,7 +40,7 @@ cdef bint plan_dot_sweep(const Weights* w, const instruction_set* isa, DotSweep*
     s.vectors = ceiling(w.Y[2], DOT_LANES)
     s.runs = ceiling(w.K[2], SWEEP_COLUMNS)
     s.direct = w.small.format == NUMBER_FLOAT32 and w.small.x[2] == 1
-    s.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * r.tap_count)
+    s.cut = w.cut
     return (s.runs * s.vectors <= SWEEP_PLAN // (SWEEP_COLUMNS + 1)
             and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= SWEEP_FLOATS))
 
@@ -193,6 +193,7 @@ cdef int64_t groups_together(const Weights* w, const DotSweep* s, int threads) n
 
 
 cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* report) except -1 nogil:
+    """Returns false where it must be divided."""
     cdef const instruction_set* isa = current
     cdef DotScratch layout
     cdef DotScratch* scratch
@@ -207,9 +208,11 @@ cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* 
     tasks = blocks * s.cut.pieces
     size = lay_out_dot_scratch(&layout, w, s, NULL)
     needed = lay_out_dot_plan(s, w, NULL) + threads * (size + sizeof(DotScratch)) + 64 + 4 * w.G * s.cut.pieces * count
+    if takes_too_much(w, needed, threads):
+        return False
     if report != NULL:
-        report[0] = needed
-        return 0
+        report[0] = max(report[0], needed)
+        return True
     space = take_workspace(needed)
     if space == NULL:
         with gil:
@@ -232,18 +235,18 @@ cdef int run_sweep_weights(const Weights* w, DotSweep* s, int threads, int64_t* 
     for task in prange(w.G, schedule="static", num_threads=threads):
         store_narrow(w, s.relation.tap_count, s.cut.pieces, isa, task, partials + task * s.cut.pieces * count)
     return_workspace(space)
-    return 0
+    return True
 
 
-cdef int try_sweep_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """Sweep the weights' gradient, where that is the way; tells whether it was."""
+cdef int run_few_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
+    """Few channels: swept, where that is the way. Returns false where it must be divided."""
     cdef DotSweep s
-    cdef bint taken
+    cdef bint swept
     relate(w, &s.relation)
     try:
-        taken = plan_dot_sweep(w, current, &s)
-        if taken:
-            run_sweep_weights(w, &s, threads, report)
+        swept = plan_dot_sweep(w, current, &s)
+        if swept:
+            return run_sweep_weights(w, &s, threads, report)
     finally:
         free(s.relation.taps)
-    return taken
+    return run_narrow_weights(w, threads, report)

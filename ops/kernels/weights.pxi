@@ -32,6 +32,8 @@ cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d
     void* taps
     int taps_format
     int64_t taps_stride[6]   # g, m, c, t0, t1, t2
+    reduction_cut cut        # of the call that this is a part of
+    bint indivisible         # computed whatever workspace it takes
 
 
 cdef struct WeightsPlan:

@@ -5,7 +5,9 @@ cdef enum:
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
     HUGE_FRAME = 1 << 30  # floats of a line, more than any that is framed
-    MOST_FRAMED = 4 << 20 # bytes of a thread's frames
+    PAIRS_DO_NOT = 0      # what became of an attempt
+    DONE = 1
+    TOO_MUCH = 2          # workspace: nothing is computed
     PAIR_LANES = 48       # whose products in pairs save what it takes to lay out a row of which every other position is met
 
 
@@ -21,7 +23,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     cdef int64_t axis
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
-    plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
+    plan.cut = w.cut
     plan.blocks = positions_in_blocks(plan.cut.chains, w.large.format, w.small.format)
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
     plan.mixed = w.C < plan.rows and plan.taps > 1
@@ -30,38 +32,23 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
-    plan_rows(w, plan)
+    plan.tap_tiles = ceiling(w.C, plan.rows)
+    plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
+    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
     plan.packed = plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)
-        if plan.framed and not frames_fit(w, isa, plan):
-            if plan.blocks:
-                plan.packed = True
-            elif w.large.format == NUMBER_FLOAT32:
-                plan.mixed = plan.framed = False
-                plan_rows(w, plan)
-                plan_chunk(w, isa, plan)
+        plan.packed = plan.blocks and not frames_fit(w, isa, plan)
     if plan.packed:
         plan_blocks(w, isa, plan)
     share_work(w, isa, threads, plan)
 
 
-cdef void plan_rows(const Weights* w, WeightsPlan* plan) noexcept nogil:
-    plan.tap_tiles = ceiling(w.C, plan.rows)
-    plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
-    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
-
-
 cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
     return plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES
-
-
-cdef inline bint frames_are_huge(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
-    """Whether taps are so far apart that neither frames nor another way do."""
-    return plan.framed and not plan.packed and plan.channel_floats * 4 * min(w.C, isa.rows) > MOST_FRAMED
 
 
 cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t unit) noexcept nogil:
@@ -241,16 +228,18 @@ cdef void merge_axes(Weights* w, int outer) noexcept nogil:
 
 
 cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
-    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`. Returns whether it was not done."""
+    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`. Returns false where it must be divided."""
     cdef const instruction_set* isa = current
     cdef const pair_functions* pairs = isa.pairs if isa.matrix == NULL else isa.matrix
+    cdef int outcome
     merge_axes(w, 1)
     if w.Y[1] == 1:
         merge_axes(w, 0)
     if pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
-        if try_weights(w, isa, pairs, threads, report):
-            return 0
-    return not try_weights(w, isa, NULL, threads, report)
+        outcome = try_weights(w, isa, pairs, threads, report)
+        if outcome != PAIRS_DO_NOT:
+            return outcome == DONE
+    return try_weights(w, isa, NULL, threads, report) == DONE
 
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -260,7 +249,7 @@ cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept n
 
 
 cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
-    """Returns false where pairs do not do, as `try_products`, or nothing does."""
+    """Pairs may not do, as in `try_products`."""
     cdef WeightsPlan plan
     cdef WeightsScratch layout
     cdef WeightsScratch* scratch
@@ -273,8 +262,8 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
     cdef char* aligned
     threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
     make_plan(w, isa, pairs, threads, &plan)
-    if pairs != NULL and not pairs_pay(w, &plan) or frames_are_huge(w, isa, &plan):
-        return False
+    if pairs != NULL and not pairs_pay(w, &plan):
+        return PAIRS_DO_NOT
     groups, row_parts = w.G, plan.row_parts
     if not plan.sums.at_once:
         waiting = 4 * plan.sums.blocks * plan.panel_parts * plan.sums.task_floats  # bytes for a row part
@@ -283,9 +272,11 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
     size = lay_out_weights(&layout, w, &plan, isa, NULL)
     size_needed = (groups * row_parts * waiting + threads * size
                    + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
+    if takes_too_much(w, size_needed, threads):
+        return TOO_MUCH
     if report != NULL:
         report[0] = max(report[0], size_needed)
-        return pairs == NULL
+        return DONE if pairs == NULL else PAIRS_DO_NOT
     space = take_workspace(size_needed)
     if space == NULL:
         with gil:
@@ -316,4 +307,4 @@ cdef int try_weights(Weights* w, const instruction_set* isa, const pair_function
         scratch.met_unbounded = scratch.met_unbounded or scratch[worker].met_unbounded
     as_in_float32 = not scratch.met_unbounded and never_subnormal(scratch.smallest_large, scratch.smallest_small)
     return_workspace(space)
-    return pairs == NULL or as_in_float32
+    return DONE if pairs == NULL or as_in_float32 else PAIRS_DO_NOT
