@@ -20,17 +20,21 @@
     narrow.pxi     ... where the small side has few channels in a group
     sweep_weights.pxi  ... and loads take masks
     channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
+    float64.pxi, float64_weights.pxi   everything in float64
 
-Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
+Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads. It computes what is left:
+calls in float64 where something infinite or NaN may meet a position outside.
 """
 
 import os
+
+import numpy as np
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from isa cimport (
     NO_TASK, claim, copy_move, copying, offer, withdraw,
@@ -38,13 +42,17 @@ from isa cimport (
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
-from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, decode8, decode16, within_bfloat16
+from numbers cimport NUMBER_FLOAT16, NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, within_bfloat16
 from panels cimport (
     ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
     thread_number,
 )
-from reduction cimport HALF_BLOCK, REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
+from reduction cimport (
+    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks,
+    reduction_cut, sums_in_blocks,
+)
 
+from . import direct
 from .direct import FORMATS
 
 prepare_codes()
@@ -62,6 +70,7 @@ include "streamed.pxi"
 include "channels.pxi"
 include "sweep.pxi"
 include "sweep_jobs.pxi"
+include "float64.pxi"
 include "jobs.pxi"
 include "coming.pxi"
 include "weights_sums.pxi"
@@ -72,6 +81,7 @@ include "weights_jobs.pxi"
 include "narrow.pxi"
 include "sweep_weights.pxi"
 include "channels_weights.pxi"
+include "float64_weights.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From views to products
@@ -202,10 +212,9 @@ cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) e
     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[1], c.taps.stride[2]
     build_product(&p, axes, &c.taps, taps, offsets)
     try:
-        run_products(&p, 1, 1, threads, report)
+        return run_products(&p, 1, 1, threads, report)
     finally:
         free(taps)
-    return 0
 
 
 cdef AxisTaps class_taps(int64_t residue, int64_t s, int64_t d, int64_t b, int64_t K) noexcept nogil:
@@ -284,47 +293,61 @@ cdef int run_backward_data(Call* c, const float* bias, int threads, int64_t* rep
                     used += p.all_count
         p = only_reached(products, classes, c, &cell)
         if p != NULL:
-            run_products(p, 1, 1, threads, report)
-        else:
-            run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
+            return run_products(p, 1, 1, threads, report)
+        return run_products(products, classes, min(c.s[2], c.large.shape[5]), threads, report)
     finally:
         free(products)
         free(taps)
-    return 0
 
 
 def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1):
     """Write small."""
     cdef Call c
     cdef const float[::1] values
+    cdef const double[::1] doubles
     cdef const float* b = NULL
+    cdef bint undone = False
     if bias is not None and len(bias) > 0:
-        values = bias
-        b = &values[0]
+        if formats[0] == "float64":
+            doubles = np.ascontiguousarray(bias, np.float64)
+            b = <const float*>&doubles[0]
+        else:
+            values = bias
+            b = &values[0]
     open_call(&c, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, 1)
     try:
         with nogil:
             if size(&c.small) > 0:
-                run_forward(&c, b, threads, NULL)
+                undone = run_forward(&c, b, threads, NULL)
     finally:
         close_call(&c)
+    if undone:
+        direct.forward(large, taps, small, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias, threads=threads)
 
 
 def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=None, int threads=1):
     """Write large."""
     cdef Call c
     cdef const float[::1] values
+    cdef const double[::1] doubles
     cdef const float* b = NULL
+    cdef bint undone = False
     if bias is not None and len(bias) > 0:
-        values = bias
-        b = &values[0]
+        if formats[0] == "float64":
+            doubles = np.ascontiguousarray(bias, np.float64)
+            b = <const float*>&doubles[0]
+        else:
+            values = bias
+            b = &values[0]
     open_call(&c, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, 0)
     try:
         with nogil:
             if size(&c.large) > 0:
-                run_backward_data(&c, b, threads, NULL)
+                undone = run_backward_data(&c, b, threads, NULL)
     finally:
         close_call(&c)
+    if undone:
+        direct.backward_data(small, taps, large, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias, threads=threads)
 
 
 cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 nogil:
@@ -338,6 +361,8 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
     for axis in range(6):
         w.taps_stride[axis] = c.taps.stride[axis]
+    if c.large.format == NUMBER_FLOAT64:
+        return run_double_weights(&w, threads, report)
     if weights_side_by_side(&w, current):
         run_channels_weights(&w, threads, report)
     elif w.M <= REDUCTION_FEW:
@@ -351,13 +376,16 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
 def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1):
     """Write taps."""
     cdef Call c
+    cdef bint undone = False
     open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
     try:
         with nogil:
             if size(&c.taps) > 0:
-                run_backward_weights(&c, threads, NULL)
+                undone = run_backward_weights(&c, threads, NULL)
     finally:
         close_call(&c)
+    if undone:
+        direct.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin, formats=formats, threads=threads)
 
 
 def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1) -> int:

@@ -59,7 +59,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Operand input
     Operand output
     Operand weights    # n: between rows, g: between groups, c: between channels d
-    const float* bias  # of G*R rows, or NULL
+    const float* bias  # of G*R rows, or NULL; doubles in float64.pxi
     const result_cell* cell  # neighbours of every output, or NULL where others store them
     # plan
     int64_t tap_count  # of the pass
