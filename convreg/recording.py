@@ -51,8 +51,7 @@ class _Workspace(Recorder):
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
         settings = {name: value for name, value in settings.items() if name != "bias"}
-        if "float64" not in settings["formats"]:  # the plain loops, which serve float64, allocate nothing
-            self.largest = max(self.largest, kernels().engine.workspace_bytes(kernel, *operands, **settings))
+        self.largest = max(self.largest, kernels().engine.workspace_bytes(kernel, *operands, **settings))
 
 
 def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:

@@ -13,6 +13,7 @@ from kernel_cases import Case
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
           "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
           "hifloat8": np.uint8}
+STORED = DTYPES | {"float64": np.float64}
 OPERANDS = {"forward": ("large", "taps", "small"), "backward_data": ("small", "taps", "large"),
             "backward_weights": ("large", "small", "taps")}
 

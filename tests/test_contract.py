@@ -219,6 +219,6 @@ def test_workspace_is_told_without_computing_and_bounded():
     weights = convreg.workspace_bytes("ConvolutionBackwardWeights", x, x, w.shape, threads=2, **wide)
     assert 0 < weights <= 2 * limit + 64 * 2**20
     wide64 = [np.zeros((1, 2, 4)), np.zeros((1, 2, 4)), np.zeros((2, 2, 1))]
-    assert convreg.workspace_bytes("aten::convolution_backward", *wide64, None, [1], [0], [1], False, [0], 1,
-                                   [True, True, True]) == 0
+    assert 0 < convreg.workspace_bytes("aten::convolution_backward", *wide64, None, [1], [0], [1], False, [0], 1,
+                                       [True, True, True]) <= limit
     refused(convreg.workspace_bytes, "ConvolutionBackwardData", x, w, **wide)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import direct, engine
-from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, multiplications
+from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
 from kernel_cases import Case, bits
 
 SPECIALS = [np.inf, -np.inf, np.nan]
+FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
 
 
 @pytest.fixture(params=engine.usable())
@@ -32,6 +33,8 @@ def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.nd
         values *= 2.0 ** gen.integers(-60, 20, shape)
     if rng.random() < 0.2:
         values = np.where(gen.random(shape) < 0.01, gen.choice(SPECIALS, shape), values)
+    if name == "float64":
+        return values
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
     if name == "float32":
@@ -55,6 +58,8 @@ def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
 
 
 def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
+    if name == "float64":
+        return array
     values = np.empty(array.shape, np.float32)
     direct.decode(array, values, format=name)
     return values
@@ -63,6 +68,8 @@ def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
 def operands_as_referee_takes(arrays: list[np.ndarray], names: list[str]) -> tuple[list[np.ndarray], str]:
     """The values of both in one format: bfloat16 if it has them all, since it tells how sums are taken, or float32."""
     values = [as_referee_takes(array, name) for array, name in zip(arrays, names, strict=True)]
+    if "float64" in names:
+        return values, "float64"
     if not {"float32", "float16"}.isdisjoint(names):
         return values, "float32"
     for i, exact in enumerate(values):
@@ -86,7 +93,8 @@ def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: rando
             threads=threads, **more,
         )
         values = as_referee_takes(got, formats[result])
-        different = values.view(np.uint32) != expected_values.view(np.uint32)
+        number = f"u{values.itemsize}"
+        different = values.view(number) != expected_values.view(number)
         different &= ~(np.isnan(values) & np.isnan(expected_values))
         assert not different.any(), (kernel, case, formats, threads, np.argwhere(different)[:3], values[different][:3],
                                      expected_values[different][:3])
@@ -100,7 +108,8 @@ def compare_all(
     arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
     for kernel in only:
         channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
-        bias = drawn_values(rng, (int(np.prod(channels)),), "float32") if channels and rng.random() < 0.4 else None
+        wide = "float64" if "float64" in formats.values() else "float32"
+        bias = drawn_values(rng, (int(np.prod(channels)),), wide) if channels and rng.random() < 0.4 else None
         if rng.random() < exact:
             result = OPERANDS[kernel][2]
             room = np.empty(getattr(case, result), np.float32)
@@ -116,6 +125,51 @@ def test_drawn_calls(isa, kind, seed):
         case = draw.case(rng)
         if multiplications(case) <= draw.most:
             compare_all(case, draw.drawn_formats(rng), rng, draw.kernels, draw.exact)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(2)])
+def test_drawn_calls_in_float64(isa, kind, seed):
+    draw, rng = DRAWS[kind], random.Random(1000 + seed)
+    for _ in range(draw.calls):
+        case = draw.case(rng)
+        if multiplications(case) <= min(draw.most, 3e6):
+            compare_all(case, FLOAT64, rng, draw.kernels)
+
+
+@pytest.mark.parametrize("axes", [
+    [(1501, 1500, 4, 1, 1, 1)], [(5000, 2500, 3, 2, 1, 0)], [(3, 3, 1, 1, 1, 0), (30, 1030, 2, 1, 1, 1000)],
+])
+def test_long_lines_of_few_channels_in_float64(isa, axes):
+    """Lines laid out in stretches, some of which meet no input."""
+    compare_all(case_of(3, 2, 4, 5, axes), FLOAT64, random.Random(0), ("backward_weights",))
+
+
+def test_many_pieces_of_one_sum_in_float64(isa):
+    """More threads than tiles: blocks of pieces wait to be joined."""
+    for c, m in ((1, 1), (3, 9), (1, 30)):
+        compare_all(case_of(3, 1, c, m, [(230, 230, 1, 1, 1, 0), (231, 230, 2, 1, 1, 0)]), FLOAT64, random.Random(0),
+                    ("backward_weights",))
+
+
+@pytest.mark.parametrize("empty", ["batch", "c", "m", "x", "y", "k"])
+def test_nothing_to_sum_in_float64(isa, empty):
+    """The results that are left are zeros, or their bias."""
+    extent = {name: 0 if name == empty else 1 for name in "xyk"}
+    axis = (7 * extent["x"], 7 * extent["y"], 3 * extent["k"], 1, 1, 1)
+    case = case_of(0 if empty == "batch" else 2, 2, 0 if empty == "c" else 9, 0 if empty == "m" else 10, [axis])
+    for seed in range(3):
+        compare_all(case, FLOAT64, random.Random(seed), tuple(OPERANDS))
+
+
+def test_workspace_in_float64_is_bounded(isa):
+    for case in (Case((40, 1, 3000, 1, 60, 60), (40, 1, 700, 1, 60, 60), (1, 700, 3000, 1, 5, 5), begin=(0, 2, 2)),
+                 Case((9, 900, 8, 1, 1, 99999), (9, 900, 5, 1, 1, 99999), (900, 5, 8, 1, 1, 77), begin=(0, 0, 38))):
+        arrays = {name: np.broadcast_to(np.float64(0), getattr(case, name)) for name in FLOAT64}
+        for kernel, names in OPERANDS.items():
+            for threads in (1, 7):
+                needed = engine.workspace_bytes(
+                    kernel, *[arrays[name] for name in names], **case.window, formats=("float64",) * 3, threads=threads)
+                assert 0 < needed <= threads * ((6 if kernel == "backward_weights" else 2) << 20)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -135,7 +189,7 @@ def test_small_volumes(isa, seed):
 
 
 @pytest.mark.parametrize("name", LARGER)
-@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16", "float64"])
 def test_larger_calls(isa, name, number_format):
     rng = random.Random(name)
     case = LARGER[name]
@@ -144,7 +198,7 @@ def test_larger_calls(isa, name, number_format):
     for layout in (range(6), (0, 3, 4, 5, 1, 2)):
         arrays = {}
         for operand in formats:
-            values = np.random.default_rng(1).standard_normal(getattr(case, operand)).astype(DTYPES[number_format])
+            values = np.random.default_rng(1).standard_normal(getattr(case, operand)).astype(STORED[number_format])
             arrays[operand] = np.ascontiguousarray(bits(values).transpose(layout)).transpose(np.argsort(list(layout)))
         for kernel in OPERANDS:
             compare(kernel, case, arrays, formats, rng)
@@ -199,21 +253,23 @@ def test_weights_of_taps_far_apart(isa, special):
     compare("backward_weights", case, arrays, formats, random.Random(0))
 
 
-def test_special_values_stay_out_of_the_padding(isa):
+@pytest.mark.parametrize("number_format", ["float32", "float64"])
+def test_special_values_stay_out_of_the_padding(isa, number_format):
     case = Case((1, 1, 3, 1, 9, 9), (1, 1, 4, 1, 9, 9), (1, 4, 3, 1, 5, 5), begin=(0, 2, 2))
-    formats = dict.fromkeys(("large", "small", "taps"), "float32")
+    formats = dict.fromkeys(("large", "small", "taps"), number_format)
     for special in SPECIALS:
-        arrays = {name: np.ones(getattr(case, name), np.float32) for name in formats}
+        arrays = {name: np.ones(getattr(case, name), STORED[number_format]) for name in formats}
         arrays["taps"][0, 1, 2, 0, 0, 0] = special
         arrays["small"][0, 0, 2, 0, 0, 0] = special
         for kernel in OPERANDS:
             compare(kernel, case, arrays, formats, random.Random(0))
 
 
-def test_sums_that_underflow_are_plus_zero(isa):
+@pytest.mark.parametrize(("number_format", "tiny"), [("float32", -1e-30), ("float64", -1e-200)])
+def test_sums_that_underflow_are_plus_zero(isa, number_format, tiny):
     case = Case((1, 1, 1, 1, 1, 40), (1, 1, 1, 1, 1, 40), (1, 1, 1, 1, 1, 3), begin=(0, 0, 1))
-    formats = dict.fromkeys(("large", "small", "taps"), "float32")
-    arrays = {name: np.full(getattr(case, name), -1e-30, np.float32) for name in formats}
+    formats = dict.fromkeys(("large", "small", "taps"), number_format)
+    arrays = {name: np.full(getattr(case, name), tiny, STORED[number_format]) for name in formats}
     arrays["taps"] = -arrays["taps"]
     for kernel in OPERANDS:
         compare(kernel, case, arrays, formats, random.Random(0))

@@ -18,7 +18,7 @@ result, added to the finished sum before its one rounding. `threads=0` means the
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
 GIL, and any number of Python threads may call them. `direct.pyx` defines the results to the bit; `engine.pyx` computes
-the same bits fast, and everything but float64 goes there.
+the same bits fast, and every call goes there.
 """
 
 from __future__ import annotations
@@ -120,11 +120,9 @@ def bias_operands(small: Array, bias: Array, format: str) -> tuple[Array, Array,
 
 def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., None]:
     """Return the compiled function of a kernel, which takes aligned arrays and a resolved number of threads."""
-    if "float64" not in formats:
-        return getattr(engine, kernel)
-    if len({*formats}) > 1:
+    if "float64" in formats and len({*formats}) > 1:
         raise TypeError(direct.MIXED)
-    return getattr(direct, kernel)
+    return getattr(engine, kernel)
 
 
 def _compute(

@@ -93,8 +93,7 @@ cdef int run_backward_data(const Call* c, const float* bias, int threads, int64_
         if first >= 0:
             build_class(products, c, bias, first, taps, offsets)
             products.cell = &cell
-            run_products(products, 1, 1, threads, report)
-            return 0
+            return run_products(products, 1, 1, threads, report)
         first = 0
         while first < classes:
             count = used = bytes_used = 0
@@ -107,7 +106,8 @@ cdef int run_backward_data(const Call* c, const float* bias, int threads, int64_
                 count += 1
             if first + count < classes and count > columns:
                 count -= count % columns
-            run_products(products, count, columns if first % columns == 0 and count % columns == 0 else 1, threads, report)
+            if run_products(products, count, columns if first % columns == 0 and count % columns == 0 else 1, threads, report):
+                return 1
             first += count
     finally:
         free(products)

@@ -26,17 +26,21 @@
     channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
     weights_parts.pxi  ... in parts where its workspace would be too large
     classes.pxi    backward_data as products, one for each stride class
+    float64.pxi, float64_weights.pxi   everything in float64
 
-Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads.
+Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads. It computes what is left:
+calls in float64 where something infinite or NaN may meet a position outside.
 """
 
 import os
+
+import numpy as np
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from isa cimport (
     NO_TASK, claim, copy_move, copying, offer, withdraw,
@@ -44,13 +48,17 @@ from isa cimport (
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
-from numbers cimport NUMBER_FLOAT32, decode8, decode16, within_bfloat16
+from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, within_bfloat16
 from panels cimport (
     ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
     thread_number,
 )
-from reduction cimport HALF_BLOCK, REDUCTION_FEW, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, reduction_cut, sums_in_blocks
+from reduction cimport (
+    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks,
+    reduction_cut, sums_in_blocks,
+)
 
+from . import direct
 from .direct import FORMATS
 
 prepare_codes()
@@ -68,6 +76,7 @@ include "streamed.pxi"
 include "channels.pxi"
 include "sweep.pxi"
 include "sweep_jobs.pxi"
+include "float64.pxi"
 include "passes.pxi"
 include "jobs.pxi"
 include "coming.pxi"
@@ -80,6 +89,7 @@ include "narrow.pxi"
 include "sweep_weights.pxi"
 include "channels_weights.pxi"
 include "weights_parts.pxi"
+include "float64_weights.pxi"
 
 # ---------------------------------------------------------------------------------------------------------------------
 # From views to products
@@ -207,10 +217,9 @@ cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) e
     p.weights.g, p.weights.n, p.weights.c = c.taps.stride[0], c.taps.stride[1], c.taps.stride[2]
     build_product(&p, axes, &c.taps, taps, offsets)
     try:
-        run_products(&p, 1, 1, threads, report)
+        return run_products(&p, 1, 1, threads, report)
     finally:
         free(taps)
-    return 0
 
 
 include "classes.pxi"
@@ -220,34 +229,50 @@ def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, 
     """Write small."""
     cdef Call c
     cdef const float[::1] values
+    cdef const double[::1] doubles
     cdef const float* b = NULL
+    cdef bint undone = False
     if bias is not None and len(bias) > 0:
-        values = bias
-        b = &values[0]
+        if formats[0] == "float64":
+            doubles = np.ascontiguousarray(bias, np.float64)
+            b = <const float*>&doubles[0]
+        else:
+            values = bias
+            b = &values[0]
     try:
         open_call(&c, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, 1)
         with nogil:
             if size(&c.small) > 0:
-                run_forward(&c, b, threads, NULL)
+                undone = run_forward(&c, b, threads, NULL)
     finally:
         close_call(&c)
+    if undone:
+        direct.forward(large, taps, small, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias, threads=threads)
 
 
 def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=None, int threads=1):
     """Write large."""
     cdef Call c
     cdef const float[::1] values
+    cdef const double[::1] doubles
     cdef const float* b = NULL
+    cdef bint undone = False
     if bias is not None and len(bias) > 0:
-        values = bias
-        b = &values[0]
+        if formats[0] == "float64":
+            doubles = np.ascontiguousarray(bias, np.float64)
+            b = <const float*>&doubles[0]
+        else:
+            values = bias
+            b = &values[0]
     try:
         open_call(&c, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, 0)
         with nogil:
             if size(&c.large) > 0:
-                run_backward_data(&c, b, threads, NULL)
+                undone = run_backward_data(&c, b, threads, NULL)
     finally:
         close_call(&c)
+    if undone:
+        direct.backward_data(small, taps, large, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias, threads=threads)
 
 
 cdef void write_zeros(const View* view) noexcept nogil:
@@ -277,6 +302,8 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
     for axis in range(6):
         w.taps_stride[axis] = c.taps.stride[axis]
+    if c.large.format == NUMBER_FLOAT64:
+        return run_double_weights(&w, threads, report)
     w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
     w.indivisible = False
     run_weights_parts(&w, threads, report)
@@ -286,13 +313,16 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
 def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1):
     """Write taps."""
     cdef Call c
+    cdef bint undone = False
     try:
         open_call(&c, large, small, taps, formats, stride, dilation, begin, 2)
         with nogil:
             if size(&c.taps) > 0:
-                run_backward_weights(&c, threads, NULL)
+                undone = run_backward_weights(&c, threads, NULL)
     finally:
         close_call(&c)
+    if undone:
+        direct.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin, formats=formats, threads=threads)
 
 
 def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1) -> int:

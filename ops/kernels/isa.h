@@ -107,6 +107,15 @@ typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, cons
 typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
                           const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
 
+/* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
+ * them and a lane panel that advances like a row of c. */
+typedef void (*tile64_function)(const tile_run *runs, ptrdiff_t run_count, const double *rows, const int64_t *offsets,
+                                ptrdiff_t row_step, const double *lanes, double *c);
+
+/* sums[row][REDUCTION_CHAINS] += products of `large` and of the rows of `small`, `pitch` apart: chain j takes the numbers j modulo
+ * REDUCTION_CHAINS.  `count` is a multiple of that. */
+typedef void (*dot64_function)(double *sums, const double *large, const double *small, ptrdiff_t pitch, ptrdiff_t count);
+
 /* One row of outputs along whole lines, with no lanes between them: target[line*target_pitch + i] for i < count is the sum of
  * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
 typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
@@ -304,6 +313,8 @@ typedef struct {
     copy_function copy;                          /* or NULL: tiles copy nothing */
     split_function split;                        /* or NULL */
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
+    tile64_function tile64[TILE_ROWS][TILE_VECTORS];
+    dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
     gather_function gather;
     gather_taps_function gather_taps;
     finite_function finite;

@@ -67,6 +67,9 @@ cdef extern from "isa.h" nogil:
         const tile_wish*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
+    ctypedef void (*tile64_function)(
+        const tile_run*, Py_ssize_t, const double*, const int64_t*, Py_ssize_t, const double*, double*) noexcept
+    ctypedef void (*dot64_function)(double*, const double*, const double*, Py_ssize_t, Py_ssize_t) noexcept
     ctypedef void (*line_function)(
         const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, float*, Py_ssize_t,
         float) noexcept
@@ -162,6 +165,8 @@ cdef extern from "isa.h" nogil:
         copy_function copy
         split_function split
         dot_function dot[12]
+        tile64_function tile64[8][3]
+        dot64_function dot64[8]  # REDUCTION_FEW
         gather_function gather
         gather_taps_function gather_taps
         finite_function finite

@@ -23,6 +23,8 @@ static const int32_t part_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0
 #include "begin_target.h"
 #define BROADCAST(x) ((vector)_mm256_set1_ps(x))
 #define MULTIPLY_ADD(a, b, c) ((vector)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define BROADCAST_DOUBLE(x) ((vector_double)_mm256_set1_pd(x))
+#define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #define LOAD_PART(p, n) ((vector)_mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(part_mask + 8 - (n)))))
 #include "tile.h"
 #include "end_target.h"

@@ -21,6 +21,8 @@ static int SUFFIX(usable)(void)
 #include "begin_target.h"
 #define BROADCAST(x) ((vector)_mm512_set1_ps(x))
 #define MULTIPLY_ADD(a, b, c) ((vector)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define BROADCAST_DOUBLE(x) ((vector_double)_mm512_set1_pd(x))
+#define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
 #define LOAD_PART(p, n) ((vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p))
 #define LOAD_HALVES(p, n) ((vector_half)_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p))
 #define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1), (__m512)(v))

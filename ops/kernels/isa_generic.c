@@ -1,4 +1,6 @@
-/* Any machine: NEON on aarch64, elsewhere four-lane vectors whose fused multiply-add is put together from doubles. */
+/* Any machine: NEON on aarch64, elsewhere four-lane vectors whose fused multiply-add is put together from doubles, and fma() for
+ * doubles. */
+#include <math.h>
 #include <string.h>
 
 #include "isa.h"
@@ -9,6 +11,7 @@
 #define WIDTH 4
 #define VECTORS 3
 #define BROADCAST(x) ((vector){x, x, x, x})
+#define BROADCAST_DOUBLE(x) ((vector_double){x, x})
 
 static int SUFFIX(usable)(void)
 {
@@ -19,6 +22,7 @@ static int SUFFIX(usable)(void)
 #include <arm_neon.h>
 #define ROWS 8
 #define MULTIPLY_ADD(a, b, c) ((vector)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
 #else
 #define ROWS 4
 /* The product of two floats is exact as a double.  The sum with c is rounded to odd (the neighbour with an odd last bit
@@ -42,6 +46,14 @@ static inline four multiply_add_four(four a, four b, four c)
     return __builtin_convertvector((four_double)bits, four);
 }
 #define MULTIPLY_ADD(a, b, c) ((vector)multiply_add_four((four)(a), (four)(b), (four)(c)))
+
+typedef double two_double __attribute__((vector_size(16)));
+
+static inline two_double multiply_add_two(two_double a, two_double b, two_double c)
+{
+    return (two_double){fma(a[0], b[0], c[0]), fma(a[1], b[1], c[1])};
+}
+#define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)multiply_add_two((two_double)(a), (two_double)(b), (two_double)(c)))
 #endif
 
 #include "tile.h"

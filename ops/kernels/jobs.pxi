@@ -143,9 +143,11 @@ cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int6
 cdef int run_products(Product* products, int64_t count, int64_t columns, int threads, int64_t* report) except -1 nogil:
     """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits. `columns`
     of them, one after the other, take turns along the innermost axis. With `report`, only write there how many bytes of
-    workspace that takes."""
+    workspace that takes. Returns true where the results are not those of the definition: `run_doubles`."""
     cdef const instruction_set* isa = current
     cdef const pair_functions* pairs = isa.pairs
+    if products.input.format == NUMBER_FLOAT64:
+        return run_doubles(products, count, threads, report)
     if side_by_side(products, count, isa):
         return run_channels(products, count, isa, threads, report)
     if try_sweeps(products, count, columns, isa, threads, report):

@@ -58,7 +58,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Operand input
     Operand output
     Operand weights    # n: between rows, g: between groups, c: between channels d
-    const float* bias  # of G*R rows, or NULL
+    const float* bias  # of G*R rows, or NULL; doubles in float64.pxi
     const result_cell* cell  # neighbours of every output, or NULL where others store them
     # plan
     int64_t tap_count  # of the pass
@@ -70,6 +70,7 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     double met         # share of (position, tap) that is left where boxes cut off the rest
     int64_t columns
     int64_t panels
+    int64_t tasks      # in float64
     int64_t tap_floats   # packed weights of one row panel from a tap to the next
     int64_t panel_size   # ... of all taps
     bint started       # its sums were begun with earlier taps and wait in `kept`

@@ -4,6 +4,8 @@
  *     WIDTH, ROWS, VECTORS      lanes of a vector; the largest register tile
  *     BROADCAST(x)              a vector of x
  *     MULTIPLY_ADD(a, b, c)     a*b + c, rounded once
+ *     BROADCAST_DOUBLE(x)       a vector of x in doubles, half as many
+ *     MULTIPLY_ADD_DOUBLE(a, b, c)  a*b + c of those, rounded once
  *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
  *     LOAD_HALVES(p, n)         optional: the first n <= WIDTH 16-bit codes at p, zeros after them
  *     STORE_PART(p, n, v)       optional: the first n < WIDTH floats of v to p
@@ -330,6 +332,7 @@ INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *s
     }
 DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
 
+#include "float64.h"
 #include "pack.h"
 #include "store.h"
 #include "channels.h"
@@ -379,6 +382,9 @@ const instruction_set SUFFIX(instruction_set) = {
     .split = SPLIT,
     .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
             SUFFIX(dot_8), SUFFIX(dot_9), SUFFIX(dot_10), SUFFIX(dot_11), SUFFIX(dot_12)},
+    .tile64 = ALL_ENTRIES(tile64),
+    .dot64 = {SUFFIX(dot64_1), SUFFIX(dot64_2), SUFFIX(dot64_3), SUFFIX(dot64_4), SUFFIX(dot64_5), SUFFIX(dot64_6),
+              SUFFIX(dot64_7), SUFFIX(dot64_8)},
     .gather = SUFFIX(gather),
     .gather_taps = SUFFIX(gather_taps),
     .finite = SUFFIX(finite),
