@@ -22,7 +22,7 @@
     channels_weights.pxi   ... where there is one in each, and groups lie side by side in memory
     float64.pxi, float64_weights.pxi   everything in float64
 
-Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads. It computes what is left:
+Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads. What is left goes there:
 calls in float64 where something infinite or NaN may meet a position outside.
 """
 
