@@ -28,7 +28,7 @@
     classes.pxi    backward_data as products, one for each stride class
     float64.pxi, float64_weights.pxi   everything in float64
 
-Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads. It computes what is left:
+Results equal those of `direct.pyx` bit for bit, on every instruction set and number of threads. What is left goes there:
 calls in float64 where something infinite or NaN may meet a position outside.
 """
 
