@@ -72,7 +72,8 @@ def test_workspace_is_bounded(name, number_format):
         for kernel, order in OPERANDS.items():
             for threads in (1, 2, 8):
                 told = engine.workspace_bytes(
-                    kernel, *(operands[side] for side in order), **case.window, formats=(number_format,) * 3, threads=threads)
+                    kernel, *(operands[side] for side in order), **case.window, formats=(number_format,) * 3,
+                    threads=threads)
                 assert 0 < told <= (8 * threads + 64) * MIB, (kernel, channels_last, threads, told / MIB)
 
 

@@ -4,6 +4,16 @@ Classes that are computed together share laid out input and merged tiles.  Where
 not stay near, as those of patches, some are computed after others.
 """
 
+cdef extern from *:
+    """
+    static inline int64_t times_modulo(int64_t a, int64_t b, int64_t modulus)
+    {
+        return (int64_t)((__int128)a * b % modulus);
+    }
+    """
+    int64_t times_modulo(int64_t a, int64_t b, int64_t modulus) nogil
+
+
 cdef enum:
     CLASSES_BYTES = 4 << 20  # per thread, packed weights of one row panel of classes that are computed together, and their products
 
@@ -12,16 +22,25 @@ cdef inline int64_t classes_along(const Call* c, int axis) noexcept nogil:
     return min(c.s[axis], c.large.shape[3 + axis])
 
 
+cdef int64_t inverse(int64_t a, int64_t modulus) noexcept nogil:
+    """Of a number that has no divisor in common with the modulus."""
+    cdef int64_t rest = modulus, x = 1, y = 0
+    while a > 1:
+        x, y = y - rest // a * x, x
+        a, rest = rest % a, a
+    return (x % modulus + modulus) % modulus
+
+
 cdef AxisTaps class_taps(const Call* c, int axis, int64_t residue) noexcept nogil:
     """The taps t of an axis of which residue + b - t*d is a multiple of s, s/gcd(s, d) apart; offset is that multiple."""
     cdef AxisTaps a = AxisTaps(0, 0, 1, 0, 0)
-    cdef int64_t t, rest, s = c.s[axis], d = c.d[axis], K = c.taps.shape[3 + axis]
-    a.step = s // common_divisor(s, d)
-    for t in range(min(a.step, K)):
-        rest = residue + c.b[axis] - t * d
-        if rest % s == 0:
-            a.count, a.first, a.offset, a.offset_step = (K - 1 - t) // a.step + 1, t, rest // s, -(a.step * d // s)
-            break
+    cdef int64_t s = c.s[axis], d = c.d[axis], K = c.taps.shape[3 + axis], at = residue + c.b[axis], divisor = common_divisor(s, d), t
+    a.step = s // divisor
+    if at % divisor != 0:
+        return a
+    t = times_modulo((at // divisor % a.step + a.step) % a.step, inverse(d // divisor % a.step, a.step), a.step)
+    if t < K:
+        a.count, a.first, a.offset, a.offset_step = (K - 1 - t) // a.step + 1, t, (at - t * d) // s, -(d // divisor)
     return a
 
 
