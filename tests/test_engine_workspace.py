@@ -100,7 +100,7 @@ DIVIDED = {  # with one thread: kernel and layer
     "channels of few sums": ("backward_weights", layer(1, 1, 7500, 3, *[(3, 3, 1, 1, 1)] * 3)),
     "taps of few sums": ("backward_weights", layer(2, 2, 2, 2, (2, 150, 1, 1, 3), (17, 300, 1, 1, 5))),
     "far taps of few sums": ("backward_weights", layer(1, 1, 2, 3, (2, 3, 1, 700, 700), (3, 3, 1, 800, 0))),
-    "groups side by side": ("backward_weights", layer(1, 55003, 1, 1, (2, 60, 1, 1, 20))),
+    "many groups side by side": ("backward_weights", layer(1, 55003, 1, 1, (2, 60, 1, 1, 20))),
     "frames of far taps": ("backward_weights", layer(1, 1, 2, 9, (4, 9, 1, 1, 0), (5, 3, 1, 100000, 0))),
 }
 
