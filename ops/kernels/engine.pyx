@@ -48,7 +48,7 @@ from isa cimport (
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, sweep_row, tile_function, tile_result, tile_run, tile_wish,
 )
-from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, within_bfloat16
+from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
 from panels cimport (
     ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
     thread_number,
@@ -225,25 +225,34 @@ cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) e
 include "classes.pxi"
 
 
+cdef class Bias:
+    """Its numbers, held while a call reads them."""
+    cdef const float[::1] floats
+    cdef const double[::1] doubles
+    cdef const float* first  # NULL where there are none
+
+    def __cinit__(self, bias, bint wide):
+        self.first = NULL
+        if bias is None or len(bias) == 0:
+            return
+        if wide:
+            self.doubles = np.ascontiguousarray(bias, np.float64)
+            self.first = <const float*>&self.doubles[0]
+        else:
+            self.floats = bias
+            self.first = &self.floats[0]
+
+
 def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1):
     """Write small."""
     cdef Call c
-    cdef const float[::1] values
-    cdef const double[::1] doubles
-    cdef const float* b = NULL
+    cdef Bias added = Bias(bias, formats[0] == "float64")
     cdef bint undone = False
-    if bias is not None and len(bias) > 0:
-        if formats[0] == "float64":
-            doubles = np.ascontiguousarray(bias, np.float64)
-            b = <const float*>&doubles[0]
-        else:
-            values = bias
-            b = &values[0]
     try:
         open_call(&c, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, 1)
         with nogil:
             if size(&c.small) > 0:
-                undone = run_forward(&c, b, threads, NULL)
+                undone = run_forward(&c, added.first, threads, NULL)
     finally:
         close_call(&c)
     if undone:
@@ -253,22 +262,13 @@ def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, 
 def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=None, int threads=1):
     """Write large."""
     cdef Call c
-    cdef const float[::1] values
-    cdef const double[::1] doubles
-    cdef const float* b = NULL
+    cdef Bias added = Bias(bias, formats[0] == "float64")
     cdef bint undone = False
-    if bias is not None and len(bias) > 0:
-        if formats[0] == "float64":
-            doubles = np.ascontiguousarray(bias, np.float64)
-            b = <const float*>&doubles[0]
-        else:
-            values = bias
-            b = &values[0]
     try:
         open_call(&c, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, 0)
         with nogil:
             if size(&c.large) > 0:
-                undone = run_backward_data(&c, b, threads, NULL)
+                undone = run_backward_data(&c, added.first, threads, NULL)
     finally:
         close_call(&c)
     if undone:
@@ -302,9 +302,9 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
     for axis in range(6):
         w.taps_stride[axis] = c.taps.stride[axis]
+    w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
     if c.large.format == NUMBER_FLOAT64:
         return run_double_weights(&w, threads, report)
-    w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
     w.indivisible = False
     run_weights_parts(&w, threads, report)
     return 0

@@ -143,7 +143,7 @@ cdef void run_double_task(const Product* p, const instruction_set* isa, DoubleTa
     memset(s.sums, 0, (end_panel - first_panel) * (end_row - first_row) * tile * sizeof(double))
     while not all.unbounded:
         piece_count = steps = 0
-        while p.D > 0 and tap < p.tap_count and steps < DOUBLE_STEPS:
+        while tap < p.tap_count and steps < DOUBLE_STEPS:
             piece = &s.pieces[piece_count]
             piece.tap, piece.first, piece.end = tap, channel, min(p.D, channel + DOUBLE_STEPS - steps)
             piece_count += 1
@@ -152,7 +152,7 @@ cdef void run_double_task(const Product* p, const instruction_set* isa, DoubleTa
             if channel == p.D:
                 tap += 1
                 channel = 0
-        last = tap == p.tap_count or p.D == 0
+        last = tap == p.tap_count
         for r in range(first_row, end_row):
             row = share(p.R, all_rows, r)
             if pack_doubles(p, s.pieces, piece_count, g, row, share(p.R, all_rows, r + 1) - row,

@@ -177,12 +177,6 @@ cdef void sum_piece(const Weights* w, DoublesPlan* plan, const instruction_set* 
         sums[i] = chain_sum(s.chains + i * REDUCTION_CHAINS, REDUCTION_CHAINS)
 
 
-cdef inline void join_doubles(double* left, const double* right, int64_t count) noexcept nogil:
-    cdef int64_t i
-    for i in range(count):
-        left[i] = left[i] + right[i]
-
-
 cdef void store_double_part(const Weights* w, const DoublesPlan* plan, const DoublesPart* part, const double* sums) noexcept nogil:
     cdef int64_t tile, panel, channel, lane, rows, i, m
     cdef int64_t t[3]
@@ -224,7 +218,7 @@ cdef void run_double_part(const Weights* w, DoublesPlan* plan, const instruction
         sum_piece(w, plan, isa, &part, first + i, level[depth], s)
         rest = i
         while depth > 0 and (rest & 1 or i == pieces - 1):
-            join_doubles(level[depth - 1], level[depth], plan.part_doubles)
+            add_sums(level[depth - 1], level[depth], plan.part_doubles)
             depth -= 1
             rest >>= 1
         depth += 1
@@ -236,13 +230,7 @@ cdef void join_double_part(const Weights* w, const DoublesPlan* plan, int64_t nu
     """The blocks of a part, in the tree of all pieces."""
     cdef DoublesPart part = double_part(plan, number * plan.blocks)
     cdef double* sums = plan.waiting + number * plan.blocks * plan.part_doubles
-    cdef int64_t step = 1, i
-    while step < plan.blocks:
-        i = 0
-        while i + step < plan.blocks:
-            join_doubles(sums + i * plan.part_doubles, sums + (i + step) * plan.part_doubles, plan.part_doubles)
-            i += 2 * step
-        step *= 2
+    join_pieces(sums, plan.blocks, plan.part_doubles, plan.part_doubles)
     store_double_part(w, plan, &part, sums)
 
 
@@ -256,7 +244,7 @@ cdef void plan_doubles(const Weights* w, const instruction_set* isa, int threads
     """Cut the result and its pieces into tasks: blocks of pieces rather than rows, which each lay out the small side anew."""
     cdef int64_t wanted = 4 * threads if threads > 1 else 1
     plan.positions, plan.taps = w.N * w.Y[0] * w.Y[1] * w.Y[2], w.K[0] * w.K[1] * w.K[2]
-    plan.cut = cut_reduction(plan.positions, w.Y[2], w.M, w.G * w.M * w.C * plan.taps)
+    plan.cut = w.cut
     plan.few, plan.unbounded = plan.cut.chains > 1, False
     plan.padded = reaches_outside(w, 0) or reaches_outside(w, 1) or reaches_outside(w, 2)
     plan.lane_width = w.M if plan.few else isa.width // 2

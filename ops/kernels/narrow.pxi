@@ -53,7 +53,6 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
     cdef int64_t number, span, floats
-    cdef double extents
     cdef Product* r = &p.relation
     cdef Planar* l = &p.layout
     relate(w, r)
@@ -67,15 +66,9 @@ cdef int plan_narrow(const Weights* w, const instruction_set* isa, Narrow* p) ex
         l.block[axis] = w.Y[axis] if axis > 0 else 1
     l.rolls = False
     while True:
-        extents = 1
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
-            extents *= <double>l.u[axis] * l.phases[axis]
-        floats = HUGE_BLOCK
-        if extents < HUGE_BLOCK:  # more might overflow, and is divided
-            l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
-            l.cell = l.slots * l.slot
-            floats = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
+        floats = measure_cells(l)
         if floats * w.C * 4 <= NARROW_BYTES:
             break
         # Positions keep their order: a line is divided only where lines come one by one.

@@ -180,9 +180,16 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
 cdef int64_t measure_block(const Product* p, Planar* l, const int64_t* high) noexcept nogil:
     """Set the extents of a block with taps up to offset `high`; returns the floats of one channel."""
     cdef int axis
-    cdef double floats = 1
     for axis in range(3):
         l.u[axis] = l.block[axis] + (high[axis] - l.low[axis]) // p.step[axis]
+    return measure_cells(l)
+
+
+cdef int64_t measure_cells(Planar* l) noexcept nogil:
+    """The floats of one channel of a block whose extents are set."""
+    cdef int axis
+    cdef double floats = 1
+    for axis in range(3):
         floats *= <double>l.u[axis] * l.phases[axis]
     if floats > HUGE_BLOCK:  # taps so far apart that the product of extents might overflow
         return HUGE_BLOCK

@@ -88,7 +88,7 @@ cdef void run_part(const Weights* w, const WeightsPlan* plan, const instruction_
         store_strands(w, plan, isa, part, part.first_strand, part.end_strand, sums_from(plan, level[0], part.first_strand, part.first_panel))
 
 
-cdef inline void add_sums(float* left, const float* right, int64_t count) noexcept nogil:
+cdef inline void add_sums(real* left, const real* right, int64_t count) noexcept nogil:
     cdef int64_t i
     for i in range(count):
         left[i] = left[i] + right[i]
@@ -105,8 +105,8 @@ cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_
         right += plan.sums.panels * plan.tile_floats
 
 
-cdef void join_pieces(float* partials, int64_t pieces, int64_t stride, int64_t count) noexcept nogil:
-    """The fixed tree over `count` sums of pieces, or of blocks of them, `stride` floats apart, into the first."""
+cdef void join_pieces(real* partials, int64_t pieces, int64_t stride, int64_t count) noexcept nogil:
+    """The fixed tree over `count` sums of pieces, or of blocks of them, `stride` numbers apart, into the first."""
     cdef int64_t step = 1, i
     while step < pieces:
         i = 0
