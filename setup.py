@@ -6,9 +6,12 @@ After changing one, build with --force.
 """
 
 import os
+import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -19,10 +22,12 @@ DEBUG = os.environ.get("CONVREG_DEBUG") == "1"
 OPENMP = os.environ.get("CONVREG_OPENMP") != "0"
 SANITIZERS = os.environ.get("CONVREG_SANITIZE")
 SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover", "-O1", "-g1"] if SANITIZERS else []
-STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Pythons have none
+# The stable ABI has buffers since Python 3.11, and free-threaded Pythons have none.
+STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 MATRIX = {None: "matrix", "emulated": "matrix_emulated"}[os.environ.get("CONVREG_MATRIX")]
-ENGINE = [f"ops/kernels/{name}.c" for name in
-          ("dispatch", MATRIX, "codes", "isa_generic", "isa_avx2", "isa_avx512", "isa_avx512bf16")]
+ENGINE = [f"ops/kernels/{name}.c" for name in  # what takes longest to compile comes first
+          ("isa_avx512", "isa_generic", "isa_avx512bf16", "isa_avx2", MATRIX, "dispatch", "codes")]
 
 
 def extension(name, *sources):
@@ -48,7 +53,23 @@ class BuildWithFlags(build_ext):
         for module in self.extensions:
             module.extra_compile_args = ["-O3", "-ffp-contract=off", "-g0", *SANITIZE, *flags]
             module.extra_link_args = [*SANITIZE, *flags]
+        self.parallel = len(self.extensions)
+        self.compile_in_parallel()
         super().build_extensions()
+
+    def compile_in_parallel(self):
+        """Make the compiler compile several sources at once, as many as there are processors."""
+        compile_sources, free = self.compiler.compile, BoundedSemaphore(JOBS)
+
+        def compile_each(sources, *args, **kwargs):
+            def compile_one(source):
+                with free:
+                    return compile_sources([source], *args, **kwargs)
+
+            with ThreadPoolExecutor(len(sources) or 1) as pool:
+                return [name for names in pool.map(compile_one, sources) for name in names]
+
+        self.compiler.compile = compile_each
 
     def compiles(self, program, *flags):
         with tempfile.TemporaryDirectory() as folder:
@@ -62,27 +83,29 @@ class BuildWithFlags(build_ext):
         return True
 
 
-setup(
-    ext_modules=cythonize(
-        [
-            extension("convreg._cyutility"),  # what Cython's modules share
-            extension("convreg._likeness", "convreg/_likeness.pyx"),
-            extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
-            extension("convreg.onnx._ort", "convreg/onnx/_ort.pyx"),
-            extension("convreg.ops.kernels.engine", "ops/kernels/engine.pyx", *ENGINE),
-            extension("convreg.ops.kernels.convert", "ops/kernels/convert.pyx", "ops/kernels/conversion.c"),
-        ],
-        include_path=["ops/kernels"],
-        build_dir="build/cython-debug" if DEBUG else "build/cython",
-        shared_utility_qualified_name="convreg._cyutility",
-        compiler_directives={
-            "boundscheck": DEBUG,
-            "wraparound": DEBUG,
-            "initializedcheck": DEBUG,
-            "cdivision": True,
-            "freethreading_compatible": True,
-        },
-    ),
-    cmdclass={"build_ext": BuildWithFlags},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
-)
+if __name__ == "__main__":  # Cython's processes may import this file
+    setup(
+        ext_modules=cythonize(
+            [
+                extension("convreg.ops.kernels.engine", *ENGINE, "ops/kernels/engine.pyx"),
+                extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
+                extension("convreg.ops.kernels.convert", "ops/kernels/convert.pyx", "ops/kernels/conversion.c"),
+                extension("convreg.onnx._ort", "convreg/onnx/_ort.pyx"),
+                extension("convreg._likeness", "convreg/_likeness.pyx"),
+                extension("convreg._cyutility"),  # what Cython's modules share
+            ],
+            include_path=["ops/kernels"],
+            nthreads=JOBS,
+            build_dir="build/cython-debug" if DEBUG else "build/cython",
+            shared_utility_qualified_name="convreg._cyutility",
+            compiler_directives={
+                "boundscheck": DEBUG,
+                "wraparound": DEBUG,
+                "initializedcheck": DEBUG,
+                "cdivision": True,
+                "freethreading_compatible": True,
+            },
+        ),
+        cmdclass={"build_ext": BuildWithFlags},
+        options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
+    )

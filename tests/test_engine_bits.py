@@ -9,13 +9,13 @@ import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import direct, engine
 from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
+from engine_comparison import SETS, SPECIALS, compare, compare_all, drawn_values
 from kernel_cases import Case, bits
 
-SPECIALS = [np.inf, -np.inf, np.nan]
 FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
 
 
-@pytest.fixture(params=engine.usable())
+@pytest.fixture(params=SETS)
 def isa(request):
     before = engine.isa()
     engine.use_isa(request.param)
@@ -23,103 +23,8 @@ def isa(request):
     engine.use_isa(before)
 
 
-def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Stored numbers of one magnitude or of many, dense or sparse, some infinite or NaN."""
-    gen = np.random.default_rng(rng.getrandbits(32))
-    values = gen.standard_normal(shape) * 2.0 ** rng.choice([0, 0, 0, -40, 40])
-    if rng.random() < 0.15:
-        values *= gen.random(shape) < 0.3
-    if rng.random() < 0.15:
-        values *= 2.0 ** gen.integers(-60, 20, shape)
-    if rng.random() < 0.2:
-        values = np.where(gen.random(shape) < 0.01, gen.choice(SPECIALS, shape), values)
-    if name == "float64":
-        return values
-    with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
-    if name == "float32":
-        return values
-    codes = np.empty(shape, f"u{np.dtype(DTYPES[name]).itemsize}")
-    direct.encode(values, codes, format=name)
-    return codes
-
-
-def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
-    """The same numbers in another order in memory: channels last, any order, with gaps, backwards, inside others."""
-    order = rng.choice([range(6), range(6), (0, 3, 4, 5, 1, 2), (0, 3, 4, 5, 1, 2), rng.sample(range(6), 6)])
-    gap = rng.choice([1, 1, 1, 2])
-    back = rng.choice([1, 1, 1, -1])
-    room = rng.choice([0, 0, 0, 1, 3])
-    memory = np.empty([array.shape[i] * gap + room for i in order], array.dtype)
-    memory = memory[tuple(slice(array.shape[i] * gap) for i in order)][(slice(None, None, gap * back),) * 6]
-    moved = memory.transpose(np.argsort(list(order)))
-    moved[...] = array
-    return moved
-
-
-def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
-    if name == "float64":
-        return array
-    values = np.empty(array.shape, np.float32)
-    direct.decode(array, values, format=name)
-    return values
-
-
-def operands_as_referee_takes(arrays: list[np.ndarray], names: list[str]) -> tuple[list[np.ndarray], str]:
-    """The values of both in one format: bfloat16 if it has them all, since it tells how sums are taken, or float32."""
-    values = [as_referee_takes(array, name) for array, name in zip(arrays, names, strict=True)]
-    if "float64" in names:
-        return values, "float64"
-    if not {"float32", "float16"}.isdisjoint(names):
-        return values, "float32"
-    for i, exact in enumerate(values):
-        values[i] = np.empty(exact.shape, np.uint16)
-        direct.encode(exact, values[i], format="bfloat16")
-    return values, "bfloat16"
-
-
-def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
-    first, second, result = OPERANDS[kernel]
-    more = {} if bias is None else {"bias": bias}
-    expected = np.zeros_like(arrays[result])
-    operands, name = operands_as_referee_takes([arrays[first], arrays[second]], [formats[first], formats[second]])
-    getattr(direct, kernel)(
-        *operands, expected, **case.window, formats=(name, name, formats[result]), threads=2, **more)
-    expected_values = as_referee_takes(expected, formats[result])
-    for threads in (1, 2, 3, 7):
-        got = in_some_layout(layouts, np.full_like(arrays[result], 7))
-        getattr(engine, kernel)(
-            arrays[first], arrays[second], got, **case.window, formats=tuple(formats[n] for n in OPERANDS[kernel]),
-            threads=threads, **more,
-        )
-        values = as_referee_takes(got, formats[result])
-        number = f"u{values.itemsize}"
-        different = values.view(number) != expected_values.view(number)
-        different &= ~(np.isnan(values) & np.isnan(expected_values))
-        assert not different.any(), (kernel, case, formats, threads, np.argwhere(different)[:3], values[different][:3],
-                                     expected_values[different][:3])
-
-
-def compare_all(
-    case: Case, formats: dict[str, str], rng: random.Random, only: tuple[str, ...], exact: float = 0
-) -> None:
-    """These kernels on drawn numbers, each operand in some layout, now and then with a bias; results in a format of the
-    operands, or as often as `exact` tells in float32."""
-    arrays = {name: in_some_layout(rng, drawn_values(rng, getattr(case, name), formats[name])) for name in formats}
-    for kernel in only:
-        channels = {"forward": case.small, "backward_data": case.large}.get(kernel, ())[1:3]
-        wide = "float64" if "float64" in formats.values() else "float32"
-        bias = drawn_values(rng, (int(np.prod(channels)),), wide) if channels and rng.random() < 0.4 else None
-        if rng.random() < exact:
-            result = OPERANDS[kernel][2]
-            room = np.empty(getattr(case, result), np.float32)
-            compare(kernel, case, arrays | {result: room}, formats | {result: "float32"}, rng, bias)
-        else:
-            compare(kernel, case, arrays, formats, rng, bias)
-
-
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(DRAWS[kind].seeds)])
-def test_drawn_calls(isa, kind, seed):
+def test_drawn_calls(kind, seed):
     draw, rng = DRAWS[kind], random.Random(seed)
     for _ in range(draw.calls):
         case = draw.case(rng)
@@ -128,7 +33,7 @@ def test_drawn_calls(isa, kind, seed):
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(2)])
-def test_drawn_calls_in_float64(isa, kind, seed):
+def test_drawn_calls_in_float64(kind, seed):
     draw, rng = DRAWS[kind], random.Random(1000 + seed)
     for _ in range(draw.calls):
         case = draw.case(rng)
@@ -139,12 +44,12 @@ def test_drawn_calls_in_float64(isa, kind, seed):
 @pytest.mark.parametrize("axes", [
     [(1501, 1500, 4, 1, 1, 1)], [(5000, 2500, 3, 2, 1, 0)], [(3, 3, 1, 1, 1, 0), (30, 1030, 2, 1, 1, 1000)],
 ])
-def test_long_lines_of_few_channels_in_float64(isa, axes):
+def test_long_lines_of_few_channels_in_float64(axes):
     """Lines laid out in stretches, some of which meet no input."""
     compare_all(case_of(3, 2, 4, 5, axes), FLOAT64, random.Random(0), ("backward_weights",))
 
 
-def test_many_pieces_of_one_sum_in_float64(isa):
+def test_many_pieces_of_one_sum_in_float64():
     """More threads than tiles: blocks of pieces wait to be joined."""
     for c, m in ((1, 1), (3, 9), (1, 30)):
         compare_all(case_of(3, 1, c, m, [(230, 230, 1, 1, 1, 0), (231, 230, 2, 1, 1, 0)]), FLOAT64, random.Random(0),
@@ -152,7 +57,7 @@ def test_many_pieces_of_one_sum_in_float64(isa):
 
 
 @pytest.mark.parametrize("empty", ["batch", "c", "m", "x", "y", "k"])
-def test_nothing_to_sum_in_float64(isa, empty):
+def test_nothing_to_sum_in_float64(empty):
     """The results that are left are zeros, or their bias."""
     extent = {name: 0 if name == empty else 1 for name in "xyk"}
     axis = (7 * extent["x"], 7 * extent["y"], 3 * extent["k"], 1, 1, 1)
@@ -173,7 +78,7 @@ def test_workspace_in_float64_is_bounded(isa):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_small_volumes(isa, seed):
+def test_small_volumes(seed):
     """Blocks of several short planes, residues apart: what overruns a line must meet only what is written later."""
     rng = random.Random(seed)
     for _ in range(30):
@@ -190,7 +95,7 @@ def test_small_volumes(isa, seed):
 
 @pytest.mark.parametrize("name", LARGER)
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16", "float64"])
-def test_larger_calls(isa, name, number_format):
+def test_larger_calls(name, number_format):
     rng = random.Random(name)
     case = LARGER[name]
     assert np.prod(case.small) * np.prod(case.taps) / (case.taps[0] * case.taps[1]) > 1e6
@@ -214,7 +119,7 @@ def test_rows_that_fill_the_sums_of_a_task(isa):
     assert np.array_equal(got[0, 0, :, 0, 0], taps.reshape(8192, 140) @ large.reshape(140, 700))
 
 
-def test_taps_at_one_place(isa):
+def test_taps_at_one_place():
     """Weights whose kernel axes have a stride of 0, as np.broadcast_to makes them."""
     case = LARGER["many channels, small planes"]
     rng = np.random.default_rng(0)
@@ -239,7 +144,7 @@ def test_weights_packed_in_passes(isa):
 
 
 @pytest.mark.parametrize("special", [None, *SPECIALS])
-def test_weights_of_taps_far_apart(isa, special):
+def test_weights_of_taps_far_apart(special):
     """Sums in blocks whose lines of the large side, framed for all taps, would not fit a workspace."""
     case = Case((2, 1, 3, 1, 5, 20002), (2, 1, 20, 1, 6, 4), (1, 20, 3, 1, 2, 2), (1, 1, 1), (1, 1, 20000), (0, 1, 1))
     rng = np.random.default_rng(0)
@@ -254,7 +159,7 @@ def test_weights_of_taps_far_apart(isa, special):
 
 
 @pytest.mark.parametrize("number_format", ["float32", "float64"])
-def test_special_values_stay_out_of_the_padding(isa, number_format):
+def test_special_values_stay_out_of_the_padding(number_format):
     case = Case((1, 1, 3, 1, 9, 9), (1, 1, 4, 1, 9, 9), (1, 4, 3, 1, 5, 5), begin=(0, 2, 2))
     formats = dict.fromkeys(("large", "small", "taps"), number_format)
     for special in SPECIALS:
@@ -266,7 +171,7 @@ def test_special_values_stay_out_of_the_padding(isa, number_format):
 
 
 @pytest.mark.parametrize(("number_format", "tiny"), [("float32", -1e-30), ("float64", -1e-200)])
-def test_sums_that_underflow_are_plus_zero(isa, number_format, tiny):
+def test_sums_that_underflow_are_plus_zero(number_format, tiny):
     case = Case((1, 1, 1, 1, 1, 40), (1, 1, 1, 1, 1, 40), (1, 1, 1, 1, 1, 3), begin=(0, 0, 1))
     formats = dict.fromkeys(("large", "small", "taps"), number_format)
     arrays = {name: np.full(getattr(case, name), tiny, STORED[number_format]) for name in formats}
@@ -277,7 +182,7 @@ def test_sums_that_underflow_are_plus_zero(isa, number_format, tiny):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("channels", [7, 40])
-def test_bfloat16_near_the_subnormals(isa, channels, seed):
+def test_bfloat16_near_the_subnormals(channels, seed):
     """Products and sums on both sides of 2**-126, where dot-product and matrix instructions flush."""
     gen = np.random.default_rng(seed)
     case = Case((2, 1, channels, 1, 3, 21), (2, 1, 20, 1, 3, 21), (1, 20, channels, 1, 1, 3), begin=(0, 0, 1))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from convreg.ops.kernels import engine
 from engine_cases import DTYPES, OPERANDS, case_of
+from engine_comparison import compare, drawn_values
 from kernel_cases import Case, bits
 from numpy.lib.stride_tricks import as_strided
-from test_engine_bits import compare, drawn_values
 
 MIB = 2**20
 

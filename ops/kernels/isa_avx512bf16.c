@@ -1,4 +1,5 @@
-/* AVX-512 with BF16 dot products: as avx512, and two bfloat16 steps of the reduction in one instruction. */
+/* What AVX-512 with BF16 dot products adds to AVX-512: two bfloat16 steps of the reduction in one instruction.  dispatch.c joins
+ * these functions with those of isa_avx512.c; nothing of that file is compiled again. */
 #include "isa.h"
 #include "numbers.h"
 
@@ -7,14 +8,10 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define NAME "avx512bf16"
 #define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c,prfchw"
 #define SUFFIX(name) name##_avx512bf16
-#define WIDTH 16
-#define ROWS 8
-#define VECTORS 3
 
-static int SUFFIX(usable)(void)
+int usable_avx512bf16(void)
 {
     unsigned a = 0, b, c, d;
     int bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
@@ -24,26 +21,17 @@ static int SUFFIX(usable)(void)
 
 /* Intel's processors with AVX-512 FP16 (Sapphire Rapids and later) take a dot product every two cycles, and in the same time
  * four fused multiply-adds, which do twice as much and need no look at subnormals. */
-static int SUFFIX(preferred)(void)
+int preferred_avx512bf16(void)
 {
     unsigned a, b, c, d = 0;
     return !__builtin_cpu_is("intel") || !(__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23));
 }
-#define PREFERRED SUFFIX(preferred)
 
 #include "begin_target.h"
-#define BROADCAST(x) ((vector)_mm512_set1_ps(x))
-#define MULTIPLY_ADD(a, b, c) ((vector)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#include "avx512.h"
 #define MULTIPLY_ADD_PAIRS(a, b, c) ((vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
-#define BROADCAST_DOUBLE(x) ((vector_double)_mm512_set1_pd(x))
-#define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
-#define LOAD_PART(p, n) ((vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p))
-#define LOAD_HALVES(p, n) ((vector_half)_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p))
-#define STORE_PART(p, n, v) _mm512_mask_storeu_ps(p, (__mmask16)((1u << (n)) - 1), (__m512)(v))
-#define LOAD_MASKED(p, m) ((vector)_mm512_maskz_loadu_ps(m, p))
-#define MULTIPLY_ADD_MASKED(a, b, c, m) ((vector)_mm512_mask3_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c), m))
-#define STORE_MASKED(p, m, v) _mm512_mask_storeu_ps(p, m, (__m512)(v))
-#define STORE_HALVES(p, m, v) _mm256_mask_storeu_epi16(p, m, (__m256i)(v))
+#define TEMPLATES_ONLY
+#pragma GCC diagnostic ignored "-Wunused-function" /* those of tile.h that TEMPLATES_ONLY leaves out */
 #include "tile.h"
 #include "pairs.h"
 #include "end_target.h"

@@ -412,7 +412,7 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
     return !special;
 }
 
-static const pair_functions SUFFIX(pairs) = {
+const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),

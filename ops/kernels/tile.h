@@ -12,7 +12,7 @@
  *     LOAD_MASKED(p, m), MULTIPLY_ADD_MASKED(a, b, c, m), STORE_MASKED(p, m, v), STORE_HALVES(p, m, v)
  *                               optional, all or none: the same in lanes whose bit of m is set; STORE_HALVES stores codes
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; pairs.h follows
- *     PREFERRED                 optional: a function that tells whether the set is faster than the next where it is usable
+ *     TEMPLATES_ONLY            optional: no table of functions is defined, so that the compiler drops those that nothing names
  *
  * and includes this file inside its target region.
  */
@@ -37,10 +37,6 @@ typedef uint16_t quad_half __attribute__((vector_size(8), aligned(2), may_alias)
 #else
 typedef int32_t quad_int __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad_int){__VA_ARGS__})
-#endif
-
-#ifndef PREFERRED
-#define PREFERRED NULL
 #endif
 
 #ifndef LOAD_PART
@@ -69,10 +65,6 @@ INLINE vector_half load_halves(const uint16_t *p, int64_t n)
 
 #ifndef MULTIPLY_ADD_PAIRS
 #define MULTIPLY_ADD_PAIRS MULTIPLY_ADD /* never called */
-#define PAIRS NULL
-#else
-static const pair_functions SUFFIX(pairs);
-#define PAIRS &SUFFIX(pairs)
 #endif
 
 #ifndef STORE_PART
@@ -356,10 +348,10 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #else
 #define ALL_ENTRIES(kind) {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4)}
 #endif
+#ifndef TEMPLATES_ONLY
 const instruction_set SUFFIX(instruction_set) = {
     .name = NAME,
     .usable = SUFFIX(usable),
-    .preferred = PREFERRED,
     .rows = ROWS,
     .vectors = VECTORS,
     .width = WIDTH,
@@ -391,5 +383,5 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter = SUFFIX(scatter),
     .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
-    .pairs = PAIRS,
 };
+#endif
