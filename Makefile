@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.11 or newer, a C compiler and make; they install into .venv.
+# `make demo` and `make test` need Python 3.10 or newer, a C compiler and make; they install into .venv.
 # PYTHON=/path/to/python names the interpreter, CC=clang the compiler, ARGS="-k onednn" goes to pytest or train.py.
 
 VENV := .venv
@@ -51,17 +51,17 @@ $(VENV)/installed: $(BUILD_INPUTS) | $(BIN)/python
 
 # Candidates are run, not only found: a name on the path may be a stand-in for a version that is not there.
 # PYTHON, where given, is the only candidate.
-PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11 python
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11 python3.10 python
 
 $(BIN)/python:
 	@seen=; \
 	for python in $(PYTHON); do \
 	    version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue; \
-	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then break; fi; \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then break; fi; \
 	    seen="$$seen $$python is $$version;"; python=; \
 	done; \
 	if [ -z "$$version" ] || [ -z "$$python" ]; then \
-	    echo "convreg needs Python 3.11 or newer;$${seen:- none of '$(strip $(PYTHON))' runs;} name one: make PYTHON=/path/to/python3.12" >&2; exit 1; \
+	    echo "convreg needs Python 3.10 or newer;$${seen:- none of '$(strip $(PYTHON))' runs;} name one: make PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
 	$$python -c 'import venv, ensurepip' 2>/dev/null || { \
 	    echo "$$python has no venv module: install it (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }; \

@@ -78,6 +78,11 @@ class GraphError(ValueError):
     """A model or a file that cannot be read, checked, executed or written."""
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """Append a note to an error, as its own method does from Python 3.11 on."""
+    error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined]
+
+
 def near_misses(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three names of `known` that look like `name`, letter case and vendor prefix aside."""
     by_folded: dict[str, str] = {}

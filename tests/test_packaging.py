@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,11 @@ import pytest
 
 import convreg
 from convreg.derive import table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -149,10 +153,10 @@ def test_wheel_holds_the_modules_and_nothing_else(built):
     modules |= {path.relative_to(built.source).with_suffix("").as_posix()
                 for path in (built.source / "convreg").rglob("*.pyx")}
     assert {name.partition(".")[0] for name in compiled} == modules | {"convreg/_cyutility"}
-    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED"):
         assert "-cp311-abi3-" in built.wheel.name
     headers = email.message_from_string(metadata)
-    assert headers["Requires-Python"] == ">=3.11"
+    assert headers["Requires-Python"] == ">=3.10"
     required = [line for line in headers.get_all("Requires-Dist") if "extra ==" not in line]
     assert {re.match(r"[\w-]+", line).group().replace("-", "_") for line in required} == {"ml_dtypes", "numpy", "onnx"}
     assert "convreg = convreg.tools.cli:main" in entries
@@ -212,13 +216,13 @@ def test_make_names_an_old_python(makefile):
     script(makefile / "old", 'case "$2" in *print*) echo 3.9;; *) exit 1;; esac')
     for goal in ("test", "demo"):
         message, = make(makefile, goal, "PYTHON=./old")
-        assert message.startswith("convreg needs Python 3.11 or newer; ./old is 3.9;")
+        assert message.startswith("convreg needs Python 3.10 or newer; ./old is 3.9;")
     assert not (makefile / ".venv").exists()
 
 
 def test_make_names_a_missing_python(makefile):
     message, = make(makefile, "test", "PYTHON=no-such-python")
-    assert message.startswith("convreg needs Python 3.11 or newer; none of 'no-such-python' runs;")
+    assert message.startswith("convreg needs Python 3.10 or newer; none of 'no-such-python' runs;")
 
 
 def test_make_names_a_missing_venv_module(makefile):

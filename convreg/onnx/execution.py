@@ -14,7 +14,7 @@ from onnx.reference.op_run import OpRun, RefAttrName
 from .. import registry
 from ..binding import asking
 from ..derive import execute
-from ..errors import GraphError, OpError
+from ..errors import GraphError, OpError, add_note
 from ..formats import FORMATS, format_of
 from ..spec import OpSpec, Port
 from . import payload
@@ -156,11 +156,11 @@ class Evaluator(ReferenceEvaluator):
         try:
             return node.run(*inputs, **extra)
         except OpError as error:
-            error.add_note(f"in {place(node.onnx_node)}")
+            add_note(error, f"in {place(node.onnx_node)}")
             raise
         except Exception as error:  # the bundled operators raise anything
             if isinstance(error.__cause__, OpError):  # an operator with a subgraph wraps a TypeError in another
-                error.__cause__.add_note(f"in {place(node.onnx_node)}")
+                add_note(error.__cause__, f"in {place(node.onnx_node)}")
                 raise error.__cause__ from None
             raise GraphError(f"{place(node.onnx_node)}: {sentence(error)}") from error
 

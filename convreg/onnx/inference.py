@@ -14,7 +14,7 @@ from onnx import AttributeProto, TensorShapeProto, TypeProto, helper, numpy_help
 from onnx.shape_inference import InferenceContext
 
 from ..binding import asking, check_declared, judged, make_call, plan_of, shape_value
-from ..errors import OpError
+from ..errors import OpError, add_note
 from ..formats import format_of
 from ..spec import OpSpec, Port, Shape, TensorType
 from . import payload
@@ -36,7 +36,7 @@ def inference_of(spec: OpSpec) -> Callable[[InferenceContext], None]:
         except _Unknown:
             return
         except OpError as error:
-            error.add_note(f"in {context.get_display_name()}")
+            add_note(error, f"in {context.get_display_name()}")
             raise
         for index, output in enumerate(outputs[: context.get_num_outputs()]):
             if output is not None and context.has_output(index):

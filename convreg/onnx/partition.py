@@ -11,7 +11,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
 
 from .. import registry
-from ..errors import GraphError, OpError
+from ..errors import GraphError, OpError, add_note
 from ..spec import OpSpec
 from ._ort import bytes_at
 from .execution import Evaluator, sentence, used_names
@@ -210,7 +210,7 @@ class OnOrt:
             own = last_error.error
             if isinstance(own, OpError) and str(own) in str(error):
                 last_error.error = None
-                own.add_note("onnxruntime: " + sentence(error).partition(" Status Message")[0])
+                add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
                 raise own from None
             raise GraphError(f"onnxruntime: {sentence(error)}") from error
 
