@@ -7,30 +7,36 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(wildcard ops/kernels/* convreg/*.pyx convreg/onnx/*))
 
 .NOTPARALLEL:
-.PHONY: help demo test lint wheel clean
+.PHONY: help demo test lint wheel deep clean
 
 help:
 	@echo "make demo   train a network on handwritten digits in four number formats (under two minutes)"
 	@echo "make test   run the quick tests"
 	@echo "make lint   ruff and mypy"
 	@echo "make wheel  build a wheel into dist/"
+	@echo "make deep   everything that takes longer; STAGE=clang runs one stage, without it all that have not passed"
 	@echo "make clean  remove .venv and everything built"
 
 # One thread: layers this small gain nothing from another, and on a busy machine threads that wait for each other cost.
 demo: $(VENV)/extra-demo
 	CONVREG_NUM_THREADS=$${CONVREG_NUM_THREADS:-1} $(BIN)/python examples/digits/train.py $(ARGS)
 
+# Threads of several test processes share the processors: those that wait must not spin.
 test: $(VENV)/extra-test
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" $(ARGS)
 
 lint: $(VENV)/extra-lint
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(as_installed)
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml
 
 wheel: $(BIN)/python
 	@$(check_compiler)
 	rm -rf build
 	$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .
+
+deep: $(BIN)/python
+	PYTHON=$(CURDIR)/$(BIN)/python .ci/deep $(STAGE)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -67,6 +73,11 @@ $(BIN)/python:
 	    echo "$$python has no venv module: install it (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }; \
 	echo "creating $(VENV) with $$python ($$version)"; \
 	$$python -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# Copies the Python files to the places where a wheel installs them: mypy finds a module by its folder.
+define as_installed
+rm -rf build/types && mkdir -p build/types && cp -r convreg build/types && cp -r ops tools build/types/convreg
+endef
 
 # Compiles a file that includes Python.h with the compiler that the build will use.
 define check_compiler

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+import convreg.ops.kernels.convert as convert
+
 from .derive import thread_count
 from .errors import OpError, OpTypeError, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
-from .ops.kernels import convert
 from .ops.kernels.threads import run
 from .outputs import Array, max_bytes, overlaps_itself, share_memory
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,13 +62,13 @@ class Emulation(NamedTuple):
     layout: _scales.Layout
     scales: tuple[_scales.Scale, ...]
 
-    def kernels(self, kernels: ModuleType, inputs: Sequence[Array | None]) -> ModuleType | _scales.ScaledKernels:
+    def kernels(self, kernels: ModuleType, inputs: Sequence[Array | None]) -> Any:
         """Return kernels that apply the scales among the inputs of a call, refused where one cannot be a scale."""
         if not self.scales:
             return kernels
         factors = {}
         for scale in self.scales:
-            values = inputs[scale.index]
+            values = inputs[scale.place]
             assert values is not None
             _scales.check_values(self.call, scale, values)
             factors[self.layout.tensor(scale.role)] = _scales.Factor(

@@ -54,7 +54,7 @@ class Scale(NamedTuple):
     """A scale as a call states it: the input that holds it, what it scales, and the side whose channels it has one
     number for, None for one number in all."""
 
-    index: int
+    place: int
     port: str
     role: Role
     along: Side | None
@@ -95,7 +95,8 @@ def scales_of(call: Call, roles: Roles, geometry: Geometry) -> tuple[Scale, ...]
     for index, port in enumerate(call.spec.inputs):
         if not port.scales or not call.has(port.name):
             continue
-        role, (shape, format) = _role(roles, port.scales), call.tensor(port.name)
+        role, tensor = _role(roles, port.scales), call.tensor(port.name)
+        shape, format = tensor.extents, tensor.format
         if format != FORMAT:
             raise call.refuse(port.name, format, FORMAT, "arguments", wrong_type=True)
         along: Side = layout.outputs
@@ -197,7 +198,7 @@ class ScaledKernels:
             first, second, sums, formats=(first_format, second_format, _wide_format(formats[2], bool(whole))),
             threads=threads, **added, **window)
         if whole:
-            _multiply(sums, prod(whole))
+            _multiply(sums, np.asarray(prod(whole)))
             if bias is not None:
                 with np.errstate(all="ignore"):
                     np.add(sums, bias.reshape(1, self._layout.groups, -1, 1, 1, 1), out=sums)

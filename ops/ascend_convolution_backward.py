@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,30 +56,34 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
                  for shape, format, asked in zip((data, weight, channels), formats, mask, strict=True))
 
 
-def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
+def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -> None:
     """Round operands, fill gradInput through the compute format and gradWeight from float32 sums; bias unrounded."""
     geometry, transposed, precision = plan.work
     how: _emulation.Emulation | None = plan.emulation
     last = _emulation.USUAL if how is None else how.last
     kernels = kernels if how is None else how.kernels(kernels, inputs)
-    inputs = inputs[:3]
+    grad_output, data, weight = inputs[:3]
     grads = _gradients.Gradients(*outputs)
     if geometry is None:
         for output in outputs:
             if output is not None:
                 output[...] = 0
         return
-    operands, stages = inputs, grads
-    if inputs[0].dtype != np.float64:  # the float64 reference rounds nothing
+    operands, stages = (grad_output, data, weight), grads
+    if grad_output.dtype != np.float64:  # the float64 reference rounds nothing
         used = (grads.input is not None or grads.weight is not None, grads.weight is not None, grads.input is not None)
-        operands = tuple(_ascend.round_operand(array, precision, threads) if needed else array
-                         for array, needed in zip(inputs, used, strict=True))
-        own = _ascend.written_first(format_of(inputs[0].dtype).name)
+        first, second, third = (_ascend.round_operand(array, precision, threads) if needed else array
+                                for array, needed in zip(operands, used, strict=True))
+        operands = first, second, third
+        held = format_of(grad_output.dtype)
+        assert held is not None
+        own = _ascend.written_first(held.name)
         stages = _gradients.Gradients(*(
             _emulation.staged(output, written, last)
             for output, written in zip(grads, (precision.written, "float32", own), strict=True)))
     _gradients.run(geometry, transposed, *operands, stages._replace(bias=None), kernels, threads)
-    _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(None, None, stages.bias), kernels, threads)
+    _gradients.run(geometry, transposed, grad_output, data, weight, _gradients.Gradients(None, None, stages.bias),
+                   kernels, threads)
     for stage, output in zip(stages, grads, strict=True):
         _emulation.deliver(stage, output, last, threads)
 

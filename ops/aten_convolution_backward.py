@@ -34,7 +34,8 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Fill what is asked for."""
     geometry, transposed = plan.work
-    _gradients.run(geometry, transposed, *inputs, _gradients.Gradients(*outputs), kernels, threads)
+    grad_output, data, weight = inputs
+    _gradients.run(geometry, transposed, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
 
 
 convolution_backward = register(emulated(OpSpec(

@@ -26,7 +26,8 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Fill what is asked for."""
-    _gradients.run(plan.work, False, *inputs, _gradients.Gradients(*outputs), kernels, threads)
+    grad_output, data, weight = inputs
+    _gradients.run(plan.work, False, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
 
 
 _MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod, sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import convreg
 from convreg import GraphError, numerics
@@ -123,8 +124,8 @@ def _of_layer(args: argparse.Namespace) -> Iterator[Job]:
     for direction in problem.directions or ("data", "weights"):
         kernel = problem.kernel(direction)
         operands = {name: _drawn(problem, name, args.draw, args.seed) for name in OPERANDS[kernel]}
-        call = Convreg(None).prepare(Case(problem, direction, "f32", "ncx", operands)).call
-        yield Job(f"{problem.name} {direction}", call.func, call.args, call.keywords)
+        call = cast("partial[Any]", Convreg(None).prepare(Case(problem, direction, "f32", "ncx", operands)).call)
+        yield Job(f"{problem.name} {direction}", cast("Operator", call.func), call.args, call.keywords)
 
 
 def _drawn(problem: Problem, name: str, distribution: str, seed: int) -> Any:

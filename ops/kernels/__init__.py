@@ -24,7 +24,7 @@ the same bits fast, and every call goes there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 # Spelled out, so that a checkout without compiled modules is a ModuleNotFoundError that names them.
 import convreg.ops.kernels.direct as direct
@@ -103,11 +103,17 @@ def backward_weights(
 
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
-    backward_weights(*bias_operands(small, bias, formats[0]), **BIAS_GEOMETRY, formats=(formats[0], *formats),
-                     threads=threads)
+    large, small, taps = bias_operands(small, bias, formats[0])
+    backward_weights(large, small, taps, **BIAS_GEOMETRY, formats=(formats[0], *formats), threads=threads)
 
 
-BIAS_GEOMETRY: dict[str, Triple] = {"stride": (1, 1, 1), "dilation": (1, 1, 1), "begin": (0, 0, 0)}
+class _Window(TypedDict):
+    stride: Triple
+    dilation: Triple
+    begin: Triple
+
+
+BIAS_GEOMETRY: _Window = {"stride": (1, 1, 1), "dilation": (1, 1, 1), "begin": (0, 0, 0)}
 
 
 def bias_operands(small: Array, bias: Array, format: str) -> tuple[Array, Array, Array]:
