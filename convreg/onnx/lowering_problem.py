@@ -180,7 +180,7 @@ def problem_of(node: NodeProto, scope: Scope, version: int | None) -> Problem | 
 
 def scale_names(plan: Plan, inputs: Sequence[str]) -> dict[Role, str]:
     """Return the values among a node's inputs that scale operands, by the role of what they scale."""
-    return {} if plan.emulation is None else {scale.role: inputs[scale.index] for scale in plan.emulation.scales}
+    return {} if plan.emulation is None else {scale.role: inputs[scale.place] for scale in plan.emulation.scales}
 
 
 class Reader:
