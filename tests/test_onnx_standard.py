@@ -11,6 +11,7 @@ from graphs import model, value
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
+from runtimes import not_by_old_onnxruntime
 
 import convreg
 import convreg.onnx
@@ -93,6 +94,7 @@ def test_conv(case):
     compare("Conv", case)
 
 
+@not_by_old_onnxruntime
 @given(cases(transposed=True))
 @settings(max_examples=300)
 def test_conv_transpose(case):
