@@ -189,8 +189,9 @@ def refer(
     numbers = sum(array.size for array in bound.inputs if array is not None)
     numbers += sum(prod(made.extents) for made in bound.plan.outputs if made is not None)
     if 8 * numbers > max_bytes(bound.call):
-        raise bound.call.refuse("inputs", f"{numbers} numbers with the outputs", f"what takes at most {max_bytes(bound.call)} "
-                                "bytes as float64 (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
+        raise bound.call.refuse("inputs", f"{numbers} numbers with the outputs", "what takes at most "
+                                f"{max_bytes(bound.call)} bytes as float64 (CONVREG_MAX_BYTES sets the limit)",
+                                "max_bytes")
     wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
     outputs = exact_results(spec, bound.plan, wide)
     return outputs[0] if len(outputs) == 1 else outputs

@@ -1,7 +1,7 @@
 """Drawn calls of every operator on arrays in drawn places, checked against contiguous ones and against float64.
 
-A call has a number: the same seed and number draw the same call, in any order. `python tests/drawn_layouts.py SEED NUMBER`
-repeats one and prints what it is.
+A call has a number: the same seed and number draw the same call, in any order.
+`python tests/drawn_layouts.py SEED NUMBER` repeats one and prints what it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from memory_layouts import Placed, draw_layout, placed
 import convreg
 import convreg.onnx.ort
 from convreg.errors import OpError
-from convreg.formats import FORMATS, format_of
+from convreg.formats import format_of
 from convreg.spec import OpSpec, by_conformance
 
 EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65)
@@ -65,7 +65,9 @@ class Sizes(NamedTuple):
 # Geometry
 
 
-def draw_axis(rng: random.Random, y: int, ks=(1, 2, 3, 3, 4, 5), ss=(1, 1, 1, 2, 3, 4, 5), ds=(1, 1, 1, 2, 3, 4)) -> Axis:
+def draw_axis(
+    rng: random.Random, y: int, ks=(1, 2, 3, 3, 4, 5), ss=(1, 1, 1, 2, 3, 4, 5), ds=(1, 1, 1, 2, 3, 4)
+) -> Axis:
     k, s, d = rng.choice(ks), rng.choice(ss), rng.choice(ds)
     begin, end = rng.choice([0, 0, k // 2, k // 2, k - 1, (k - 1) * d // 2, 1]), rng.choice([0, 0, k // 2, 1])
     return Axis(y, k, s, d, begin, end)
@@ -95,7 +97,8 @@ def depthwise(rng: random.Random) -> Sizes:
 
 
 def prime_groups(rng: random.Random) -> Sizes:
-    return Sizes(rng.choice([1, 2]), rng.choice(PRIMES), *rng.choices([1, 2, 3, 4, 5, 7, 8, 9], k=2), draw_axes(rng, 33))
+    return Sizes(rng.choice([1, 2]), rng.choice(PRIMES), *rng.choices([1, 2, 3, 4, 5, 7, 8, 9], k=2),
+                 draw_axes(rng, 33))
 
 
 def pointwise(rng: random.Random) -> Sizes:
@@ -123,9 +126,29 @@ def wide_sums(rng: random.Random) -> Sizes:
     return Sizes(rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), *channels, draw_axes(rng, 33, ks=(1, 1, 2, 3)))
 
 
+def separate_channels(rng: random.Random) -> Sizes:
+    """One channel in a group on either side, and enough groups to fill vectors."""
+    axes = draw_axes(rng, 17, ks=(1, 2, 3, 3, 5))
+    return Sizes(rng.choice([1, 1, 2]), rng.choice([15, 16, 17, 32, 33, 48, 65]), 1, 1, axes)
+
+
+def many_weights(rng: random.Random) -> Sizes:
+    """Fully connected layers: weights beyond the caches and few positions."""
+    axis = Axis(1, rng.choice([1, 2, 3]), 1, 1, 0, 0)
+    channels = rng.choice([130, 200]), rng.choice([130, 300])
+    return Sizes(rng.choice([1, 2, 8, 17]), 1, *channels, (axis,) * rng.choice([1, 2]))
+
+
+def many_taps(rng: random.Random) -> Sizes:
+    """Windows of so many taps that a call is divided."""
+    axis = Axis(rng.choice([1, 2]), rng.randint(40_000, 60_000), 1, 1, rng.choice([0, 0, 3]), 0)
+    return Sizes(1, rng.choice([1, 1, 2]), rng.choice([1, 2, 3, 5]), rng.choice([1, 2, 3]), (axis,))
+
+
 KINDS: tuple[Callable[[random.Random], Sizes], ...] = (
     any_sizes, any_sizes, few_channels, few_channels, depthwise, depthwise, prime_groups, pointwise, long_lines,
-    few_columns, wide_sums, wide_sums)
+    few_columns, wide_sums, wide_sums, separate_channels, separate_channels)
+LARGE_KINDS = (*KINDS, many_weights, many_weights, many_weights, many_taps, many_taps, many_taps)
 
 
 def cut_to_size(rng: random.Random, sizes: Sizes, most: int) -> Sizes:
@@ -150,8 +173,7 @@ def _shorter(rng: random.Random, extent: int) -> int:
 def drawn_case(rng: random.Random, symmetric: bool) -> Drawn:
     """A convolution; `symmetric`: padded alike at both ends."""
     large = rng.random() < 0.07
-    sizes = rng.choice(KINDS)(rng)
-    sizes = cut_to_size(rng, sizes, LARGE if large else SMALL)
+    sizes = cut_to_size(rng, rng.choice(LARGE_KINDS if large else KINDS)(rng), LARGE if large else SMALL)
     if large and sizes.products <= TEAM:  # enough for several threads
         sizes = sizes._replace(batch=sizes.batch * (TEAM // sizes.products + 1))
     axes = []
@@ -165,7 +187,7 @@ def drawn_case(rng: random.Random, symmetric: bool) -> Drawn:
     extra = [rng.choice([0, 0, axis.s - 1, axis.s // 2]) for axis in axes]
     groups, c, m = sizes.groups, sizes.c, sizes.m
     return Drawn(
-        groups, tuple(a.s for a in axes), tuple(a.d for a in axes), tuple(a.begin for a in axes), tuple(a.end for a in axes),
+        groups, *(tuple(getattr(axis, name) for axis in axes) for name in ("s", "d", "begin", "end")),
         (sizes.batch, groups * c, *(a.x + more for a, more in zip(axes, extra, strict=True))),
         (sizes.batch, groups * m, *(a.y for a in axes)), (groups * m, c, *(a.k for a in axes)))
 
@@ -274,8 +296,8 @@ def convolution(rng: random.Random, spec: OpSpec) -> DrawnCall:
     if conformance == "emulation":
         call = call._replace(arguments={**call.arguments, **result_formats(rng, spec, formats)})
     positions = case.small[0] * prod(case.small[2:])
-    terms = max(positions, case.weights[1] * prod(case.weights[2:]), case.small[1] // case.groups * prod(case.weights[2:]),
-                case.large[0] * prod(case.large[2:]))
+    channels = max(case.weights[1], case.weights[0] // case.groups)
+    terms = max(positions, case.large[0] * prod(case.large[2:]), channels * prod(case.weights[2:]))
     return DrawnCall(call._replace(tensors=tensors), kind, terms, 0, 0)
 
 
@@ -295,7 +317,8 @@ def conversion(rng: random.Random, spec: OpSpec) -> DrawnCall:
     arguments = {}
     if spec.name == "Quantize":
         arguments = {"format": rng.choice(by_conformance(spec.types[spec.outputs[0].type], "document"))}
-    return DrawnCall(GradientCall(spec.qualified_name, (drawn_values(rng, kind, shape, format),), arguments), kind, 1, 0, 0)
+    call = GradientCall(spec.qualified_name, (drawn_values(rng, kind, shape, format),), arguments)
+    return DrawnCall(call, kind, 1, 0, 0)
 
 
 def run(call: GradientCall, tensors: tuple[np.ndarray, ...], **more: Any) -> tuple[np.ndarray | None, ...]:
@@ -308,7 +331,7 @@ def run(call: GradientCall, tensors: tuple[np.ndarray, ...], **more: Any) -> tup
 
 
 def check_call(seed: int, number: int) -> DrawnCall:
-    """Run a call on contiguous arrays and on those in drawn places, with every instruction set, one of them on three threads."""
+    """Run a call on contiguous arrays and on those in drawn places, each instruction set, one on three threads."""
     drawn = drawn_call(seed, number)
     before = engine.isa()
     try:

@@ -20,7 +20,7 @@ STYLES = ("contiguous", "fortran", "permuted", "channels last", "strided", "reve
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the elements of an array lie: strides and the first element's offset, in bytes, in a buffer of `size` bytes.
+    """Where an array's elements lie: strides and the first element's offset, in bytes, in a buffer of `size` bytes.
 
     `far` is the axis whose parts lie a gigabyte apart in a sparse mapping, None where all lie in one buffer.
     """

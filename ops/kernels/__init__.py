@@ -131,8 +131,10 @@ def _compute(
     run_anywhere(implementation(kernel, settings["formats"]), (first, second, result), threads, settings)
 
 
-def run_anywhere(compute: Callable[..., None], arrays: tuple[Array, Array, Array], threads: int, settings: dict[str, Any]) -> None:
-    """Run a compiled function on arrays at any address; the last one is written, through a copy where it is misaligned."""
+def run_anywhere(
+    compute: Callable[..., None], arrays: tuple[Array, Array, Array], threads: int, settings: dict[str, Any]
+) -> None:
+    """Run a compiled function on arrays at any address; the last one is written, if misaligned through a copy."""
     first, second, result = arrays
     target = result if result.flags.aligned else np.empty(result.shape, result.dtype)
     run(compute, (aligned(first), aligned(second), target), threads, settings)

@@ -40,16 +40,16 @@ cdef int check_extents(const Call* c) except -1 nogil:
     cdef double channels = max(c.taps.shape[1], c.taps.shape[2]), reach = furthest_reach(c)
     if taps > MOST_TAPS:
         with gil:
-            raise OverflowError(f"a window of {taps:.0f} taps", f"at most {MOST_TAPS} taps")
+            raise OverflowError(f"a window of {taps:.3g} taps", f"at most {MOST_TAPS} taps")
     if channels > MOST_CHANNELS:
         with gil:
-            raise OverflowError(f"{channels:.0f} channels in a group", f"at most {MOST_CHANNELS} channels")
+            raise OverflowError(f"{channels:.3g} channels in a group", f"at most {MOST_CHANNELS} channels")
     if largest > MOST_ELEMENTS:
         with gil:
-            raise OverflowError(f"a tensor of {largest:.0f} elements", f"at most {MOST_ELEMENTS} elements")
+            raise OverflowError(f"a tensor of {largest:.3g} elements", f"at most {MOST_ELEMENTS} elements")
     if reach > MOST_REACH:
         with gil:
-            raise OverflowError(f"windows that reach over {reach:.0f} positions of an axis", f"at most {MOST_REACH:.0f} positions")
+            raise OverflowError(f"windows that reach over {reach:.3g} positions of an axis", f"at most {MOST_REACH:.3g} positions")
     if sides * taps > MOST_PRODUCTS:
         with gil:
             raise OverflowError(f"{sides * taps:.3g} products of numbers", f"at most {MOST_PRODUCTS:.3g} products")

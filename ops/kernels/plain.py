@@ -1,4 +1,4 @@
-"""The plain loops of `direct.pyx`, called as the engine's kernels are: 0 threads ask for the default, any process may fork."""
+"""The plain loops of `direct.pyx`, called as the engine's kernels are: on the default threads, also after a fork."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from .direct import OPENMP
 
-# More threads than processors only cost. Small machines still get teams larger than themselves: results do not depend on
-# the number, and tests show it. Of these, kernels use as many as can be started (`team.h`).
+# More threads than processors only cost. Small machines still get teams larger than themselves: results do not depend
+# on the number, and tests show it. Of these, kernels use as many as can be started (`team.h`).
 _MOST = max(os.cpu_count() or 1, 8)
 
 
