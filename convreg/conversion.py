@@ -179,12 +179,22 @@ class _Asking:
         except Exception as error:  # __array__ of foreign objects may raise anything
             raise self.refuse(argument, type(value).__name__, f"something numpy.asarray takes ({error})",
                               wrong_type=True) from None
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        if array.dtype.isnative:
+            return array
+        self.check_copy(argument, array, array.itemsize)
+        return array.astype(array.dtype.newbyteorder("="))
+
+    def check_copy(self, argument: str, array: Array, itemsize: int) -> None:
+        """Refuse an array whose copy would take more bytes than results may, as a large view of few numbers does."""
+        if array.size * itemsize > max_bytes(self):
+            raise self.refuse(argument, list(array.shape), f"at most {max_bytes(self) // itemsize} numbers of this "
+                              "type, which are copied (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
 
     def numbers(self, value: Any) -> Array:
         """Return an array of a known format; integers become float64, which holds those let through."""
         array = self.array("x", value)
         if array.dtype.kind in "iu":
+            self.check_copy("x", array, 8)
             if array.size and max(abs(int(array.max())), abs(int(array.min()))) > 2**53:
                 raise self.refuse("x", str(array.dtype), "integers up to 2**53: larger ones would be rounded twice")
             return array.astype(np.float64)

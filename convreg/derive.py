@@ -9,6 +9,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -16,9 +17,9 @@ import numpy as np
 
 from ._likeness import likeness
 from .binding import asking, bind, remember
-from .errors import Refusing, near_misses
+from .errors import OpError, Refusing, near_misses
 from .formats import FORMATS
-from .outputs import Array, allocate
+from .outputs import Array, allocate, max_bytes
 from .spec import Attribute, Call, OpSpec, Plan, Rules, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...] | None
@@ -165,8 +166,17 @@ def perform(
 ) -> Result:
     """Run a bound call; `given` are the arrays given as ``out=``."""
     outputs = allocate(call, plan, given)
-    spec.run(plan, inputs, outputs, kernels(), workers)
+    try:
+        spec.run(plan, inputs, outputs, kernels(), workers)
+    except OverflowError as error:
+        raise too_large(call, error) from None
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def too_large(call: Refusing, error: OverflowError) -> OpError:
+    """Return the call's own exception for what kernels raise of a call whose sizes they cannot hold."""
+    has, allowed = error.args if len(error.args) == 2 else (str(error), "numbers below 2**63")
+    return call.refuse("inputs", has, allowed, "arguments")
 
 
 def refer(
@@ -176,6 +186,12 @@ def refer(
     from .conversion import dequantize  # compiled, as the loops are
 
     bound = bind(spec, inputs, attributes, conformance=conformance)
+    numbers = sum(array.size for array in bound.inputs if array is not None)
+    numbers += sum(prod(made.extents) for made in bound.plan.outputs if made is not None)
+    if 8 * numbers > max_bytes(bound.call):
+        raise bound.call.refuse("inputs", f"{numbers} numbers with the outputs", "what takes at most "
+                                f"{max_bytes(bound.call)} bytes as float64 (CONVREG_MAX_BYTES sets the limit)",
+                                "max_bytes")
     wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
     outputs = exact_results(spec, bound.plan, wide)
     return outputs[0] if len(outputs) == 1 else outputs
@@ -183,10 +199,10 @@ def refer(
 
 def exact_results(spec: OpSpec, plan: Plan, inputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
     """Compute a planned call on float64 arrays by the plain loops, without any rounding."""
-    from .ops.kernels import direct
+    from .ops.kernels import plain
 
     outputs = tuple(None if made is None else np.zeros(made.extents) for made in plan.outputs)
-    spec.run(plan, inputs, outputs, direct, 0)
+    spec.run(plan, inputs, outputs, plain, 0)
     return outputs
 
 

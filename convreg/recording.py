@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .binding import bind
-from .derive import Operator, kernels, reader_of, thread_count
+from .derive import Operator, kernels, reader_of, thread_count, too_large
 from .formats import FORMATS
 from .outputs import Array
 from .registry import get
@@ -81,5 +81,8 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     outputs = tuple(given if given is not None or made is None else np.empty(made.extents, FORMATS[made.format].dtype)
                     for given, made in zip(bound.outputs, bound.plan.outputs, strict=True))
     recorder = _Workspace()
-    function.spec.run(bound.plan, bound.inputs, outputs, recorder, workers)
+    try:
+        function.spec.run(bound.plan, bound.inputs, outputs, recorder, workers)
+    except OverflowError as error:
+        raise too_large(bound.call, error) from None
     return recorder.largest

@@ -116,7 +116,7 @@ def forward(
     """Fill `small`."""
     kernels.forward(large.bits, taps.bits, small.bits, stride=geometry.stride, dilation=geometry.dilation,
                     begin=geometry.begin, formats=(large.format, taps.format, small.format),
-                    bias=accumulator(bias), threads=threads)
+                    bias=accumulator(bias) if small.bits.size else None, threads=threads)
 
 
 def backward_data(
@@ -126,7 +126,7 @@ def backward_data(
     """Fill `large`."""
     kernels.backward_data(small.bits, taps.bits, large.bits, stride=geometry.stride, dilation=geometry.dilation,
                           begin=geometry.begin, formats=(small.format, taps.format, large.format),
-                          bias=accumulator(bias), threads=threads)
+                          bias=accumulator(bias) if large.bits.size else None, threads=threads)
 
 
 def backward_weights(

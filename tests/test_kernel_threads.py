@@ -106,6 +106,78 @@ def test_forked_processes_compute():
     """).split() == ["True"] * 6
 
 
+LIMITED = """
+    import os, resource, sys
+    import numpy as np
+    import convreg
+    from convreg.ops import kernels
+    from convreg.ops.kernels import plain
+
+    def run():
+        large, taps = np.ones((4, 1, 16, 1, 40, 40), "f"), np.ones((1, 16, 16, 1, 3, 3), "f")
+        small = np.zeros((4, 1, 16, 1, 38, 38), "f")
+        kernels.forward(large, taps, small, stride=(1, 1, 1), dilation=(1, 1, 1), begin=(0, 0, 0),
+                        formats=("float32",) * 3, threads=8)
+        codes = convreg.quantize(np.ones(1 << 19, "f"), "bfloat16", threads=8)
+        exact = np.zeros(small.shape)
+        plain.forward(large.astype(float), taps.astype(float), exact, stride=(1, 1, 1), dilation=(1, 1, 1),
+                              begin=(0, 0, 0), formats=("float64",) * 3, threads=8)
+        return (small == 144).all() and (codes == 1).all() and (exact == 144).all()
+
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not kernels.openmp, reason="counts threads as Linux shows them")
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer takes all address space")
+class TestLimits:
+    """Where threads cannot be started calls run on fewer; OpenMP alone would end the process."""
+
+    @pytest.mark.parametrize("megabytes", [16, 72, 100])
+    def test_address_space(self, megabytes):
+        printed = run_python(LIMITED + f"""
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + {megabytes} * 2**20,) * 2)
+    print(run(), run(), threads() - before)
+    """).split()
+        assert printed[:2] == ["True"] * 2
+        assert int(printed[2]) <= megabytes // 8
+
+    @pytest.mark.parametrize("most", [0, 3, 20])
+    def test_threads_of_a_user(self, most):
+        printed = run_python(LIMITED + f"""
+    if os.getuid() == 0:  # which no limit holds
+        os.setgid(54321)
+        os.setuid(54321)
+    others = sum(os.stat(f"/proc/{{process}}").st_uid == os.getuid() and len(os.listdir(f"/proc/{{process}}/task"))
+                 for process in os.listdir("/proc") if process.isdecimal() and process != str(os.getpid()))
+    resource.setrlimit(resource.RLIMIT_NPROC, (others + before + {most},) * 2)
+    print(run(), run(), threads() - before)
+    """).split()
+        assert printed[:2] == ["True"] * 2
+        assert int(printed[2]) <= most
+
+    def test_a_forked_process(self):
+        printed = run_python(FORKING.replace("import os,", "import os, resource,") + """
+    def limited():
+        import concurrent.futures.thread  # another user may not read it
+
+        if os.getuid() == 0:
+            os.setuid(54322)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        return run()
+
+    print(run(), in_child(limited))
+    """).split()
+        assert printed == ["True"] * 2
+
+    def test_without_limits_all_start(self):
+        assert run_python(LIMITED + "    print(run(), threads() - before)").split() == ["True", "7"]
+
+
 PRINT_DEFAULT = "from convreg.ops import kernels; print(kernels.default_threads())"
 
 

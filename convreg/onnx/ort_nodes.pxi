@@ -179,6 +179,31 @@ cdef object operand_memory(const Operand* operand, char* const* data, bint writa
     return memory
 
 
+cdef bint is_aligned(const Step* step, char* const* data) noexcept nogil:
+    """Whether all operands but the bias, for which kernels look themselves, lie at multiples of their size."""
+    cdef int i
+    cdef const Operand* operand
+    cdef uintptr_t address
+    for i in range(3):
+        operand = &step.operands[i]
+        address = <uintptr_t>operand.offset
+        if operand.tensor >= 0:
+            address += <uintptr_t>data[operand.tensor]
+        if address % <uintptr_t>operand.itemsize != 0:
+            return False
+    return True
+
+
+cdef object run_misaligned(object kernel, tuple operands, dict settings):
+    from numpy import asarray  # both seldom
+
+    from convreg.ops.kernels import run_anywhere
+
+    rest = dict(settings)
+    threads = rest.pop("threads", 0)
+    run_anywhere(kernel, tuple(map(asarray, operands)), threads, rest)
+
+
 cdef Status run_program(const Node* node, const Program* program, const Tensors* tensors) noexcept nogil:
     """Fill the outputs. Here the GIL could go, once the kernels can be called without Python objects."""
     cdef int i
@@ -198,7 +223,9 @@ cdef Status run_program(const Node* node, const Program* program, const Tensors*
                 operands = (operand_memory(&step.operands[0], tensors.data, False),
                             operand_memory(&step.operands[1], tensors.data, False),
                             operand_memory(&step.operands[2], tensors.data, True))
-                if process_number() == home:
+                if not is_aligned(step, tensors.data):
+                    run_misaligned(kernel, operands, settings)
+                elif process_number() == home:
                     kernel(*operands, **settings)
                 else:
                     run_forked(kernel, *operands, **settings)

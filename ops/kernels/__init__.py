@@ -134,13 +134,26 @@ def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., 
 def _compute(
     kernel: str, first: Array, second: Array, result: Array, threads: int, settings: dict[str, Any]
 ) -> None:
-    compute = implementation(kernel, settings["formats"])
-    first = first if first.flags.aligned else first.copy()
-    second = second if second.flags.aligned else second.copy()
+    run_anywhere(implementation(kernel, settings["formats"]), (first, second, result), threads, settings)
+
+
+def run_anywhere(
+    compute: Callable[..., None], arrays: tuple[Array, Array, Array], threads: int, settings: dict[str, Any]
+) -> None:
+    """Run a compiled function on arrays at any address; the last one is written, if misaligned through a copy."""
+    first, second, result = arrays
     target = result if result.flags.aligned else np.empty(result.shape, result.dtype)
-    run(compute, (first, second, target), threads, settings)
+    run(compute, (aligned(first), aligned(second), target), threads, settings)
     if target is not result:
         result[...] = target
+
+
+def aligned(array: Array) -> Array:
+    """Return the array, or an aligned copy of its numbers, each once where the array repeats them by strides of 0."""
+    if array.flags.aligned:
+        return array
+    once = array[tuple(slice(None) if stride else slice(1) for stride in array.strides)]
+    return np.broadcast_to(once.copy(), array.shape)
 
 
 __all__ = ["backward_data", "backward_weights", "bias_sum", "capabilities", "default_threads", "forward", "openmp"]

@@ -94,16 +94,23 @@ cdef int64_t class_bytes(int64_t channels, int64_t taps) noexcept nogil:
 
 cdef int run_backward_data(const Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
     """All classes, or as many at a time as come out even."""
-    cdef int64_t columns = classes_along(c, 2), classes = classes_along(c, 0) * classes_along(c, 1) * columns
-    cdef int64_t tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5], channels = c.taps.shape[1]
-    cdef int64_t first = 0, count, used, bytes_used, most = class_bytes(channels, tap_count) + (classes - 1) * class_bytes(channels, 0)
-    cdef int64_t limit = <int64_t>CLASSES_BYTES * threads, parts = ceiling(most, limit)
+    cdef int64_t columns, classes, tap_count, first = 0, count, used, bytes_used, most, parts
+    cdef int64_t channels = c.taps.shape[1], limit = <int64_t>CLASSES_BYTES * threads
     cdef result_cell cell
+    cdef Product* products
+    cdef Tap* taps
+    cdef int64_t* offsets
+    check_extents(c)
+    columns = classes_along(c, 2)
+    classes = classes_along(c, 0) * classes_along(c, 1) * columns
+    tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
+    most = class_bytes(channels, tap_count) + (classes - 1) * class_bytes(channels, 0)
+    parts = ceiling(most, limit)
     if parts > 1:  # and what is left over of lines of classes
         most = min(limit, most // parts + columns * (most // classes))
-    cdef Product* products = <Product*>malloc(min(classes, most // sizeof(Product) + 1) * sizeof(Product))
-    cdef Tap* taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
-    cdef int64_t* offsets = <int64_t*>(taps + tap_count + 1)
+    products = <Product*>malloc(min(classes, most // sizeof(Product) + 1) * sizeof(Product))
+    taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
+    offsets = <int64_t*>(taps + tap_count + 1)
     try:
         if products == NULL or taps == NULL:
             with gil:

@@ -14,7 +14,7 @@ import convreg.ops.kernels.engine as engine
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64
 
@@ -56,6 +56,10 @@ ROUNDINGS = {
 
 prepare_conversions()
 
+ctypedef int (*team_function)(int threads) noexcept nogil
+
+cdef team_function grant_team = <team_function><uintptr_t>direct.team_addresses()[1]
+
 
 cdef struct Side:  # one of the two arrays
     char* data
@@ -95,7 +99,7 @@ def convert(source, target, *, str source_format, str target_format, str roundin
         try:
             plan(&job, &read, &written)
             blocks = (job.size + BLOCK - 1) // BLOCK
-            threads = max(1, min(threads, job.size // SHARED_FROM + 1))
+            threads = grant_team(max(1, min(threads, job.size // SHARED_FROM + 1)))
             with nogil:
                 if threads == 1:
                     for block in range(blocks):

@@ -27,7 +27,7 @@ import numpy as np
 
 from cython.parallel cimport prange
 from libc.math cimport fma, fmaf
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uintptr_t
 from numbers cimport (
     NUMBER_BFLOAT16, NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT8_E5M2, NUMBER_FLOAT16, NUMBER_FLOAT32, NUMBER_FLOAT64,
     NUMBER_HIFLOAT8, load, operand, real, result, store,
@@ -48,7 +48,17 @@ cdef extern from *:
     enum:
         BUILT_WITH_OPENMP
 
+cdef extern from "team.h" nogil:
+    int grant_team(int threads)
+    int team_for(double products, int threads)
+
 OPENMP = bool(BUILT_WITH_OPENMP)  # whether more than one thread ever runs
+
+
+def team_addresses() -> tuple[int, int]:
+    """Addresses of `team_for` and `grant_team` of `team.h`, for modules whose parallel regions use the same threads."""
+    return <uintptr_t>&team_for, <uintptr_t>&grant_team
+
 
 FORMATS = {
     "float32": NUMBER_FLOAT32,
@@ -296,16 +306,17 @@ def forward(
 ):
     """Write small."""
     cdef int64_t i, results = size(small.shape)
+    cdef int team = team_for(<double>results * size(taps.shape) / max(1, taps.shape[0] * taps.shape[1]), threads)
     cdef Window w = window_of(stride, dilation, begin)
     cdef const double[:] added = bias_values(bias)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
     if operand is double and result is double:
-        for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+        for i in prange(results, num_threads=team, schedule="static", nogil=True):
             forward_one(i, large, taps, format, &w, <double>0, added, small, result_format)
     elif operand is double or result is double:
         raise TypeError(MIXED)
     else:
-        for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+        for i in prange(results, num_threads=team, schedule="static", nogil=True):
             forward_one(i, large, taps, format, &w, <float>0, added, small, result_format)
 
 
@@ -326,16 +337,17 @@ def backward_data(
 ):
     """Write large."""
     cdef int64_t i, results = size(large.shape)
+    cdef int team = team_for(<double>results * size(taps.shape) / max(1, taps.shape[0] * taps.shape[2]), threads)
     cdef Window w = window_of(stride, dilation, begin)
     cdef const double[:] added = bias_values(bias)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
     if operand is double and result is double:
-        for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+        for i in prange(results, num_threads=team, schedule="static", nogil=True):
             backward_data_one(i, small, taps, format, &w, <double>0, added, large, result_format)
     elif operand is double or result is double:
         raise TypeError(MIXED)
     else:
-        for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+        for i in prange(results, num_threads=team, schedule="static", nogil=True):
             backward_data_one(i, small, taps, format, &w, <float>0, added, large, result_format)
 
 
@@ -355,16 +367,17 @@ def backward_weights(
     """Write taps."""
     cdef int64_t i, results = size(taps.shape)
     cdef int64_t positions = <int64_t>small.shape[0] * small.shape[3] * small.shape[4] * small.shape[5]
+    cdef int team = team_for(<double>results * positions, threads)
     cdef reduction_cut cut = cut_reduction(positions, small.shape[5], small.shape[2], results)
     cdef Window w = window_of(stride, dilation, begin)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
     if operand is double and result is double:
-        for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+        for i in prange(results, num_threads=team, schedule="static", nogil=True):
             backward_weights_one(i, large, small, format, &w, <double>0, positions, cut, taps, result_format)
     elif operand is double or result is double:
         raise TypeError(MIXED)
     else:
-        for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+        for i in prange(results, num_threads=team, schedule="static", nogil=True):
             backward_weights_one(i, large, small, format, &w, <float>0, positions, cut, taps, result_format)
 
 
@@ -388,7 +401,7 @@ cdef const double[:] NO_BIAS = np.empty(0)
 
 cdef const double[:] bias_values(bias):
     """The bias as doubles, which hold it exactly."""
-    return NO_BIAS if bias is None else np.asarray(bias, np.float64)
+    return NO_BIAS if bias is None else np.require(bias, np.float64, "A")
 
 
 cdef int operand_format(formats) except -1:
@@ -400,8 +413,9 @@ cdef int operand_format(formats) except -1:
 def decode(const operand[:, :, :, :, :, :] stored, float[:, :, :, :, :, :] values, *, format, int threads=1):
     """Write the values of stored numbers, exactly (float64: rounded to float32)."""
     cdef int64_t i, results = size(values.shape)
+    cdef int team = grant_team(max(1, threads))
     cdef int code = FORMATS[format]
-    for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+    for i in prange(results, num_threads=team, schedule="static", nogil=True):
         decode_one(i, stored, code, values)
 
 
@@ -417,8 +431,9 @@ cdef inline void decode_one(
 def encode(const float[:, :, :, :, :, :] values, result[:, :, :, :, :, :] stored, *, format, int threads=1):
     """Write values as stored numbers, rounded once."""
     cdef int64_t i, results = size(stored.shape)
+    cdef int team = grant_team(max(1, threads))
     cdef int code = FORMATS[format]
-    for i in prange(results, num_threads=threads, schedule="static", nogil=True):
+    for i in prange(results, num_threads=team, schedule="static", nogil=True):
         encode_one(i, values, stored, code)
 
 

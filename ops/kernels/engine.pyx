@@ -1,6 +1,8 @@
 """The kernels, fast: operands become strided tensors, the relation of positions becomes products of packed panels.
 
     isa.pxi        which instruction set is in use        isa.h, tile.h, isa_*.c    what it does in registers
+    team.pxi       how many threads a call runs on
+    extents.pxi    how large a call may be
     panels.pxd     small arithmetic of both products
     product.pxi    forward, and each stride class of backward_data, from gathered panels
     pairs.pxi      ... in pairs of bfloat16 channels
@@ -38,7 +40,7 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -50,7 +52,7 @@ from isa cimport (
 )
 from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
 from panels cimport (
-    ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace, team_for,
+    ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace,
     thread_number,
 )
 from reduction cimport (
@@ -64,6 +66,7 @@ from .direct import FORMATS
 prepare_codes()
 
 include "isa.pxi"
+include "team.pxi"
 include "product.pxi"
 include "pairs.pxi"
 include "results.pxi"
@@ -198,16 +201,23 @@ cdef inline int64_t size(const View* view) noexcept nogil:
     return total
 
 
+include "extents.pxi"
+
+
 cdef int run_forward(Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
     cdef Product p
     cdef AxisTaps axes[3]
     cdef int axis
-    cdef int64_t tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
-    cdef Tap* taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
-    cdef int64_t* offsets = <int64_t*>(taps + tap_count + 1)
+    cdef int64_t tap_count
+    cdef Tap* taps
+    cdef int64_t* offsets
+    check_extents(c)
+    tap_count = c.taps.shape[3] * c.taps.shape[4] * c.taps.shape[5]
+    taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     if taps == NULL:
         with gil:
             raise MemoryError
+    offsets = <int64_t*>(taps + tap_count + 1)
     p.N, p.G, p.R, p.D = c.large.shape[0], c.taps.shape[0], c.taps.shape[1], c.taps.shape[2]
     for axis in range(3):
         p.Q[axis], p.I[axis], p.step[axis] = c.small.shape[3 + axis], c.large.shape[3 + axis], c.s[axis]
@@ -236,11 +246,13 @@ cdef class Bias:
         if bias is None or len(bias) == 0:
             return
         if wide:
-            self.doubles = np.ascontiguousarray(bias, np.float64)
+            self.doubles = np.require(bias, np.float64, "CA")
             self.first = <const float*>&self.doubles[0]
-        else:
-            self.floats = bias
-            self.first = &self.floats[0]
+            return
+        self.floats = bias
+        if <uintptr_t>&self.floats[0] % sizeof(float) != 0:
+            self.floats = np.array(bias, np.float32)
+        self.first = &self.floats[0]
 
 
 def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1):
@@ -294,6 +306,7 @@ cdef int run_backward_weights(Call* c, int threads, int64_t* report) except -1 n
         if report == NULL:
             write_zeros(&c.taps)
         return 0
+    check_extents(c)
     w.N, w.G, w.C, w.M = c.small.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
     w.large, w.small = operand_of(&c.large), operand_of(&c.small)
     w.taps, w.taps_format = c.taps.buffer.buf, c.taps.format
@@ -336,7 +349,7 @@ def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begi
     try:
         open_call(&c, arrays[large], arrays[small], arrays[taps], (formats[large], formats[small], formats[taps]), stride,
                   dilation, begin, 3)
-        if size(&c.large) > 0 and size(&c.small) > 0 and size(&c.taps) > 0:
+        if size(&c.small if kernel == "forward" else &c.large if kernel == "backward_data" else &c.taps) > 0:
             if kernel == "forward":
                 run_forward(&c, NULL, threads, &report)
             elif kernel == "backward_data":

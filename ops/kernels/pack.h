@@ -287,21 +287,31 @@ INLINE int all_elements(const int64_t *offset, int64_t count)
     return all;
 }
 
-/* Element of every lane at step 0; returns the number of lanes. */
-INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t span_count)
+/* Element at step 0 of every lane from `first` on, of TILE_LANES lanes at most; returns their number. */
+INLINE int64_t lane_offsets_from(int64_t first, int64_t *offset, const lane_span *spans, int64_t span_count)
 {
-    int64_t lanes = 0;
-    for (int64_t s = 0; s < span_count; s++)
-        for (int64_t i = 0; i < spans[s].count; i++)
+    int64_t lanes = 0, skipped = first;
+    for (int64_t s = 0; s < span_count; s++) {
+        int64_t i = skipped < spans[s].count ? skipped : spans[s].count;
+        skipped -= i;
+        for (; i < spans[s].count && lanes < TILE_LANES; i++)
             offset[lanes++] = spans[s].offset == NO_ELEMENT ? NO_ELEMENT : spans[s].offset + i * spans[s].step;
+    }
     return lanes;
 }
 
-/* Steps of the reduction lie side by side: squares of 4 lanes x 4 steps are transposed in registers, of decoded numbers 16 x 16. */
-INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
-                              const lane_span *spans, int64_t span_count)
+/* The same for a panel, which has no more lanes than that. */
+INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t span_count)
 {
-    int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count), l = 0;
+    return lane_offsets_from(0, offset, spans, span_count);
+}
+
+/* Lanes at `offset`, whose steps lie side by side: squares of 4 lanes x 4 steps are transposed in registers, of decoded numbers
+ * 16 x 16. */
+INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, const int64_t *offset,
+                            int64_t lanes)
+{
+    int64_t l = 0;
 #if WIDTH == 16
     for (; format == NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16) {
         int64_t k = 0;
@@ -341,6 +351,15 @@ INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, cons
             for (int64_t j = k; j < steps; j++)
                 panel[j * pitch + i] = offset[i] == NO_ELEMENT ? 0.0f : load_number(source, format, offset[i] + j);
     }
+}
+
+/* Steps of the reduction lie side by side. A line may have any number of lanes. */
+INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
+                              const lane_span *spans, int64_t span_count)
+{
+    int64_t offset[TILE_LANES], all = spans[span_count - 1].lane + spans[span_count - 1].count;
+    for (int64_t first = 0; first < all; first += TILE_LANES)
+        transpose_lanes(panel + first, pitch, steps, source, format, offset, lane_offsets_from(first, offset, spans, span_count));
 }
 
 INLINE void gather_format(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,

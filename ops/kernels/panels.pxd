@@ -54,9 +54,3 @@ cdef inline void* take(char** free_space, int64_t size) noexcept nogil:
 
 cdef inline int element_size(int format) noexcept nogil:
     return 4 if format == NUMBER_FLOAT32 else 2 if format == NUMBER_FLOAT16 or format == NUMBER_BFLOAT16 else 1
-
-
-cdef inline int team_for(double multiplications, int threads) noexcept nogil:
-    """Waking a team costs several microseconds, and milliseconds where other programs hold the processors: calls of
-    some ten microseconds stay on the caller's thread."""
-    return threads if multiplications > 1000000 else 1

@@ -15,6 +15,7 @@ cdef enum:
     COPY_MOVES = 4096        # of a list, at most
     COPY_CHANNELS = 128      # moves from which on a list holds no further channel
     HUGE_BLOCK = 1 << 30     # floats of a channel, more than any block that is laid out
+    ROLLED_ROOM = 32         # a rolling block takes at most so many times what it lays out
     VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
     ALONE_BYTES = 1 << 20    # of a block where there are no two of them
     MOST_BLOCKS_BYTES = 2 << 20  # of a thread, what lies between channels included
@@ -136,7 +137,7 @@ cdef void plan_planar(const Product* p, const instruction_set* isa, double unali
         # Halve the outermost axis that has something to halve; in a volume the one that copies less twice.
         axis = 0 if l.block[0] > 1 else 1 if l.block[1] > 1 else 2
         if (volume and l.block[0] > 1 and l.block[1] > 1
-                and l.block[1] * (high[0] - l.low[0]) > l.block[0] * (high[1] - l.low[1])):
+                and <double>l.block[1] * (high[0] - l.low[0]) > <double>l.block[0] * (high[1] - l.low[1])):
             axis = 1
         if l.block[axis] <= (1 if axis < 2 else 64):
             return
@@ -191,7 +192,7 @@ cdef int64_t measure_cells(Planar* l) noexcept nogil:
     cdef double floats = 1
     for axis in range(3):
         floats *= <double>l.u[axis] * l.phases[axis]
-    if floats > HUGE_BLOCK:  # taps so far apart that the product of extents might overflow
+    if floats * ROLLED_ROOM > HUGE_BLOCK:  # taps so far apart that the product of extents might overflow
         return HUGE_BLOCK
     l.slots, l.slot = l.u[0], l.u[1] * l.u[2]
     if l.rolls:

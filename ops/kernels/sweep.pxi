@@ -169,29 +169,29 @@ cdef bint plan_sweep(const Product* p, const instruction_set* isa, int64_t fold,
             and sweep_blocks_bound(s) <= SWEEP_PLAN and sweep_masks_bound(s) * s.steps <= SWEEP_PLAN)
 
 
-cdef int64_t sweep_rows_bound(const Sweep* s) noexcept nogil:
+cdef double sweep_rows_bound(const Sweep* s) noexcept nogil:
     if s.vectors:
-        return 2 * s.tap_rows * ceiling(s.product.Q[2], SWEEP_LANES)
-    return s.axes[0].count * s.axes[1].count * s.product.Q[0] * s.product.Q[1]
+        return 2.0 * s.tap_rows * ceiling(s.product.Q[2], SWEEP_LANES)
+    return <double>s.axes[0].count * s.axes[1].count * s.product.Q[0] * s.product.Q[1]
 
 
-cdef int64_t sweep_blocks_bound(const Sweep* s) noexcept nogil:
-    return ceiling(s.product.Q[2], SWEEP_LANES) if s.vectors else s.product.Q[0] * s.product.Q[1]
+cdef double sweep_blocks_bound(const Sweep* s) noexcept nogil:
+    return ceiling(s.product.Q[2], SWEEP_LANES) if s.vectors else <double>s.product.Q[0] * s.product.Q[1]
 
 
-cdef int64_t sweep_masks_bound(const Sweep* s) noexcept nogil:
+cdef double sweep_masks_bound(const Sweep* s) noexcept nogil:
     if s.vectors:
-        return 2 * (s.axes[2].count * magnitude(s.axes[2].apart) // SWEEP_LANES + 4) * (s.tap_rows // 2 + 3)
+        return 2.0 * (s.axes[2].count * magnitude(s.axes[2].apart) // SWEEP_LANES + 4) * (s.tap_rows // 2 + 3)
     return s.columns if s.fold == 1 else 1 + s.fold * s.fold
 
 
 cdef int64_t lay_out_sweep(Sweep* s, char* space) noexcept nogil:
     cdef char* start = space
-    s.rows = <sweep_row*>take(&space, sweep_rows_bound(s) * sizeof(sweep_row))
-    s.blocks = <SweepBlock*>take(&space, sweep_blocks_bound(s) * sizeof(SweepBlock))
+    s.rows = <sweep_row*>take(&space, <int64_t>sweep_rows_bound(s) * sizeof(sweep_row))
+    s.blocks = <SweepBlock*>take(&space, <int64_t>sweep_blocks_bound(s) * sizeof(SweepBlock))
     s.taken = <int64_t*>take(&space, s.weights * sizeof(int64_t))
     s.places = <int64_t*>take(&space, s.steps * sizeof(int64_t))
-    s.masks = <uint16_t*>take(&space, sweep_masks_bound(s) * s.steps * sizeof(uint16_t))
+    s.masks = <uint16_t*>take(&space, <int64_t>sweep_masks_bound(s) * s.steps * sizeof(uint16_t))
     s.edges = <bint*>take(&space, s.columns * sizeof(bint))
     return space - start
 

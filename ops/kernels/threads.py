@@ -13,8 +13,8 @@ from typing import Any
 
 from .direct import OPENMP
 
-# An OpenMP runtime ends the process when it cannot start a thread, so a large request must not reach it. Small machines
-# still get teams larger than themselves: results do not depend on the number, and tests show it.
+# More threads than processors only cost. Small machines still get teams larger than themselves: results do not depend
+# on the number, and tests show it. Of these, kernels use as many as can be started (`team.h`).
 _MOST = max(os.cpu_count() or 1, 8)
 
 
@@ -59,4 +59,9 @@ def run(kernel: Callable[..., None], arrays: tuple[Any, ...], threads: int, sett
     from concurrent.futures import ThreadPoolExecutor  # slow to import, and few processes come here
 
     with ThreadPoolExecutor(max_workers=1) as newborn:
-        newborn.submit(kernel, *arrays, threads=threads, **settings).result()
+        try:
+            call = newborn.submit(kernel, *arrays, threads=threads, **settings)
+        except RuntimeError:  # no thread can be started
+            kernel(*arrays, threads=1, **settings)
+        else:
+            call.result()

@@ -4,7 +4,7 @@ cdef enum:
     COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
-    HUGE_FRAME = 1 << 30  # floats of a line, more than any that is framed
+    HUGE_FRAME = 1 << 30  # floats of a line's taps, more than any that are framed
     PAIRS_DO_NOT = 0      # what became of an attempt
     DONE = 1
     TOO_MUCH = 2          # workspace: nothing is computed
@@ -65,7 +65,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
     while True:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-        plan.row_floats = w.K[0] * w.K[1] * min(plan.extent, HUGE_FRAME)
+        plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
         plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
         if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
             break

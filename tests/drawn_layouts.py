@@ -1,0 +1,416 @@
+"""Drawn calls of every operator on arrays in drawn places, checked against contiguous ones and against float64.
+
+A call has a number: the same seed and number draw the same call, in any order.
+`python tests/drawn_layouts.py SEED NUMBER` repeats one and prints what it is.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from convreg.ops.kernels import engine
+from drawn import Drawn
+from gradient_calls import GradientCall, forward, single, together
+from memory_layouts import Placed, draw_layout, placed
+
+import convreg
+import convreg.onnx.ort
+from convreg.errors import OpError
+from convreg.formats import format_of
+from convreg.spec import OpSpec, by_conformance
+
+EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65)
+PRIMES = (1, 1, 2, 3, 5, 7, 11, 13, 17, 19)
+TEAM = 1_000_000  # products of numbers above which the engine takes more than one thread
+SMALL, LARGE = 200_000, 3_000_000  # ... of a call, at most
+CONVERSIONS = ("nodes::Quantize", "nodes::Dequantize")
+
+
+class Axis(NamedTuple):
+    """A spatial axis of a convolution."""
+
+    y: int
+    k: int
+    s: int
+    d: int
+    begin: int
+    end: int
+
+    @property
+    def x(self) -> int:
+        return (self.y - 1) * self.s + (self.k - 1) * self.d + 1 - self.begin - self.end
+
+
+class Sizes(NamedTuple):
+    """A convolution before it is cut to size; `c` and `m` channels in a group on the large and the small side."""
+
+    batch: int
+    groups: int
+    c: int
+    m: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def products(self) -> int:
+        return self.batch * self.groups * self.c * self.m * prod(axis.y * axis.k for axis in self.axes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Geometry
+
+
+def draw_axis(
+    rng: random.Random, y: int, ks=(1, 2, 3, 3, 4, 5), ss=(1, 1, 1, 2, 3, 4, 5), ds=(1, 1, 1, 2, 3, 4)
+) -> Axis:
+    k, s, d = rng.choice(ks), rng.choice(ss), rng.choice(ds)
+    begin, end = rng.choice([0, 0, k // 2, k // 2, k - 1, (k - 1) * d // 2, 1]), rng.choice([0, 0, k // 2, 1])
+    return Axis(y, k, s, d, begin, end)
+
+
+def draw_axes(rng: random.Random, longest: int, ranks=(1, 2, 2, 2, 3), **more: Any) -> tuple[Axis, ...]:
+    edges = [edge for edge in EDGES if edge <= longest]
+    return tuple(draw_axis(rng, rng.choice(edges), **more) for _ in range(rng.choice(ranks)))
+
+
+def any_sizes(rng: random.Random) -> Sizes:
+    return Sizes(rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3, 5]), rng.choice(EDGES), rng.choice(EDGES),
+                 draw_axes(rng, 65))
+
+
+def few_channels(rng: random.Random) -> Sizes:
+    """First layers, last layers, patches."""
+    channels = [rng.choice([1, 2, 3, 3, 4, 5, 8]), rng.choice(EDGES)]
+    rng.shuffle(channels)
+    return Sizes(rng.choice([1, 2, 3]), rng.choice([1, 1, 1, 2]), *channels,
+                 draw_axes(rng, 49, ks=(1, 3, 4, 5, 7), ss=(1, 2, 2, 3, 4, 5)))
+
+
+def depthwise(rng: random.Random) -> Sizes:
+    return Sizes(rng.choice([1, 2, 3, 5]), rng.choice([*EDGES, 13, 19]), *rng.choices([1, 1, 1, 2, 3], k=2),
+                 draw_axes(rng, 65, ks=(1, 2, 3, 3, 5, 7)))
+
+
+def prime_groups(rng: random.Random) -> Sizes:
+    return Sizes(rng.choice([1, 2]), rng.choice(PRIMES), *rng.choices([1, 2, 3, 4, 5, 7, 8, 9], k=2),
+                 draw_axes(rng, 33))
+
+
+def pointwise(rng: random.Random) -> Sizes:
+    return Sizes(rng.choice([1, 2, 4]), rng.choice([1, 1, 2]), rng.choice(EDGES), rng.choice(EDGES),
+                 draw_axes(rng, 65, ks=(1,), ss=(1, 1, 2), ds=(1,)))
+
+
+def long_lines(rng: random.Random) -> Sizes:
+    """Lines beyond the widest tile, of few channels on the small side."""
+    axes = [*draw_axes(rng, 9, ranks=(0, 1, 1)), draw_axis(rng, rng.choice([47, 48, 49, 95, 97, 130, 200, 517]))]
+    if rng.random() < 0.5:
+        axes.reverse()
+    return Sizes(1, rng.choice([1, 1, 2]), rng.choice([1, 2, 3, 8]), rng.choice([1, 2, 7, 8, 9]), tuple(axes))
+
+
+def few_columns(rng: random.Random) -> Sizes:
+    return Sizes(rng.choice([1, 2, 8, 17, 33]), rng.choice([1, 1, 2]), rng.choice([17, 33, 65, 130]),
+                 rng.choice([16, 64, 130]), draw_axes(rng, 3, ks=(1, 2, 3, 4), ds=(1,)))
+
+
+def wide_sums(rng: random.Random) -> Sizes:
+    """Channels about whole blocks of sums."""
+    channels = [rng.choice([15, 16, 17, 31, 32, 33, 48, 63, 64, 65]), rng.choice([7, 8, 9, 16, 17, 33])]
+    rng.shuffle(channels)
+    return Sizes(rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), *channels, draw_axes(rng, 33, ks=(1, 1, 2, 3)))
+
+
+def separate_channels(rng: random.Random) -> Sizes:
+    """One channel in a group on either side, and enough groups to fill vectors."""
+    axes = draw_axes(rng, 17, ks=(1, 2, 3, 3, 5))
+    return Sizes(rng.choice([1, 1, 2]), rng.choice([15, 16, 17, 32, 33, 48, 65]), 1, 1, axes)
+
+
+def many_weights(rng: random.Random) -> Sizes:
+    """Fully connected layers: weights beyond the caches and few positions."""
+    axis = Axis(1, rng.choice([1, 2, 3]), 1, 1, 0, 0)
+    channels = rng.choice([130, 200]), rng.choice([130, 300])
+    return Sizes(rng.choice([1, 2, 8, 17]), 1, *channels, (axis,) * rng.choice([1, 2]))
+
+
+def many_taps(rng: random.Random) -> Sizes:
+    """Windows of so many taps that a call is divided."""
+    axis = Axis(rng.choice([1, 2]), rng.randint(40_000, 60_000), 1, 1, rng.choice([0, 0, 3]), 0)
+    return Sizes(1, rng.choice([1, 1, 2]), rng.choice([1, 2, 3, 5]), rng.choice([1, 2, 3]), (axis,))
+
+
+KINDS: tuple[Callable[[random.Random], Sizes], ...] = (
+    any_sizes, any_sizes, few_channels, few_channels, depthwise, depthwise, prime_groups, pointwise, long_lines,
+    few_columns, wide_sums, wide_sums, separate_channels, separate_channels)
+LARGE_KINDS = (*KINDS, many_weights, many_weights, many_weights, many_taps, many_taps, many_taps)
+
+
+def cut_to_size(rng: random.Random, sizes: Sizes, most: int) -> Sizes:
+    """Shorten drawn extents until there are no more products than that."""
+    while sizes.products > most:
+        part = rng.choice(["batch", "groups", "c", "m", *["axes"] * (2 * len(sizes.axes))])
+        if part == "axes":
+            axes = list(sizes.axes)
+            at = rng.randrange(len(axes))
+            axis = axes[at]
+            axes[at] = axis._replace(y=_shorter(rng, axis.y)) if axis.y > 1 else axis._replace(k=max(1, axis.k - 1))
+            sizes = sizes._replace(axes=tuple(axes))
+        else:
+            sizes = sizes._replace(**{part: _shorter(rng, getattr(sizes, part))})
+    return sizes
+
+
+def _shorter(rng: random.Random, extent: int) -> int:
+    return rng.choice([edge for edge in EDGES if max(1, extent // 3) <= edge < extent] or [max(1, extent // 2)])
+
+
+def drawn_case(rng: random.Random, symmetric: bool) -> Drawn:
+    """A convolution; `symmetric`: padded alike at both ends."""
+    large = rng.random() < 0.07
+    sizes = cut_to_size(rng, rng.choice(LARGE_KINDS if large else KINDS)(rng), LARGE if large else SMALL)
+    if large and sizes.products <= TEAM:  # enough for several threads
+        sizes = sizes._replace(batch=sizes.batch * (TEAM // sizes.products + 1))
+    axes = []
+    for axis in sizes.axes:
+        k, d = axis.k, axis.d
+        begin = min(axis.begin, (k - 1) * d)
+        axis = axis._replace(begin=begin, end=begin if symmetric else min(axis.end, (k - 1) * d))
+        while axis.x < 1:
+            axis = axis._replace(begin=max(0, axis.begin - 1), end=max(0, axis.end - 1))
+        axes.append(axis)
+    extra = [rng.choice([0, 0, axis.s - 1, axis.s // 2]) for axis in axes]
+    groups, c, m = sizes.groups, sizes.c, sizes.m
+    return Drawn(
+        groups, *(tuple(getattr(axis, name) for axis in axes) for name in ("s", "d", "begin", "end")),
+        (sizes.batch, groups * c, *(a.x + more for a, more in zip(axes, extra, strict=True))),
+        (sizes.batch, groups * m, *(a.y for a in axes)), (groups * m, c, *(a.k for a in axes)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values and formats
+
+
+def drawn_values(rng: random.Random, kind: str, shape: tuple[int, ...], format: str) -> np.ndarray:
+    """Numbers of a format, contiguous or repeated by strides of 0: `exact` ones, whose sums are exact in float32,
+    `normal` ones, or `special` ones of all magnitudes."""
+    gen = np.random.default_rng(rng.getrandbits(64))
+    repeated = [rng.random() < 0.3 for _ in shape] if rng.random() < 0.15 else [False] * len(shape)
+    once = tuple(1 if again else extent for again, extent in zip(repeated, shape, strict=True))
+    values = gen.integers(-8, 9, once) / 4 if kind == "exact" else gen.standard_normal(once)
+    if kind == "special":
+        values = values * 2.0 ** gen.integers(-30, 10, once)
+        values = np.where(gen.random(once) < 0.01, gen.choice([np.inf, -np.inf, np.nan], once), values)
+    return np.broadcast_to(of_format(values, format), shape)
+
+
+def of_format(values: np.ndarray, format: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(format) if format in ("float32", "float64") else convreg.quantize(values, format)
+
+
+@lru_cache
+def signatures(spec: OpSpec, conformance: str) -> tuple[dict[str, str], ...]:
+    return tuple(convreg.onnx.ort.signatures(spec, conformance))
+
+
+def drawn_formats(rng: random.Random, spec: OpSpec, conformance: str) -> list[str]:
+    """Formats of the inputs: half of the time one for all that are not scales."""
+    chosen = signatures(spec, conformance)
+    operands = {port.type for port in spec.inputs if not port.shape and not port.scales}
+    alike = [formats for formats in chosen if len({formats[name] for name in operands}) == 1]
+    formats = rng.choice(alike if alike and rng.random() < 0.5 else chosen)
+    return [formats[port.type] for port in spec.inputs if not port.shape and not port.scales]
+
+
+def result_formats(rng: random.Random, spec: OpSpec, formats: list[str]) -> dict[str, Any]:
+    """The argument that chooses the formats of emulated results, half of the time."""
+    names = {attribute.name for attribute in spec.attributes} & {"output_format", "output_formats", "outputFormats"}
+    if not names or rng.random() < 0.5:
+        return {}
+    drawn = [rng.choice([name for name in by_conformance(spec.types[port.type], "emulation")
+                         if name != "float64" or "float64" in formats]) for port in spec.outputs]
+    return {name: drawn if name != "output_format" else drawn[0] for name in names}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls
+
+
+class DrawnCall(NamedTuple):
+    """A call of an operator, the kind of its numbers, and what it needs to be drawn again."""
+
+    call: GradientCall
+    kind: str
+    terms: int  # of a sum, at most
+    seed: int
+    number: int
+
+    def __str__(self) -> str:
+        tensors = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.call.tensors)
+        return (f"python tests/drawn_layouts.py {self.seed} {self.number}  # {self.call.name}({tensors}, "
+                f"{self.call.arguments}), {self.kind} numbers")
+
+
+def generator(seed: int, number: int, purpose: str) -> random.Random:
+    return random.Random(f"{seed}/{number}/{purpose}")
+
+
+def drawn_call(seed: int, number: int) -> DrawnCall:
+    """Call `number`; operators take turns."""
+    operators = convreg.operators()
+    spec = operators[number % len(operators)].spec
+    for attempt in range(20):
+        rng = generator(seed, number, f"call {attempt}")
+        drawn = (conversion if spec.qualified_name in CONVERSIONS else convolution)(rng, spec)
+        drawn = drawn._replace(seed=seed, number=number)
+        try:  # a vendor's rule may refuse what is drawn
+            run(drawn.call, drawn.call.tensors, threads=1)
+        except OpError:
+            continue
+        return drawn
+    raise AssertionError(f"all that was drawn is refused: {drawn}")
+
+
+def convolution(rng: random.Random, spec: OpSpec) -> DrawnCall:
+    name = spec.qualified_name
+    kind = rng.choice(["exact", "exact", "normal", "special"])
+    conformance = rng.choice(spec.conformances)
+    formats = drawn_formats(rng, spec, conformance)
+    transposed = rng.random() < 0.3
+    case = drawn_case(rng, symmetric=name.split("::")[0] in ("aten", "ascend", "microsoft", "openvino"))
+    layouts = rng.choice([("NCX", "OIX"), ("NXC", "XIO"), ("NCX", "XIO"), ("NXC", "OIX")])
+    mask = rng.choice([(True, True, True), (True, True, True), (False, True, True), (True, False, True)])
+    shapes = [call for call in [*single(case, hollow, layouts), *forward(case, hollow),
+                                *together(case, hollow, mask, transposed)] if call.name == name]
+    call = rng.choice(shapes)
+    tensors = tuple(drawn_values(rng, kind, array.shape, format)
+                    for array, format in zip(call.tensors, formats, strict=False))
+    if len(spec.conformances) > 1:
+        call = call._replace(arguments={**call.arguments, "conformance": conformance})
+    if conformance == "emulation":
+        call = call._replace(arguments={**call.arguments, **result_formats(rng, spec, formats)})
+    positions = case.small[0] * prod(case.small[2:])
+    channels = max(case.weights[1], case.weights[0] // case.groups)
+    terms = max(positions, case.large[0] * prod(case.large[2:]), channels * prod(case.weights[2:]))
+    return DrawnCall(call._replace(tensors=tensors), kind, terms, 0, 0)
+
+
+def hollow(shape: tuple[int, ...]) -> np.ndarray:
+    """An array of that shape and hardly any memory."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
+def conversion(rng: random.Random, spec: OpSpec) -> DrawnCall:
+    shape = tuple(rng.choice(EDGES) for _ in range(rng.randint(0, 4)))
+    while prod(shape) > 1 << 17:
+        shape = shape[1:]
+    if rng.random() < 0.05:
+        shape = (3, 1 << 16)  # shared by threads
+    kind = rng.choice(["normal", "special"])
+    format = drawn_formats(rng, spec, "document")[0]
+    arguments = {}
+    if spec.name == "Quantize":
+        arguments = {"format": rng.choice(by_conformance(spec.types[spec.outputs[0].type], "document"))}
+    call = GradientCall(spec.qualified_name, (drawn_values(rng, kind, shape, format),), arguments)
+    return DrawnCall(call, kind, 1, 0, 0)
+
+
+def run(call: GradientCall, tensors: tuple[np.ndarray, ...], **more: Any) -> tuple[np.ndarray | None, ...]:
+    results = convreg.get(call.name)(*tensors, **call.arguments, **more)
+    return results if isinstance(results, tuple) else (results,)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks
+
+
+def check_call(seed: int, number: int) -> DrawnCall:
+    """Run a call on contiguous arrays and on those in drawn places, each instruction set, one on three threads."""
+    drawn = drawn_call(seed, number)
+    before = engine.isa()
+    try:
+        expected = run(drawn.call, tuple(np.array(array, order="C") for array in drawn.call.tensors), threads=1)
+        check_values(drawn, expected)
+        for index, isa in enumerate(engine.usable()):
+            engine.use_isa(isa)
+            rng = generator(seed, number, f"layouts {index}")
+            threads = 3 if (number + index) % len(engine.usable()) == 0 else 1
+            check_places(rng, drawn, expected, f"{isa}, {threads} threads", threads)
+    finally:
+        engine.use_isa(before)
+    return drawn
+
+
+def check_places(
+    rng: random.Random, drawn: DrawnCall, expected: tuple[np.ndarray | None, ...], how: str, threads: int
+) -> None:
+    """Run a call on operands and results in drawn places."""
+    operands, names = zip(*(placed(rng, array) for array in drawn.call.tensors), strict=True)
+    places = [None if array is None else Placed(draw_layout(rng, array.shape, array.itemsize), array.shape, array.dtype)
+              for array in expected]
+    if rng.random() < 0.3:
+        places = [None] * len(places)
+        results = run(drawn.call, operands, threads=threads)
+    else:
+        out = tuple(None if place is None else place.view for place in places)
+        results = run(drawn.call, operands, threads=threads, out=out if len(out) > 1 else out[0])
+    where = f"{how}, operands {'; '.join(names)}, results " + "; ".join(
+        "fresh" if place is None else str(place.layout) for place in places)
+    for index, (result, wanted, place) in enumerate(zip(results, expected, places, strict=True)):
+        if wanted is None:
+            assert result is None, f"{drawn}, {where}: result {index} was not asked for"
+            continue
+        assert same_bits(result, wanted), f"{drawn}, {where}: result {index} has other bits"
+        if place is not None:
+            stray = place.stray_bytes(result)
+            assert stray == 0, f"{drawn}, {where}: {stray} bytes around result {index} were written"
+    for operand, original in zip(operands, drawn.call.tensors, strict=True):
+        assert np.array_equal(codes(operand), codes(original)), f"{drawn}, {where}: an operand was written"
+
+
+def codes(array: np.ndarray) -> np.ndarray:
+    return np.array(array, order="C").view(f"u{array.itemsize}")
+
+
+def numbers(array: np.ndarray) -> np.ndarray:
+    return convreg.dequantize(np.array(array, order="C"), dtype=np.float64)
+
+
+def same_bits(result: np.ndarray, expected: np.ndarray) -> bool:
+    """Equal bits, any NaN for any NaN."""
+    if result.dtype != expected.dtype or result.shape != expected.shape:
+        return False
+    different = codes(result) != codes(expected)
+    return not different.any() or bool((np.isnan(numbers(result)) & np.isnan(numbers(expected)))[different].all())
+
+
+def check_values(drawn: DrawnCall, results: tuple[np.ndarray | None, ...]) -> None:
+    """Exact sums, rounded once, or within half a step of the format and a float32 error for each term."""
+    if drawn.kind == "special":
+        return
+    exact = convreg.get(drawn.call.name).reference(*drawn.call.tensors, **drawn.call.arguments)
+    exact = exact if isinstance(exact, tuple) else (exact,)
+    largest = prod(float(np.abs(numbers(array)).max(initial=0)) + 1 for array in drawn.call.tensors)
+    for index, (result, wide) in enumerate(zip(results, exact, strict=True)):
+        if result is None:
+            continue
+        format = format_of(result.dtype)
+        assert format is not None
+        if drawn.kind == "exact":
+            assert same_bits(result, of_format(wide, format.name)), f"{drawn}: result {index} is not the rounded sum"
+            continue
+        slack = drawn.terms * largest * 2.0**-23
+        low, high = (numbers(of_format(wide + slack * sign, format.name)) for sign in (-1, 1))
+        got = numbers(result)
+        fine = ((got >= low) & (got <= high)) | np.isnan(low) | np.isnan(high)  # NaN: beyond the largest number
+        assert fine.all(), f"{drawn}: result {index} is off by {np.abs(got - wide)[~fine].max()}"
+
+
+if __name__ == "__main__":
+    print(check_call(*map(int, sys.argv[1:])))
