@@ -1,4 +1,4 @@
-"""What is shipped, what an unbuilt checkout says, and that README and Makefile keep their word."""
+"""What is shipped, what an unbuilt checkout says, and what make says of a missing tool."""
 
 import email
 import os
@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.derive import table
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
 PACKAGES = Path(np.__file__).parents[1]
 """Where the dependencies are; as an entry of PYTHONPATH it brings them without any editable install."""
 
@@ -98,23 +96,6 @@ def test_checkout_compiled_in_place_runs_as_it_lies(package):
     files = "import convreg.ops, convreg.tools; print(convreg.ops.__file__, convreg.tools.__file__)"
     where = python("-c", files, cwd=ROOT)
     assert where.stdout.split() == [str(ROOT / "ops" / "__init__.py"), str(ROOT / "tools" / "__init__.py")]
-
-
-def test_readme_example_runs(capsys):
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
-    assert len([line for line in example.splitlines() if line.strip()]) <= 8
-    exec(example, {})
-    assert capsys.readouterr().out.count("[") == 9  # an 8x8 array
-
-
-def test_readme_table_is_the_derived_one():
-    assert table(convreg.operators()) in README
-
-
-def test_readme_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        if (ROOT / "setup.py").is_file() or target.startswith(("docs", "examples")):
-            assert (ROOT / target).exists(), target
 
 
 class Built(NamedTuple):
