@@ -1,4 +1,4 @@
-"""``convreg bench``: convreg beside other libraries, shape by shape, each result checked before it is timed.
+"""``convreg bench`` times convreg and other libraries, shape by shape. It checks each result before it measures.
 
     bench_problems, bench_models    what is timed           bench_check     operands, reference, verdict
     bench_peers, bench_onednn       who is timed            bench_machine   peak and bandwidth
@@ -218,32 +218,35 @@ def _one_of(value: str, allowed: Iterable[str], what: str) -> None:
 
 
 def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    """Time convreg beside other libraries on layers of networks, each result checked first."""
+    """Time convreg and other libraries on layers of networks, and check each result first."""
     def names(value: str) -> list[str]:
         return [name for name in value.split(",") if name]
 
     parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
     parser.add_argument("problems", metavar="PROBLEM", nargs="*",
                         help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
-    parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: the 38 that come along)")
-    parser.add_argument("--model", metavar="FILE", help="an ONNX model, whose convolutions and gradients are timed")
+    parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: 38 layers of real networks)")
+    parser.add_argument("--model", metavar="FILE", help="time the convolutions and gradients of an ONNX model")
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
-                        "BWD_W, BWD_DW, FWD, in any case (default BWD_D,BWD_W; for a model what it computes)")
-    parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
+                        "BWD_W, BWD_DW, FWD, in any letter case (default: BWD_D,BWD_W; for a model, its own)")
+    parser.add_argument("--deconv", action="store_true", help="read the descriptors as transposed convolutions")
     parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
-                        help=f"{', '.join(DTYPES)} (default f32; for a model what its nodes compute in)")
+                        help=f"{', '.join(DTYPES)} (default: f32; for a model, the formats of its nodes)")
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
-                        help="ncx (weights oix), nxc (weights xio)")
+                        help="ncx (weights in oix), nxc (weights in xio); default: ncx")
     parser.add_argument("--peers", type=names, default=list(LIBRARIES), metavar="NAME,...",
-                        help=f"libraries beside convreg, of {', '.join(LIBRARIES)}, none (default: those installed); "
-                        "f32: convreg's own f32")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only layers of this name, * for any letters")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of every library (default: convreg's)")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs at the least (default 5)")
+                        help=f"the libraries to compare with: {', '.join(LIBRARIES)}, none, or f32 for convreg's "
+                        "own f32 (default: the installed libraries)")
+    parser.add_argument("--only", action="append", metavar="NAME",
+                        help="only layers with this name; * stands for any letters; may be repeated")
+    parser.add_argument("--threads", type=int, metavar="N",
+                        help="the number of threads of every library (default: convreg's)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="the smallest number of runs (default 5)")
     parser.add_argument("--seconds", type=float, default=0.5, metavar="S",
-                        help="time per library and layer; more runs until it is over (default 0.5)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures")
-    parser.add_argument("--plot", metavar="FILE", help=f"draw bars, {', '.join(PLOT_FORMATS)} by the file's name")
+                        help="the time per library and layer; runs repeat until it has passed (default 0.5)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures to a JSON file")
+    parser.add_argument("--plot", metavar="FILE",
+                        help=f"draw a bar chart; the suffix chooses the format: {', '.join(PLOT_FORMATS)}")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     return _act
 
