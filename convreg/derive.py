@@ -260,19 +260,20 @@ def docstring(spec: OpSpec) -> str:
     if spec.scale_ports:
         lines += _entry(f"{SCALES} : tuple of arrays, optional", _scales_text(spec))
     if len(spec.conformances) > 1:
-        lines += _entry("conformance : str", "Whose rules hold: " + ", ".join(map(repr, spec.conformances)) + ".")
+        lines += _entry("conformance : str", "The rules that hold: " + ", ".join(map(repr, spec.conformances)) + ".")
     several = len(spec.outputs) > 1
     lines += _entry(
         f"out : {'tuple of arrays' if several else 'array'}, optional",
-        "Where to write the result, any strides" + ("; None at a place allocates." if several else "."))
-    lines += _entry("threads : int, optional", "Threads to use; the bits of the result do not depend on it.")
+        "Where to write the result; any strides." + (" None allocates that result." if several else ""))
+    lines += _entry("threads : int, optional", "Number of threads. The bits of the result do not depend on it.")
     lines += ["", "Returns", "-------"]
     for port in spec.outputs:
         masked = " or None" if port.optional else ""
         lines += _entry(f"{snake_case(port.name)} : array of {port.type}{masked}", port.doc)
     lines += ["", "Raises", "------"]
-    lines += _entry("OpError", "A value that the rules refuse, with the row of the rule table.")
-    lines += _entry("OpTypeError", "A wrong number format, a missing or unknown argument, a value of the wrong kind.")
+    lines += _entry("OpError", "The rules refuse a value. The error names the row of the rule table.")
+    lines += _entry("OpTypeError",
+                    "A number format is wrong, an argument is missing or unknown, or a value has the wrong type.")
     lines += ["", "Notes", "-----", *_types_text(spec), "", *textwrap.wrap(f"Source: {spec.source}", 100)]
     lines += [f"ONNX node: {spec.name} of domain {spec.onnx_domain}, version {spec.since_version}."]
     return "\n".join(lines)
@@ -286,7 +287,7 @@ def _scales_text(spec: OpSpec) -> str:
     """Say what each entry of the tuple is, in the words of the ports."""
     ports = spec.scale_ports
     entries = " ".join(f"For {snake_case(port.scales)}: {port.doc}" for port in ports)
-    return f"{len(ports)} float32 scales, None for none. {entries} Allowed: only under " \
+    return f"{len(ports)} float32 scales; None means no scale. {entries} Allowed: only under " \
            f"{', '.join(map(repr, ports[0].only))}."
 
 
@@ -337,7 +338,8 @@ def formats_of(spec: OpSpec, variable: str) -> list[str]:
 
 def docs_page(operators: Iterable[Operator]) -> str:
     """Return the Markdown page of operators: one section each, signature and docstring."""
-    sections = ["# Operators", "", "Derived from the declarations in `ops/`; `convreg docs` writes this page.", "",
+    sections = ["# Operators", "",
+                "`convreg docs` writes this page from the declarations in `ops/`.", "",
                 table(operators := list(operators))]
     for operator in operators:
         spec = operator.spec
