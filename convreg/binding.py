@@ -1,4 +1,4 @@
-"""From what a caller wrote to a `Call` with its arrays: the only place that looks at user input before the rules do."""
+"""Turns the arguments of a caller into a `Call` with arrays. Only this module reads user input before the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType,
 T = TypeVar("T")
 
 UNSET_SHAPE = (0,) * 12
-"""How oneDNN's files say that a shape or list is not given: zeros, as many as the library's largest rank."""
+"""The value that means "not given" in oneDNN's files: zeros, as many as the library's largest rank."""
 
 
 class Bound(NamedTuple):
@@ -79,7 +79,7 @@ def bind(
 
 
 _seen: dict[Hashable, tuple[Call, Plan]] = {}
-"""Legal calls by what they look like from outside, so that a repeated one costs a look-up."""
+"""Legal calls by their shapes, formats and attributes, so that a repeated one costs a look-up."""
 
 
 def remember(seen: dict[Hashable, Any], key: Hashable, known: Any) -> None:
