@@ -25,7 +25,7 @@ Result = Array | tuple[Array | None, ...] | None
 
 
 class Operator(Protocol):
-    """The Python function of an operator, which also carries its declaration and its referee."""
+    """The Python function of an operator, with its declaration and its float64 reference."""
 
     spec: OpSpec
     __name__: str
@@ -38,7 +38,7 @@ class Operator(Protocol):
 
 
 class Arguments(NamedTuple):
-    """What a Python call says: tensors in port order, attributes by the vendor's names, and the call's own options."""
+    """The arguments of a Python call: tensors in port order, attributes by the vendor's names, options of the call."""
 
     tensors: list[Any]
     attributes: dict[str, Any]
@@ -48,7 +48,7 @@ class Arguments(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A legal call seen before: what it does, and where its arrays stand among the arguments, -1 = absent."""
+    """An earlier legal call: its plan, and the positions of its arrays among the arguments (-1 = absent)."""
 
     call: Call
     plan: Plan
@@ -284,7 +284,7 @@ def _entry(head: str, text: str) -> list[str]:
 
 
 def _scales_text(spec: OpSpec) -> str:
-    """Say what each entry of the tuple is, in the words of the ports."""
+    """Describe each entry of the tuple by the documentation of its port."""
     ports = spec.scale_ports
     entries = " ".join(f"For {snake_case(port.scales)}: {port.doc}" for port in ports)
     return f"{len(ports)} float32 scales; None means no scale. {entries} Allowed: only under " \
