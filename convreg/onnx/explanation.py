@@ -16,18 +16,18 @@ from .models import Source, infer_shapes, opened
 
 
 def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanation]:
-    """Explain the nodes of ours in a model's main graph.
+    """Explain the convreg nodes in a model's main graph.
 
     Parameters
     ----------
     source : onnx.ModelProto or path
     name : str, optional
-        The name of one node, or of a value that it makes; by default all are explained.
+        The name of one node or of one of its outputs; by default all nodes are explained.
 
     Returns
     -------
     dict
-        Words that find a node -> what `convreg.explain` says of it.
+        Description of a node -> the result of `convreg.explain`.
 
     Raises
     ------
