@@ -18,21 +18,21 @@ FUNCTIONS_IR, OVERLOADS_IR = 8, 10
 
 
 def attach_functions(source: Source) -> ModelProto:
-    """Return the model with a function for every node of ours, its body the node's standard form.
+    """Return the model with a function for every convreg node. The body of the function is the node's standard form.
 
-    A runtime that knows the operator uses its kernel, any other the function: plain onnxruntime runs the model as it
-    is, OpenVINO after ``onnx.inliner.inline_local_functions``.
+    A runtime that has the operator uses its kernel; any other runtime uses the function. Plain onnxruntime runs the
+    model unchanged, OpenVINO after ``onnx.inliner.inline_local_functions``.
 
     Parameters
     ----------
     source : onnx.ModelProto or path
-        Local functions that are there already are inlined, so that their nodes have shapes.
+        Existing local functions are inlined, so that their nodes have shapes.
 
     Returns
     -------
     onnx.ModelProto
-        Nodes with the same attributes, types and shapes (the batch aside) share a body; where an operator needs
-        several, functions and nodes tell them apart by ``overload``, which takes IR version 10.
+        Nodes with the same attributes, types and shapes (except the batch) share a body. If an operator needs
+        several bodies, ``overload`` tells them apart, which requires IR version 10.
 
     Raises
     ------
