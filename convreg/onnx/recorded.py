@@ -27,9 +27,9 @@ def gradient_calls(source: Source, inputs: Mapping[str, Any] | None = None) -> d
     Returns
     -------
     dict
-        Name of the node, or of the first value it makes -> `NodeCall`, in the order of execution; of a node that runs
-        several times its first call. Arguments that choose output formats and roundings are left out, and where an
-        operator has an output mask it asks for no more than the node names.
+        Name of the node, or of its first output -> `NodeCall`, in the order of execution. For a node that runs several
+        times it is the first call. Arguments that choose output formats and roundings are left out. An output mask
+        selects only the outputs that the node names.
 
     Raises
     ------
