@@ -49,8 +49,8 @@ def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
     path : path-like
         The JSON file.
     lenient : bool
-        Whether negative ``pads_end`` of data gradients with a stated shape are read as 0 instead of being refused
-        (rule R7): old libraries wrote them, and they never affect the values.
+        Whether a negative ``pads_end`` of a data gradient with a stated shape is read as 0. Otherwise it is refused
+        (rule R7). Old libraries wrote such values; they do not affect the result.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
     Raises
     ------
     GraphError
-        If the file is damaged, or holds something this reader does not know; the message names it.
+        If the file is damaged, or has an element that this reader does not know. The message names it.
     """
     graph = read_graph(path)
     try:
