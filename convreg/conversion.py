@@ -177,7 +177,7 @@ class _Asking:
         try:
             array = np.asarray(value)
         except Exception as error:  # __array__ of foreign objects may raise anything
-            raise self.refuse(argument, type(value).__name__, f"something numpy.asarray takes ({error})",
+            raise self.refuse(argument, type(value).__name__, f"a value that numpy.asarray accepts ({error})",
                               wrong_type=True) from None
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 

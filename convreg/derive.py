@@ -103,7 +103,7 @@ def scale_values(call: Call, value: Any) -> list[Any]:
     ports = call.spec.scale_ports
     if not isinstance(value, tuple | list) or len(value) != len(ports):
         scaled = ", ".join(snake_case(port.scales) for port in ports)
-        raise call.refuse(SCALES, value, f"a tuple of {len(ports)}, one scale each of {scaled}, None for none",
+        raise call.refuse(SCALES, value, f"a tuple of {len(ports)}: one scale or None for each of {scaled}",
                           "arguments", wrong_type=True)
     return list(value)
 

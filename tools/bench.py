@@ -292,8 +292,8 @@ def _peers(names: Sequence[str]) -> list[str]:
     for name in names:
         _one_of(name, (*PEERS, "none"), "library")
     if "none" in names and len(names) > 1:
-        raise GraphError(f"--peers={','.join(names)!r} is refused: none stands alone; allowed: none, or one or more of "
-                         f"{', '.join(PEERS)}")
+        raise GraphError(f"--peers={','.join(names)!r} is refused: none excludes other names; allowed: none, "
+                         f"or one or more of {', '.join(PEERS)}")
     return [name for name in names if name != "none"]
 
 
@@ -303,19 +303,19 @@ def _picture(path: str) -> str:
     if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
         allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
         raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
-                         f"and a suffix is needed to name the picture's format; allowed: {allowed}")
+                         f"and the suffix must name the picture's format; allowed: {allowed}")
     refuse_unwritable("--plot", path)
     return picture_format(path, "bench")
 
 
 def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
     if bool(args.problems) + bool(args.shapes) + bool(args.model) > 1:
-        raise GraphError("layers come from descriptors, from --shapes or from --model, one of them")
+        raise GraphError("descriptors, --shapes and --model exclude each other; allowed: one of them")
     notes: list[str] = []
     if args.problems:
         problems = [parse_descriptor(descriptor, transposed=args.deconv) for descriptor in args.problems]
     elif args.deconv:
-        raise GraphError("--deconv goes with problem descriptors")
+        raise GraphError("--deconv needs problem descriptors")
     elif args.model:
         from .bench_models import read_model  # needs onnx, which no other verb's start should wait for
 

@@ -146,7 +146,8 @@ def docs(parser: argparse.ArgumentParser) -> Action:
                   readme: _with_table(readme, table(convreg.operators()))}
         stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
         if stale and args.check:
-            raise GraphError(f"{' and '.join(map(str, stale))} differ from the declarations; `convreg docs` writes it")
+            paths = " and ".join(map(str, stale))
+            raise GraphError(f"{paths} differ from the declarations; run `convreg docs`")
         for path in stale:
             content = wanted[path].encode("utf-8")
             write_atomically(path, lambda file, content=content: file.write(content))  # type: ignore[misc]

@@ -218,7 +218,7 @@ def _resolve_same(node: _Node) -> None:
         large, small = (second, first) if node.kind.startswith("ConvTranspose") else (first, second)
         weights = node.attributes.get(node.shape_port or "")
     if large is None or small is None or weights is None:
-        raise GraphError(f"auto_pad {mode!r} of this old kind can only be resolved where all extents are known")
+        raise GraphError(f"auto_pad {mode!r} of this old kind can only be resolved if all extents are known")
     layout, count = node.layout("data_format"), len(large) - 2
     lists = [node.attributes.get(name, ()) for name in SPATIAL_LISTS]
     if count < 1 or not len(small) == len(weights) == count + 2 or any(len(entries) != count for entries in lists):

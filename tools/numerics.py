@@ -96,7 +96,7 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
     for option, given, wanted in (("--op", args.op, "npz"), ("--inputs", args.inputs, "onnx"),
                                   ("--input", args.input, "onnx"), ("--random", args.random, "onnx")):
         if given and kind != wanted:
-            raise GraphError(f"{option} goes with a subject that ends in .{wanted}")
+            raise GraphError(f"{option} needs a subject that ends in .{wanted}")
     if kind == "onnx":
         yield from _of_model(args)
     elif kind == "npz":

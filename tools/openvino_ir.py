@@ -88,7 +88,7 @@ def parsed(content: bytes) -> Element:
     parser.buffer_text = True
 
     def refuse(*_: Any) -> None:
-        raise GraphError("a document type declaration is refused: model files need none, and entities can be abused")
+        raise GraphError("a document type declaration is refused: model files need none, and it can exhaust memory")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth

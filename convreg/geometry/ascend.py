@@ -83,7 +83,7 @@ def check_full(call: Call) -> None:
     """Refuse by E28 to E42; without a product, the rows about emptiness, given outputs and depth do not hold."""
     large, small, weight = shapes = shapes_of(call)
     if len({len(shape) for shape in shapes}) > 1:
-        raise call.refuse("rank", [len(call.shape(name)) for name in INPUTS], "tensors of one rank", "E28")
+        raise call.refuse("rank", [len(call.shape(name)) for name in INPUTS], "tensors of equal rank", "E28")
     if is_product(call):
         check_given(call)
     check_lengths(call, len(large) - 2)
@@ -190,8 +190,8 @@ def backward(call: Call) -> Geometry:
     extra = ints(call["outputPadding"], count, 0)
     if len(extra) != count:
         if any(extra):
-            raise call.refuse("outputPadding", list(extra), "two entries, or four zeros: what four numbers mean is "
-                              "nowhere stated")
+            raise call.refuse("outputPadding", list(extra), "two entries, or four zeros: no document defines four "
+                              "other numbers")
         extra = (0,) * count
     if transposed:
         check_output_padding(call, "geometry")

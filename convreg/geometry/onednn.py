@@ -63,7 +63,7 @@ def check_ranks(call: Call, **shapes: Shape) -> int:
     """Refuse tensors of different ranks (R15) and return the rank."""
     ranks = {name: len(shape) for name, shape in shapes.items()}
     if len(set(ranks.values())) > 1:
-        raise call.refuse("rank", ranks, "tensors of one rank", "R15")
+        raise call.refuse("rank", ranks, "tensors of equal rank", "R15")
     return next(iter(ranks.values()))
 
 

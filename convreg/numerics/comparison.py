@@ -310,7 +310,7 @@ class _Measured:
         conformance = given.conformance if given.conformance in spec.conformances else spec.conformances[0]
         self.asking = asking(spec, conformance)
         if given.out is not None:
-            raise self.asking.refuse("out", "given", "no array: nothing is returned but errors", "arguments")
+            raise self.asking.refuse("out", "given", "no array, because only errors are returned", "arguments")
         self.given, self.operands = given, self._operands(given.tensors)
         hollow = {name: np.broadcast_to(np.float32(0), array.shape) for name, array in self.operands.items()}
         bound = bind(spec, self._tensors(hollow), given.attributes, conformance=given.conformance)

@@ -65,5 +65,5 @@ def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
         raise OpError("convreg::numerics", "distribution", distribution, " or ".join(map(repr, _DRAWS)),
                       rule="arguments")
     if seed < 0:
-        raise OpError("convreg::numerics", "seed", seed, "an integer not below 0", rule="arguments")
+        raise OpError("convreg::numerics", "seed", seed, "an integer of at least 0", rule="arguments")
     return _DRAWS[distribution][1](np.random.default_rng(seed), tuple(shape)).astype(np.float32)

@@ -58,5 +58,5 @@ def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanat
         formats = {port: tensor.format for port, tensor in tensors.items() if tensor is not None}
         found[place(node)] = explain(spec.qualified_name, dtypes=formats, **arguments)
     if not found:
-        raise GraphError("the main graph has no node of ours" + (f" called {name!r}" if name is not None else ""))
+        raise GraphError("the main graph has no convreg node" + (f" called {name!r}" if name is not None else ""))
     return found

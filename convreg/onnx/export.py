@@ -156,12 +156,12 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     """
     model = opened(source)
     if len(model.graph.node) != 1:
-        raise GraphError(f"the graph has {len(model.graph.node)} nodes; a call is one")
+        raise GraphError(f"the graph has {len(model.graph.node)} nodes; a call has exactly 1")
     node = model.graph.node[0]
     version = next((entry.version for entry in model.opset_import if entry.domain == node.domain), None)
     operator = registry.find_node(node.domain, node.op_type, version)
     if operator is None:
-        raise GraphError(f"{node.domain}::{node.op_type} is no operator; known: {', '.join(registry.names())}")
+        raise GraphError(f"{node.domain}::{node.op_type} is not an operator; known: {', '.join(registry.names())}")
     spec = operator.spec
     values = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     values.update(inputs or {})

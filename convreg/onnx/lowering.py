@@ -69,11 +69,11 @@ def rewrite(source: Source, write: Write) -> ModelProto:
         model.opset_import.add(domain="", version=22)
     elif standard < OLDEST_OPSET:
         raise GraphError(f"the model imports version {standard} of standard ONNX; rewriting needs {OLDEST_OPSET} or "
-                         "later, which onnx.version_converter makes of it")
+                         "later; onnx.version_converter can convert it")
     for function in model.functions:
         if any(_is_ours(node, imports) for node in function.node):
-            raise GraphError(f"function {function.domain}::{function.name} holds nodes of ours and imports other "
-                             "versions than the model, so that it cannot be inlined")
+            raise GraphError(f"function {function.domain}::{function.name} has convreg nodes and imports other "
+                             "versions than the model, so it cannot be inlined")
     _rewrite_graph(model.graph, infer_shapes(model).graph, None, imports, write, Names.of(model))
     _clean(model)
     return model

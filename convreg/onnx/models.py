@@ -141,7 +141,7 @@ def _read_external(tensor: TensorProto, folder: Path) -> None:
         raise GraphError(f"{where} is refused; allowed: a relative path inside the model's folder")
     data = (folder / location).resolve()
     if not data.is_relative_to(folder):
-        raise GraphError(f"{where} is refused; it leads out of the model's folder")
+        raise GraphError(f"{where} is refused; it leads outside the model's folder")
     if not data.is_file():
         raise GraphError(f"{where} is missing")
     offset, length = (_count(where, entries, key) for key in ("offset", "length"))
