@@ -25,9 +25,8 @@ _FOLDED = {"none": "none", "same_upper": "same_upper", "same_lower": "same_lower
            "explicit": "none"}
 
 AUTO_PAD = Attribute(
-    "auto_pad", "string", "Padding mode. 'none' uses pads_begin and pads_end, 'valid' uses no padding, and the same "
-    "modes pad so that the small side has ceil(large / stride) elements. Modes other than 'none' ignore pads_begin and "
-    "pads_end.", "none",
+    "auto_pad", "string", "Padding mode: none uses pads_begin and pads_end, valid uses no padding, and the same modes "
+    "pad so that the small side has ceil(large / stride) elements. Only none reads pads_begin and pads_end.", "none",
     choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
 
 

@@ -35,7 +35,7 @@ def attributes(auto_pad: str) -> tuple[Attribute, ...]:
                   rule={"document": "R7", "openvino": "7"}),
         Attribute("dilations", "ints", "Distance between filter taps, one per spatial axis.", minimum=1,
                   rule={"document": "R30", "openvino": "10"}),
-        Attribute("auto_pad", "string", "Place of the window. 'none' and 'explicit' use the pads, 'valid' starts at "
+        Attribute("auto_pad", "string", "Place of the window: none and explicit use the pads, valid starts at "
                   "0, and the same modes centre the stated extent; same_upper cuts the odd element at the beginning.",
                   auto_pad, choices={"document": _DOCUMENT, "openvino": _RUNTIME},
                   rule={"document": "R4", "openvino": "18"}),
