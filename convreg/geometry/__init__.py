@@ -1,4 +1,4 @@
-"""Vendor attributes to integers: every difference between vendors' rules about pads, sizes and groups lives here.
+"""Vendor attributes to integers. This package has all differences between vendors' rules about pads, sizes and groups.
 
 Per spatial axis a *large* side of extent X, a *small* side of extent Y and a kernel of K taps are tied by
 
@@ -23,7 +23,7 @@ LIMIT = 2**62
 
 
 class Axis(NamedTuple):
-    """One spatial axis: extents of the large side, the small side and the kernel, and how they are tied."""
+    """One spatial axis: extents of the large side, the small side and the kernel, and their relation."""
 
     large: int
     small: int
@@ -85,7 +85,7 @@ def effective(taps: int, dilation: int) -> int:
 
 
 def halves(total: int, *, odd_at_begin: bool) -> tuple[int, int]:
-    """Split a total padding into (begin, end), the odd element on the side asked for."""
+    """Split a total padding into (begin, end), with the odd element on the requested side."""
     small = total // 2
     return (total - small, small) if odd_at_begin else (small, total - small)
 
