@@ -54,7 +54,7 @@ def channel_vector(shape: Shape | None) -> Shape:
 
 
 def check_fit(call: Call, shapes: Convolved, groups: int, names: tuple[str, str]) -> None:
-    """Refuse ranks, batches, channels and groups that do not belong together; `names` are the large and small port."""
+    """Refuse ranks, batches, channels and groups that contradict each other; `names` are the large and small port."""
     large, small, weight = shapes
     if not len(large) == len(small) == len(weight):
         raise call.refuse("rank", [len(large), len(small), len(weight)], "tensors of equal rank")
