@@ -1,4 +1,4 @@
-"""What every conformance makes of the nodes of a model."""
+"""The result of every conformance for the nodes of a model."""
 
 from __future__ import annotations
 
