@@ -1,4 +1,4 @@
-"""Bodies for our nodes as model-local functions: a runtime without kernels for the nodes runs the bodies."""
+"""Bodies of convreg nodes as model-local functions, which a runtime without kernels for the nodes can run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Library:
 
 
 def function_of(problem: Problem | Conversion) -> FunctionProto:
-    """Return a function whose body is a node's standard form; values are named as the operator's ports."""
+    """Return a function whose body is a node's standard form. Its values have the names of the operator's ports."""
     node, spec = problem.node, problem.spec
     inputs = [port.name for port in spec.inputs][: len(node.input)]
     outputs = [port.name for port in spec.outputs][: len(node.output)]
