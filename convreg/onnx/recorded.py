@@ -1,4 +1,4 @@
-"""The gradients that a model computes, as calls with the arrays that reach them."""
+"""The gradient calls of a model, with their arrays."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def _call(call: ObservedCall) -> NodeCall:
 
 
 def _chooses_formats(spec: OpSpec, name: str) -> bool:
-    """Whether it is one of the attributes that emulation alone has."""
+    """Whether it is an attribute of emulation only."""
     return any(attribute.name == name and attribute.only == ("emulation",) for attribute in spec.attributes)
