@@ -47,7 +47,7 @@ class Finish(NamedTuple):
 
     @property
     def usual(self) -> bool:
-        """Whether it is the one that kernels do."""
+        """Whether it is the rounding of the kernels."""
         return self.rounding is None and not self.saturate
 
 
@@ -55,7 +55,7 @@ USUAL = Finish(None, False, None)
 
 
 class Emulation(NamedTuple):
-    """What a call under emulation adds to the operator's own computation."""
+    """The parts that a call under emulation adds to the operator's computation."""
 
     call: Call
     last: Finish
@@ -77,7 +77,7 @@ class Emulation(NamedTuple):
 
 
 def emulation_of(call: Call, roles: Roles, geometry: Geometry, outputs: Sequence[TensorType | None]) -> Emulation:
-    """Return what a call chooses, refused where a rounding or scale does not fit."""
+    """Return the choices of a call; refuse a rounding or scale that does not fit."""
     return Emulation(call, finish(call, outputs), _scales.layout_of(call, roles, geometry),
                      _scales.scales_of(call, roles, geometry))
 
@@ -167,7 +167,7 @@ def emulated(spec: OpSpec) -> OpSpec:
 
 
 def source(roles: Roles, output: str) -> str:
-    """Return the input that an output is the gradient of, where there is one, else the gradient it is computed from."""
+    """Return the input that an output is the gradient of, or else the gradient that it is computed from."""
     role = next(role for role in RESULTS if roles.port(role) == output)
     own = {"grad_data": roles.data, "grad_weight": roles.weight, "grad_bias": ""}[role]
     return own or roles.grad_output
