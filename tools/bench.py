@@ -39,16 +39,16 @@ DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_
         **{name: (name,) for name in DIRECTIONS}}
 """benchdnn's names of directions, and ours."""
 WITH_BIAS = ("FWD_B", "BWD_WB")
-"""Those that have a bias in benchdnn."""
+"""The directions that have a bias in benchdnn."""
 WIDE = ("f64", "float64", "fp64", "double")
-"""Names that resemble those of narrow formats, so that a hint at one would mislead."""
+"""Names that resemble narrow formats, for which a hint would be misleading."""
 
 PAUSE = 0.005
 """Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
 TURN = 0.003
-"""Seconds that a library's turn lasts at least, so that short calls do not pay for cold caches and sleeping threads."""
+"""The shortest turn of a library in seconds; short calls would otherwise measure cold caches and sleeping threads."""
 PATIENCE = 10
-"""A library that has had so many times its share of the time takes no more turns once it has run twice."""
+"""A library that has used this many times its share of the time stops after two runs."""
 
 Progress = Callable[[int, int, str], None]
 
@@ -142,7 +142,7 @@ def run(
 
 
 def _checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
-    """Run each library once, note in the row what it gets wrong or cannot do, and return the calls to be timed."""
+    """Run each library once, note wrong results and refusals in the row, and return the calls to be timed."""
     calls: dict[str, Callable[[], Any]] = {}
     for name, peer in peers.items():
         try:
@@ -186,7 +186,7 @@ def measure(calls: Mapping[str, Callable[[], Any]], repeat: int, seconds: float)
 
 
 def _workers(threads: int | None) -> int:
-    """Return the number of threads that convreg starts when asked for so many; a report of others would be false."""
+    """Return the number of threads that convreg starts for a requested number; refuse a number above that."""
     if threads is None:
         return team(0)
     most = team(sys.maxsize)
@@ -279,7 +279,7 @@ def _act(args: argparse.Namespace) -> None:
 
 
 def _spelled(names: Sequence[str]) -> list[str]:
-    """Return the keys of `DIRS` that names in any case mean, each once."""
+    """Return the keys of `DIRS` for names in any letter case, each once."""
     keys = {key.lower(): key for key in DIRS}
     for name in names:
         if name.lower() not in keys:
@@ -288,7 +288,7 @@ def _spelled(names: Sequence[str]) -> list[str]:
 
 
 def _peers(names: Sequence[str]) -> list[str]:
-    """Return the libraries that names mean, of which "none" is one only alone."""
+    """Return the libraries for names; "none" must be the only name."""
     for name in names:
         _one_of(name, (*PEERS, "none"), "library")
     if "none" in names and len(names) > 1:
@@ -298,7 +298,7 @@ def _peers(names: Sequence[str]) -> list[str]:
 
 
 def _picture(path: str) -> str:
-    """Return the format of a picture, refused before anything is measured if it could not be drawn there."""
+    """Return the format of a picture; refuse a file that cannot be written before anything is measured."""
     suffix = Path(path).suffix
     if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
         allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
@@ -330,7 +330,7 @@ def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
 
 
 def bar(done: int, total: int, what: str) -> None:
-    """Draw a progress bar over the last one."""
+    """Draw a progress bar in place of the last one."""
     filled = 24 * done // total
     line = f"[{'#' * filled}{'.' * (24 - filled)}] {done}/{total} {what}"
     sys.stderr.write(f"\r\x1b[K{line[:110]}" if done < total else "\r\x1b[K")
@@ -338,6 +338,6 @@ def bar(done: int, total: int, what: str) -> None:
 
 
 def lines(done: int, total: int, what: str) -> None:
-    """Write a line per call, where the output is no terminal."""
+    """Write a line per call, for output that is not a terminal."""
     if done < total:
         print(f"{done}/{total} {what}", file=sys.stderr, flush=True)
