@@ -1,4 +1,4 @@
-"""What is timed: layers of networks, read from a JSON file of shapes or from benchdnn's problem descriptors."""
+"""The timed layers of networks, read from a JSON file of shapes or from benchdnn's problem descriptors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shapes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a model's node is beside its geometry.
+    """The properties of a model's node besides its geometry.
 
     `operands` are the number formats that its kernel multiplies, equal ones once, `result` the one that it writes, in
     the names of the records; `layouts` the orders of data and weights; `extras` what it does that no kernel does.
@@ -273,7 +273,7 @@ def _fields(text: str, where: str) -> tuple[dict[str, int], str]:
 
 
 def _names_axis(values: Mapping[str, int], key: str) -> bool:
-    """Whether a key says more of its axis than any axis has that is not there: neither 0 nor a stride of 1."""
+    """Whether a key requires its axis: a missing axis allows only 0 and a stride of 1."""
     return values.get(key, 0) > (key[0] == "s")
 
 
