@@ -38,7 +38,7 @@ RENAMED = {"filter_format": "weights_format", "filter_shape": "weights_shape", "
 """Old names of attributes; ConvolutionBackpropData keeps them."""
 AUTO_PAD = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 TYPES = {"ints": "s64[]", "int": "s64", "string": "string", "bool": "bool"}
-"""What the file calls the kinds of attributes."""
+"""The file's names for the kinds of attributes."""
 
 
 def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
@@ -170,7 +170,7 @@ def _attributes(operation: Operation) -> dict[str, Any]:
 
 
 def _state_shape(node: _Node) -> None:
-    """Where nothing else states the output's shape, the file's description of the output tensor does."""
+    """Return the output's shape from the file's description of the tensor if no input or attribute states it."""
     name = node.shape_port
     if name is None or len(node.inputs) == 3 or name in node.attributes:
         return
@@ -189,7 +189,7 @@ def _swap(node: _Node, rank: int) -> list[int]:
 
 
 def _read_swapped(builder: ModelBuilder, node: _Node, names: list[str]) -> None:
-    """Take weights that the oldest files call OIX or XIO, that is (OC/g, IC, X) or (X, IC, OC/g), in today's order."""
+    """Reorder weights that the oldest files call OIX or XIO, (OC/g, IC, X) or (X, IC, OC/g), to today's order."""
     node.attributes["weights_format"] = {"OIX": "IOX", "XIO": "XOI"}[node.attributes["weights_format"]]
     if node.shape_port is None:
         rank = len(node.inputs[1].shape)
