@@ -21,7 +21,7 @@ from .files import PathLike, read_bytes, reason
 VERSIONS = ("10", "11")
 MAX_DEPTH = 64
 IGNORED = {"rt_info", "meta_data", "quantization_parameters"}
-"""Children of a model that say nothing about what it computes."""
+"""Children of a model that do not affect its computation."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _OPSET = re.compile(r"opset([1-9]|1[0-6])")
 
