@@ -36,7 +36,7 @@ def python(*arguments, path=(), cwd):
     return subprocess.run([sys.executable, "-S", *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-ROOMS = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools"}
+TOP_LEVEL = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools"}
 """Top-level folder -> the package it installs as."""
 
 
@@ -55,7 +55,7 @@ def shipped(root):
     """Return the installed paths of all Python files that belong to the package."""
     return {
         (Path(installed.replace(".", "/")) / path.relative_to(root / top)).as_posix()
-        for top, installed in ROOMS.items() for path in (root / top).rglob("*.py")
+        for top, installed in TOP_LEVEL.items() for path in (root / top).rglob("*.py")
     }
 
 
@@ -72,7 +72,7 @@ def test_version_is_the_declared_one():
 
 
 def copied_sources(folder):
-    for top in ROOMS:
+    for top in TOP_LEVEL:
         shutil.copytree(ROOT / top, folder / top, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
 
 
@@ -146,7 +146,7 @@ def test_sdist_holds_every_source_and_nothing_built(built):
     with tarfile.open(built.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     sources = {str(path.relative_to(built.source))
-               for top in (*ROOMS, "tests", "examples", "docs") for path in (built.source / top).rglob("*")
+               for top in (*TOP_LEVEL, "tests", "examples", "docs") for path in (built.source / top).rglob("*")
                if path.is_file()}
     assert sources <= names
     pages = {f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")}
