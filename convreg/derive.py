@@ -1,6 +1,6 @@
-"""From a declaration to everything a user sees: Python function, signature, docstring, table row and docs page.
+"""Derives from a declaration what a user sees: Python function, signature, docstring, table row and docs page.
 
-Validation is derived in `binding`, ONNX schemas in `convreg.onnx.schemas`; no other place restates a declaration.
+`binding` derives the validation and `convreg.onnx.schemas` the ONNX schemas. No other module repeats a declaration.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def signature_of(spec: OpSpec) -> inspect.Signature:
         for port in spec.vendor_inputs
     ]
     for index, attribute in enumerate(spec.attributes):
-        # by position, a default may not stand before an argument without one
+        # a positional argument with a default must not precede one without
         positional = spec.positional_attributes and not attribute.only
         bare = positional and any(later.required for later in spec.attributes[index:])
         parameters.append(inspect.Parameter(
