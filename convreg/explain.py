@@ -1,7 +1,7 @@
 """The result of every rule for the same attributes: pads, windows, sizes and verdicts, side by side.
 
-A call is judged under each conformance of its operator; where attributes mean pads by name (``auto_pad``), the
-neighbouring dialects read the same numbers as well.
+A call is checked under each conformance of its operator. If an attribute names the padding mode (``auto_pad``), the
+operators of other vendors read the same numbers as well.
 """
 
 from __future__ import annotations
