@@ -1,7 +1,7 @@
 """Number formats as records: layout, limits, specials, and how vendors round to them.
 
-A new format is one more record here and its codec in C: a pair of inline functions in `ops/kernels/numbers.h`, a line
-of `ops/kernels/conversion_blocks.h` for the other roundings. Everything else asks the record.
+A new format needs one more record here and its codec in C: a pair of inline functions in `ops/kernels/numbers.h`, and a
+line of `ops/kernels/conversion_blocks.h` for the other roundings. Everything else reads the record.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _HEADER = (f"{'format':14}bits  {'layout':23}{'largest':14}{'normal from':14}{'s
 
 @lru_cache
 def _values(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    from .conversion import dequantize  # compiled, so not wanted by whoever needs a record alone
+    from .conversion import dequantize  # compiled, and not needed for the records
 
     format = FORMATS[name]
     values = dequantize(np.arange(2**format.bits).astype(format.storage), name)
