@@ -1,10 +1,10 @@
 """Vendor attributes to integers. This package has all differences between vendors' rules about pads, sizes and groups.
 
-Per spatial axis a *large* side of extent X, a *small* side of extent Y and a kernel of K taps are tied by
+Per spatial axis there is a *large* side of extent X, a *small* side of extent Y and a kernel of K taps, with the relation
 
     x = y*stride - begin + t*dilation        0 <= x < X,  0 <= y < Y,  0 <= t < K
 
-A `Geometry` holds those integers for all axes, plus batch, groups and channels per group. The modules of this package
+A `Geometry` has those integers for all axes, plus batch, groups and channels per group. The modules of this package
 turn a `Call` into one: `onednn`, `openvino`, `aten` (which Ascend and ConvGrad share) and `standard` (ONNX's own Conv).
 No arrays, no floats.
 """
