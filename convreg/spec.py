@@ -263,8 +263,8 @@ class OpSpec:
 class Call:
     """One call without its arrays, as a vendor's rule sees it.
 
-    `attributes` holds the bound values by the vendor's names, shape ports included (None = not given); `outputs` the
-    tensors given as ``out=``; `wanted` which outputs are named; `given` the attributes that the caller spelled out.
+    `attributes` has the bound values by the vendor's names, shape ports included (None = not given). `outputs` has the
+    tensors given as ``out=``. `wanted` says which outputs are named. `given` has the attributes that the caller stated.
     """
 
     spec: OpSpec
@@ -324,9 +324,9 @@ class Call:
         return by_conformance(self.spec.types[type_variable], self.conformance)
 
     def check_formats(self) -> None:
-        """Refuse number formats outside the declared ones, and unequal ones where ports may not differ.
+        """Refuse number formats that are not declared, and different formats of ports that must agree.
 
-        They may not where they share a type variable, under uniform conformances, and beside a float64 operand.
+        Ports must agree if they share a type variable, under uniform conformances, and if an operand is float64.
         """
         rules = self.spec.rules_under(self.conformance)
         uniform = self.conformance in self.spec.uniform
@@ -371,7 +371,7 @@ class Call:
 class Plan:
     """The result of planning a call: the type of every output (None = not computed) and the data that `run` needs.
 
-    `emulation` says how operands are scaled and results rounded, None where that is not in the caller's hands.
+    `emulation` says how operands are scaled and results rounded; it is None if the caller cannot choose that.
     """
 
     outputs: tuple[TensorType | None, ...]
