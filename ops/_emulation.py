@@ -1,7 +1,7 @@
 """Conformance "emulation": an operator's geometry under its default rules, with number formats that the caller chooses.
 
 Operands may be in any mixture of formats. The caller chooses the formats of the results, their rounding and the scales
-of operands. `emulated` adds this to a declaration. Ascend's operator has more rules about formats and uses
+of operands. `emulated` adds this to a declaration. Ascend's operator has more rules about formats, so it uses
 the parts.
 """
 
