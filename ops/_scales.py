@@ -1,8 +1,8 @@
 """Scales of operands: their ports, their checks, and kernels that apply them.
 
-An operand's values are its decoded numbers times its scale. A scale that is the same for all terms of a result (one
-number, or one per channel that the result keeps) multiplies the finished float32 sum; a scale along a channel that is
-summed over multiplies the decoded operand in float32 before the products.
+An operand's values are its decoded numbers times its scale. A scale can be the same for all terms of a result: one
+number, or one per channel that the result keeps. Such a scale multiplies the finished float32 sum. A scale along a
+channel that is summed over multiplies the decoded operand in float32 before the products.
 """
 
 from __future__ import annotations
