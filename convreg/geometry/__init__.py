@@ -1,6 +1,6 @@
 """Vendor attributes to integers. This package has all differences between vendors' rules about pads, sizes and groups.
 
-Per spatial axis there is a *large* side of extent X, a *small* side of extent Y and a kernel of K taps, with the relation
+Per spatial axis there are a *large* side of extent X, a *small* side of extent Y and a kernel of K taps:
 
     x = y*stride - begin + t*dilation        0 <= x < X,  0 <= y < Y,  0 <= t < K
 
