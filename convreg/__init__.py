@@ -57,13 +57,13 @@ import_module("convreg.ops")
 
 
 def capabilities() -> dict[str, Any]:
-    """Return what this build can do: instruction set chosen, usable and compiled, default threads, OpenMP.
+    """Return the instruction sets, the default number of threads and the version of this build.
 
     Returns
     -------
     dict
-        Keys ``isa`` (the fastest usable one, which need not be the first, or what ``CONVREG_ISA`` names), ``usable``,
-        ``compiled``, ``threads``, ``openmp`` and ``version``.
+        Keys ``isa`` (the instruction set in use: the fastest usable one, or what ``CONVREG_ISA`` allows), ``usable``,
+        ``compiled``, ``threads``, ``openmp`` and ``version``. The first of ``usable`` need not be the fastest.
     """
     from .ops import kernels
 
@@ -71,7 +71,7 @@ def capabilities() -> dict[str, Any]:
 
 
 _LATE = ("numerics", "onnx")
-"""Imported on first use: onnx is the only part that needs the onnx package, numerics is for studies."""
+"""Modules that are imported on first use. Only convreg.onnx needs the onnx package."""
 
 
 def __getattr__(name: str) -> Any:

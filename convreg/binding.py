@@ -1,4 +1,4 @@
-"""From what a caller wrote to a `Call` with its arrays: the only place that looks at user input before the rules do."""
+"""Turns the arguments of a caller into a `Call` with arrays. Only this module reads user input before the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType,
 T = TypeVar("T")
 
 UNSET_SHAPE = (0,) * 12
-"""How oneDNN's files say that a shape or list is not given: zeros, as many as the library's largest rank."""
+"""The value that means "not given" in oneDNN's files: zeros, as many as the library's largest rank."""
 
 
 class Bound(NamedTuple):
@@ -79,7 +79,7 @@ def bind(
 
 
 _seen: dict[Hashable, tuple[Call, Plan]] = {}
-"""Legal calls by what they look like from outside, so that a repeated one costs a look-up."""
+"""Legal calls by their shapes, formats and attributes, so that a repeated one costs a look-up."""
 
 
 def remember(seen: dict[Hashable, Any], key: Hashable, known: Any) -> None:
@@ -167,7 +167,7 @@ def make_call(
         if said is None:
             shapes[port.name] = other
         elif other not in (None, said) and before.base != "document" and all(isinstance(n, int) for n in said):
-            raise before.refuse(port.name, list(other), f"{list(said)}, as the input says", port.rule)
+            raise before.refuse(port.name, list(other), f"{list(said)}, the value of the input", port.rule)
     return Call(
         spec, conformance, tensors, tuple(values.items()) + tuple(shapes.items()),
         outputs or (None,) * len(spec.outputs), wanted or (True,) * len(spec.outputs), frozenset(attributes),
@@ -214,7 +214,7 @@ def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
             with np.errstate(over="ignore"):
                 array = array.astype(np.float32)
     except Exception as error:  # __array__ of foreign objects may raise anything
-        raise call.refuse(port.name, type(value).__name__, f"something numpy.asarray takes ({error})", rules.format,
+        raise call.refuse(port.name, type(value).__name__, f"a value that numpy.asarray takes ({error})", rules.format,
                           wrong_type=True) from None
     if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -46,19 +46,20 @@ def quantize(
         * ``"nearest_even"``: ties go to the even code (IEEE 754's roundTiesToEven)
         * ``"half_away"``: ties go away from zero (roundTiesToAway)
         * ``"toward_zero"``: finite numbers never become infinite (roundTowardZero)
-        * ``"stochastic"``: away from zero with the probability that makes the mean exact, to 2**-32 of a step
-        * ``"hybrid"``, hifloat8 alone: half_away for binary exponents from -3 to 3; elsewhere up where the top
-          discarded bits reach the last bits of the source: 14 of them from float32, of which exact numbers have zeros
-          and so step up too; from narrower formats the top two reach the last bit and a 1. float64 is cut to float32
+        * ``"stochastic"``: at random; the probabilities make the mean exact, to 2**-32 of a step
+        * ``"hybrid"``, for hifloat8 only: half_away for binary exponents from -3 to 3. Elsewhere the magnitude is
+          rounded up if the top discarded bits reach a threshold. From float32 the top 14 bits are compared with the
+          last 14 bits of the number, so numbers that hifloat8 represents exactly are rounded up too. From narrower
+          formats the top two bits are compared with the last bit followed by a 1. float64 is truncated to float32
     saturate : bool
-        What is too large becomes infinity, or NaN in float8_e4m3fn, which has no infinity; if true, that and infinity
-        become the largest finite number. NaN stays NaN, except that saturation turns it to 0 in hifloat8, as Ascend's
-        vector cast does.
+        If false, a number that is too large becomes infinity, or NaN in float8_e4m3fn, which has no infinity. If true,
+        such a number and infinity become the largest finite number. NaN stays NaN; with saturation it becomes 0 in
+        hifloat8, as in Ascend's vector cast.
     seed : int, optional
-        Of stochastic rounding, below 2**64; fresh from the operating system unless given. A result depends on the seed,
-        the value and its row-major number in `x`, not on threads or memory layout.
+        Seed of stochastic rounding, below 2**64. By default the operating system gives a new one. A result depends on
+        the seed, the value and its row-major index in `x`. It does not depend on threads or memory layout.
     out : ndarray, optional
-        Where to write: the shape of `x`, the format's dtype, any strides, no memory shared with `x`.
+        Array for the result: the shape of `x`, the format's dtype, any strides, no memory shared with `x`.
     threads : int, optional
 
     Returns
@@ -105,7 +106,7 @@ def dequantize(
     out: Array | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Return the numbers that an array of codes means, exactly.
+    """Return the numbers that an array of codes represents, exactly.
 
     Parameters
     ----------
@@ -115,9 +116,9 @@ def dequantize(
     format : str, optional
         Name of the format; required for raw codes.
     dtype : dtype
-        float32 or float64; for 8-bit formats also float16 or bfloat16, which hold all their numbers.
+        float32 or float64; for 8-bit formats also float16 or bfloat16, which represent all their numbers.
     out : ndarray, optional
-        Where to write: the shape of `codes`, of type `dtype`, any strides, no memory shared with `codes`.
+        Array for the result: the shape of `codes`, of type `dtype`, any strides, no memory shared with `codes`.
     threads : int, optional
 
     Returns
@@ -177,7 +178,7 @@ class _Asking:
         try:
             array = np.asarray(value)
         except Exception as error:  # __array__ of foreign objects may raise anything
-            raise self.refuse(argument, type(value).__name__, f"something numpy.asarray takes ({error})",
+            raise self.refuse(argument, type(value).__name__, f"a value that numpy.asarray accepts ({error})",
                               wrong_type=True) from None
         if array.dtype.isnative:
             return array

@@ -1,6 +1,6 @@
-"""From a declaration to everything a user sees: Python function, signature, docstring, table row and docs page.
+"""Derives from a declaration what a user sees: Python function, signature, docstring, table row and docs page.
 
-Validation is derived in `binding`, ONNX schemas in `convreg.onnx.schemas`; no other place restates a declaration.
+`binding` derives the validation and `convreg.onnx.schemas` the ONNX schemas. No other module repeats a declaration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = Array | tuple[Array | None, ...] | None
 
 
 class Operator(Protocol):
-    """The Python function of an operator, which also carries its declaration and its referee."""
+    """The Python function of an operator, with its declaration and its float64 reference."""
 
     spec: OpSpec
     __name__: str
@@ -39,7 +39,7 @@ class Operator(Protocol):
 
 
 class Arguments(NamedTuple):
-    """What a Python call says: tensors in port order, attributes by the vendor's names, and the call's own options."""
+    """The arguments of a Python call: tensors in port order, attributes by the vendor's names, options of the call."""
 
     tensors: list[Any]
     attributes: dict[str, Any]
@@ -49,7 +49,7 @@ class Arguments(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A legal call seen before: what it does, and where its arrays stand among the arguments, -1 = absent."""
+    """An earlier legal call: its plan, and the positions of its arrays among the arguments (-1 = absent)."""
 
     call: Call
     plan: Plan
@@ -104,7 +104,7 @@ def scale_values(call: Call, value: Any) -> list[Any]:
     ports = call.spec.scale_ports
     if not isinstance(value, tuple | list) or len(value) != len(ports):
         scaled = ", ".join(snake_case(port.scales) for port in ports)
-        raise call.refuse(SCALES, value, f"a tuple of {len(ports)}, one scale each of {scaled}, None for none",
+        raise call.refuse(SCALES, value, f"a tuple of {len(ports)}: one scale or None for each of {scaled}",
                           "arguments", wrong_type=True)
     return list(value)
 
@@ -246,7 +246,7 @@ def signature_of(spec: OpSpec) -> inspect.Signature:
         for port in spec.vendor_inputs
     ]
     for index, attribute in enumerate(spec.attributes):
-        # by position, a default may not stand before an argument without one
+        # a positional argument with a default must not precede one without
         positional = spec.positional_attributes and not attribute.only
         bare = positional and any(later.required for later in spec.attributes[index:])
         parameters.append(inspect.Parameter(
@@ -276,19 +276,20 @@ def docstring(spec: OpSpec) -> str:
     if spec.scale_ports:
         lines += _entry(f"{SCALES} : tuple of arrays, optional", _scales_text(spec))
     if len(spec.conformances) > 1:
-        lines += _entry("conformance : str", "Whose rules hold: " + ", ".join(map(repr, spec.conformances)) + ".")
+        lines += _entry("conformance : str", "The rules that hold: " + ", ".join(map(repr, spec.conformances)) + ".")
     several = len(spec.outputs) > 1
     lines += _entry(
         f"out : {'tuple of arrays' if several else 'array'}, optional",
-        "Where to write the result, any strides" + ("; None at a place allocates." if several else "."))
-    lines += _entry("threads : int, optional", "Threads to use; the bits of the result do not depend on it.")
+        "Where to write the result; any strides." + (" None allocates that result." if several else ""))
+    lines += _entry("threads : int, optional", "Number of threads. The bits of the result do not depend on it.")
     lines += ["", "Returns", "-------"]
     for port in spec.outputs:
         masked = " or None" if port.optional else ""
         lines += _entry(f"{snake_case(port.name)} : array of {port.type}{masked}", port.doc)
     lines += ["", "Raises", "------"]
-    lines += _entry("OpError", "A value that the rules refuse, with the row of the rule table.")
-    lines += _entry("OpTypeError", "A wrong number format, a missing or unknown argument, a value of the wrong kind.")
+    lines += _entry("OpError", "The rules refuse a value. The error names the row of the rule table.")
+    lines += _entry("OpTypeError",
+                    "A number format is wrong, an argument is missing or unknown, or a value has the wrong type.")
     lines += ["", "Notes", "-----", *_types_text(spec), "", *textwrap.wrap(f"Source: {spec.source}", 100)]
     lines += [f"ONNX node: {spec.name} of domain {spec.onnx_domain}, version {spec.since_version}."]
     return "\n".join(lines)
@@ -299,10 +300,10 @@ def _entry(head: str, text: str) -> list[str]:
 
 
 def _scales_text(spec: OpSpec) -> str:
-    """Say what each entry of the tuple is, in the words of the ports."""
+    """Describe each entry of the tuple by the documentation of its port."""
     ports = spec.scale_ports
     entries = " ".join(f"For {snake_case(port.scales)}: {port.doc}" for port in ports)
-    return f"{len(ports)} float32 scales, None for none. {entries} Allowed: only under " \
+    return f"{len(ports)} float32 scales; None means no scale. {entries} Allowed: only under " \
            f"{', '.join(map(repr, ports[0].only))}."
 
 
@@ -353,7 +354,8 @@ def formats_of(spec: OpSpec, variable: str) -> list[str]:
 
 def docs_page(operators: Iterable[Operator]) -> str:
     """Return the Markdown page of operators: one section each, signature and docstring."""
-    sections = ["# Operators", "", "Derived from the declarations in `ops/`; `convreg docs` writes this page.", "",
+    sections = ["# Operators", "",
+                "`convreg docs` writes this page from the declarations in `ops/`.", "",
                 table(operators := list(operators))]
     for operator in operators:
         spec = operator.spec

@@ -1,4 +1,4 @@
-"""What bad input gets: one exception per kind of mistake, naming operator, argument, value and what is allowed."""
+"""Exceptions for bad input, one per kind of mistake. They name operator, argument, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class OpError(ValueError):
     op : str
         Qualified operator name, such as ``"onednn::ConvolutionBackwardData"``.
     argument : str
-        The port or attribute at fault, in the vendor's spelling.
+        The port or attribute with the wrong value, in the vendor's spelling.
     value : object
-        What came.
+        The value that was given.
     allowed : str
-        What would have been accepted.
+        What is accepted.
     rule : str
         Row of the vendor's rule table (``"R20"``, ``"E34"``, ``"15"``), or ``"geometry"``.
     status : int or None
@@ -37,7 +37,7 @@ class OpError(ValueError):
         super().__init__(op, argument, value, allowed)
 
     def __str__(self) -> str:
-        """One sentence: who refused what, what is allowed, by which rule, and who would take it."""
+        """Return one sentence: operator, value, what is allowed, the rule, and the conformances that accept it."""
         text = f"{self.op}: {self.argument}={shorten(self.value)} is refused; allowed: {self.allowed} [rule {self.rule}"
         if self.status is not None:
             text += f", status {self.status}"
@@ -51,7 +51,7 @@ class OpTypeError(OpError, TypeError):
 
 
 class Refusing(Protocol):
-    """What knows how its errors begin: a call of an operator, or of a function that is none."""
+    """An object that raises errors in its name: a call of an operator or of another function."""
 
     def refuse(
         self, argument: str, value: Any, allowed: str, rule: str = ..., *, wrong_type: bool = ...
@@ -60,7 +60,7 @@ class Refusing(Protocol):
 
 
 class UnknownOp(KeyError):
-    """No operator, format or conformance of that name; lists what comes near."""
+    """No operator, format or conformance has that name. The message lists similar names."""
 
     def __init__(self, name: str, known: Iterable[str], *, what: str = "operator", note: str = "") -> None:
         self.name, self.known = name, tuple(known)
@@ -69,7 +69,7 @@ class UnknownOp(KeyError):
         super().__init__(name)
 
     def __str__(self) -> str:
-        """Name the unknown thing, the near misses or all that is known, and any broken plug-in."""
+        """Name the unknown thing, similar names or all known names, and any broken plug-in."""
         hint = "did you mean " + ", ".join(self.near) if self.near else "known: " + ", ".join(self.known)
         return f"no {self.what} named {self.name!r}; {hint}" + (f" ({self.note})" if self.note else "")
 

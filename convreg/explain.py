@@ -1,7 +1,7 @@
-"""What every rule makes of the same attributes: pads, windows, sizes and verdicts, side by side.
+"""The result of every rule for the same attributes: pads, windows, sizes and verdicts, side by side.
 
-A call is judged under each conformance of its operator; where attributes mean pads by name (``auto_pad``), the
-neighbouring dialects read the same numbers as well.
+A call is checked under each conformance of its operator. If an attribute names the padding mode (``auto_pad``), the
+operators of other vendors read the same numbers as well.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class Reading:
 
     @property
     def accepted(self) -> bool:
-        """Whether the rule takes the call."""
+        """Whether the rule accepts the call."""
         return self.refusal is None
 
     @property
     def rule(self) -> str | None:
-        """Row of the vendor's table that refuses."""
+        """The row of the vendor's table that refuses the call."""
         return None if self.refusal is None else self.refusal.rule
 
     @property
     def begin(self) -> tuple[int, ...]:
-        """Per axis, elements that the large side's first one lies behind what the kernel reaches: the pad before it."""
+        """Per axis, the pad before the large side."""
         return tuple(axis.begin for axis in self.axes)
 
     @property
     def end(self) -> tuple[int, ...]:
-        """Per axis, the pad after the large side; negative where its last elements are not reached."""
+        """Per axis, the pad after the large side; negative if no position reaches its last elements."""
         return tuple(axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation) - axis.begin - axis.large
                      for axis in self.axes)
 
@@ -112,14 +112,14 @@ def _list(values: Any) -> str:
 
 
 def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32", **arguments: Any) -> Explanation:
-    """Say what every conformance, and every neighbouring dialect, makes of a call.
+    """Return the result of every conformance for a call, and the reading of other vendors' operators.
 
     Parameters
     ----------
     name : str
         An operator's name, as `get` takes it.
     *shapes, **arguments
-        What the operator's function takes, with a shape in place of each array; arrays will do.
+        The arguments of the operator's function, with a shape in place of each array. Arrays are accepted.
     dtypes : str or mapping
         Number format of all tensors, or of each by port.
 

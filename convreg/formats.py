@@ -1,7 +1,7 @@
 """Number formats as records: layout, limits, specials, and how vendors round to them.
 
-A new format is one more record here and its codec in C: a pair of inline functions in `ops/kernels/numbers.h`, a line
-of `ops/kernels/conversion_blocks.h` for the other roundings. Everything else asks the record.
+A new format needs one more record here and its codec in C: a pair of inline functions in `ops/kernels/numbers.h`, and a
+line of `ops/kernels/conversion_blocks.h` for the other roundings. Everything else reads the record.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import ml_dtypes
 import numpy as np
 
 hifloat8: np.dtype[Any] = np.dtype([("hifloat8", np.uint8)])
-"""Arrays of HiFloat8 codes: a structured dtype of one byte, so that slices, files and views know what they hold."""
+"""The dtype of HiFloat8 codes: a structured dtype of one byte, which slices, files and views keep."""
 
 ROUNDINGS = ("nearest_even", "half_away", "toward_zero", "stochastic", "hybrid")
-"""What `quantize` can do; "hybrid" is HiFloat8's own."""
+"""The roundings of `quantize`; "hybrid" exists for HiFloat8 only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Practice:
-    """How someone converts to a format.
+    """How other software converts to a format.
 
     Attributes
     ----------
@@ -92,14 +92,14 @@ class Format:
 
     @property
     def values(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The number that every code means, by code; formats of up to 16 bits."""
+        """The number of every code, in the order of the codes; for formats of up to 16 bits."""
         if self.bits > 16:
             raise ValueError(f"{self.name} has 2**{self.bits} codes, too many to list")
         return _values(self.name)
 
     @property
     def nan_codes(self) -> tuple[int, ...]:
-        """The codes that are not a number; formats of up to 16 bits."""
+        """The codes that are NaN; for formats of up to 16 bits."""
         return tuple(np.flatnonzero(np.isnan(self.values)).tolist())
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ _HEADER = (f"{'format':14}bits  {'layout':23}{'largest':14}{'normal from':14}{'s
 
 @lru_cache
 def _values(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    from .conversion import dequantize  # compiled, so not wanted by whoever needs a record alone
+    from .conversion import dequantize  # compiled, and not needed for the records
 
     format = FORMATS[name]
     values = dequantize(np.arange(2**format.bits).astype(format.storage), name)
@@ -172,13 +172,13 @@ OPERAND_ROUNDINGS: dict[str, Format] = {
         (2 - 2.0**-11) * 2.0**127, 2.0**-126, 2.0**-137, 0x7F800000, 0x7FC00000, rounding="half_away", practices=(
             Practice("Ascend A2, cubeMathType 1", "half_away", False, "golden model of aclnnConvolutionBackward"),)),
 }
-"""Formats that nothing is stored in: operands are rounded to them and stay what they were."""
+"""Formats that no array is stored in: operands are rounded to them and keep their dtype."""
 
 _BY_DTYPE = {format.dtype: format for format in FORMATS.values()}
 
 
 def format_of(dtype: np.dtype[Any]) -> Format | None:
-    """Return the format that arrays of `dtype` hold, or None; en_dtypes.hifloat8 counts where it was imported."""
+    """Return the format of arrays of `dtype`, or None. en_dtypes.hifloat8 is known if that package is imported."""
     known = _BY_DTYPE.get(dtype)
     if known is None and "en_dtypes" in sys.modules and dtype == sys.modules["en_dtypes"].hifloat8:
         return FORMATS["hifloat8"]
@@ -199,6 +199,6 @@ def formats() -> FormatTable:
     Returns
     -------
     dict of str to Format
-        It prints as a table. All but ``"hf32"`` are formats that tensors are stored in.
+        It prints as a table. Tensors can be stored in all of them except ``"hf32"``.
     """
     return FormatTable(FORMATS | OPERAND_ROUNDINGS)

@@ -1,4 +1,4 @@
-"""Output arrays: those given as ``out=``, checked, and fresh ones within the memory limit."""
+"""Output arrays: checks of those given as ``out=``, and new ones within the memory limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...
 
 
 def check_overlap(call: Call, inputs: Sequence[Array | None], outputs: Sequence[Array | None], plan: Plan) -> None:
-    """Refuse outputs that share memory with an input, another output or themselves: they would be read half-written."""
+    """Refuse outputs that share memory with an input, another output or themselves."""
     written = [(port.name, array) for port, array, made in zip(call.spec.outputs, outputs, plan.outputs, strict=True)
                if array is not None and made is not None]
     for index, (name, array) in enumerate(written):
@@ -74,7 +74,7 @@ def overlaps_itself(array: Array) -> bool:
 
 
 def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
-    """Return the output arrays: those given, fresh ones for the rest; nothing above ``max_bytes`` is allocated."""
+    """Return the output arrays: those given, and new ones for the rest. At most ``max_bytes`` are allocated."""
     limit = max_bytes(call)
     needed = [None if tensor is None or array is not None else needs(tensor)
               for tensor, array in zip(plan.outputs, outputs, strict=True)]
@@ -96,7 +96,7 @@ def needs(tensor: TensorType) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 
 
 def max_bytes(call: Refusing) -> int:
-    """Largest total of fresh outputs: CONVREG_MAX_BYTES, else the physical memory."""
+    """Return the largest total of new outputs: CONVREG_MAX_BYTES, else the physical memory."""
     text = os.environ.get("CONVREG_MAX_BYTES")
     if text is None:
         return _physical_memory()

@@ -1,4 +1,4 @@
-"""Kernel calls noted instead of made: what an operator would compute, and what memory that would take."""
+"""Kernel calls that are recorded and not computed: what an operator would compute, and the memory it needs."""
 
 from __future__ import annotations
 
@@ -55,19 +55,20 @@ class _Workspace(Recorder):
 
 
 def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
-    """Return the bytes that a call's kernels would allocate beyond inputs and outputs; nothing is computed.
+    """Return the bytes that a call allocates beyond its inputs and outputs, without computing anything.
 
     Parameters
     ----------
     operator : str or function
         As for `get`, or the function itself.
     *args, **kwargs
-        The arguments of the call; the values of its arrays do not matter, their strides do.
+        The arguments of the call. The strides of its arrays matter, their values do not.
 
     Returns
     -------
     int
-        For all threads together. Operands that an operator itself converts, as Ascend's roundings ask, come on top.
+        The sum over all threads. It does not include operands that the operator converts first, such as Ascend's
+        roundings.
 
     Raises
     ------

@@ -33,7 +33,7 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
     spec : OpSpec
         The declaration.
     replace : bool
-        Whether it may take the place of an operator of the same name and version.
+        Whether it may replace an operator with the same name and version.
 
     Returns
     -------
@@ -85,9 +85,9 @@ def get(name: str, version: int | None = None) -> Operator:
     Parameters
     ----------
     name : str
-        ``"vendor::Name"``, ``"onnx.domain::Name"``, or ``"Name"`` where only one vendor has it.
+        ``"vendor::Name"``, ``"onnx.domain::Name"``, or ``"Name"`` if only one vendor has it.
     version : int, optional
-        Version of the ONNX domain in force: the newest operator not above it is returned; default the newest.
+        Version of the ONNX domain. The newest operator up to this version is returned; by default the newest of all.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def get(name: str, version: int | None = None) -> Operator:
     Raises
     ------
     UnknownOp
-        If nothing of that name and version is registered, also not by a plug-in; lists the near misses.
+        If neither convreg nor a plug-in has registered that name and version. The message lists similar names.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""What the ports of every operator stand for: each operator is a gradient of a convolution, seen from some vendor.
+"""The role of every operator's ports. Each operator is a gradient of a convolution in a vendor's notation.
 
-All of them are ATen's ``convolution_backward`` with some operands and results left out. Not transposed, grad_output is
-the small side and data the large one; transposed, the other way round. The two forward operators fit as well, because a
-convolution is the data gradient of a transposed one and vice versa; they are marked `forward` and may have a bias.
+All of them are ATen's ``convolution_backward`` with some operands and results left out. If the convolution is not
+transposed, grad_output is the small side and data is the large side; otherwise the sides are exchanged. The two forward
+operators have roles too, because a convolution is the data gradient of a transposed one and vice versa. They are marked
+`forward` and may have a bias.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RESULTS: tuple[Role, ...] = ("grad_data", "grad_weight", "grad_bias")
 
 @dataclass(frozen=True)
 class Roles:
-    """Port names by role, blank where an operator has no such port; `transposed` None = an attribute says."""
+    """Port names by role, blank if an operator has no such port. `transposed` is None if an attribute decides it."""
 
     grad_output: str
     data: str = ""
@@ -33,7 +34,7 @@ class Roles:
     forward: bool = False
 
     def port(self, role: Role) -> str:
-        """Return the port that plays a role, or a blank."""
+        """Return the name of the port with a role, or a blank."""
         name: str = getattr(self, role)
         return name
 
@@ -56,7 +57,7 @@ ROLES = {
 
 
 def roles_of(spec: OpSpec) -> Roles | None:
-    """Return the roles of an operator's ports, None for an operator from elsewhere."""
+    """Return the roles of an operator's ports, None for an operator of another package."""
     return ROLES.get(spec.qualified_name)
 
 

@@ -1,4 +1,4 @@
-"""What an operator's declaration is made of; everything else about an operator is derived from it.
+"""The parts of an operator's declaration. Everything else about an operator is derived from it.
 
 An `OpSpec` names the ports, attributes, types and conformances of one operator and carries two functions:
 `plan`, the vendor's rule in integers (a `Call` without arrays becomes a `Plan`), and `run`, the kernel calls.
@@ -17,7 +17,7 @@ from .errors import OpError, OpTypeError
 
 Kind = Literal["int", "ints", "bool", "bools", "string", "strings"]
 Dim = Any
-"""An extent: an int, or in shape inference a symbol (str) or unknown (None); rules that plan see ints only."""
+"""An extent: an int. In shape inference it may be a symbol (str) or unknown (None); `plan` gets ints only."""
 Shape = tuple[Dim, ...]
 
 
@@ -58,10 +58,10 @@ class Spellings(NamedTuple):
 class Port:
     """An input or output tensor.
 
-    A port with ``shape=True`` is a 1-D integer tensor that states a shape; with ``attribute=True`` the same fact may
-    also come as an attribute of that name, and Python has one argument for both. `scales` names the input that a port
-    multiplies; such ports come last, and Python has one argument for all of them. `like` names the input whose format
-    an output has unless the call chooses another. `only` limits the port to some conformances.
+    A port with ``shape=True`` is a 1-D integer tensor that states a shape. With ``attribute=True`` the shape may also
+    be an attribute of that name, and Python has one argument for both. `scales` names the input that a port multiplies.
+    Such ports are the last ones, and Python has one argument for all of them. `like` names the input that gives an
+    output its default format. `only` limits the port to some conformances.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Port:
 class Attribute:
     """A named constant of a call.
 
-    `choices` maps a conformance (``"*"`` = any other) to its spellings; `minimum`, `maximum` bound every entry; `rule`
-    is the row of the vendor's table that a value outside violates (`rule_negative` where the table has another row for
-    negative ones). Each of these may be a mapping by conformance. `unset` is the value by which the vendor's files say
-    "not given". `only` limits the attribute to some conformances.
+    `choices` maps a conformance (``"*"`` = any other) to its spellings. `minimum` and `maximum` bound every entry.
+    `rule` is the row of the vendor's table for values outside the bounds; `rule_negative` is the row for negative
+    values, if the table has a separate one. Each of these may be a mapping by conformance. `unset` is the value that
+    means "not given" in the vendor's files. `only` limits the attribute to some conformances.
     """
 
     name: str
@@ -125,7 +125,7 @@ class TensorType(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rows of a vendor's rule table that hold for any argument of that kind of mistake."""
+    """The rows of a vendor's rule table by kind of mistake, for any argument."""
 
     missing_input: str = "arguments"
     missing_attribute: str = "arguments"
@@ -154,7 +154,7 @@ class OpSpec:
     since_version : int
         Version of the operator in its domain.
     doc : str
-        One sentence, then after ": " the formula.
+        One sentence; the formula follows after ": ".
     source : str
         Document and section that the semantics come from.
     inputs, outputs : tuple of Port
@@ -162,9 +162,9 @@ class OpSpec:
     types : mapping
         Type variable -> names of number formats.
     conformances : tuple of str
-        The rules to choose from, default first; with one only there is nothing to choose and no argument.
+        The rules to choose from, the default first. An operator with one rule has no argument `conformance`.
     extends : mapping
-        Conformance -> the one that it adds number formats to, whose rules hold for all else.
+        Conformance -> the conformance that it adds number formats to; that one's rules hold for everything else.
     uniform : tuple of str
         Conformances under which all tensors have one format, whatever their type variables.
     plan : callable
@@ -178,7 +178,7 @@ class OpSpec:
         ONNX domain, by default ``convreg.<vendor>``.
     rules : Rules
     positional_attributes : bool
-        Whether Python takes the attributes by position too.
+        Whether Python also accepts the attributes by position.
     ordered_checks : bool
         Whether `plan` calls ``call.check_bounds`` itself, because the vendor fixes the order of the checks.
     statuses : mapping
@@ -243,11 +243,11 @@ class OpSpec:
 
     @property
     def vendor_inputs(self) -> tuple[Port, ...]:
-        """The inputs that the vendor's operator has: all but those that scale others."""
+        """The inputs of the vendor's operator: all except those that scale others."""
         return tuple(port for port in self.inputs if not port.scales)
 
     def base(self, conformance: str) -> str:
-        """Return the conformance whose rules hold for all but number formats."""
+        """Return the conformance whose rules hold for everything except number formats."""
         return self.extends.get(conformance, conformance)
 
     def rules_under(self, conformance: str) -> Rules:
@@ -261,10 +261,10 @@ class OpSpec:
 
 @dataclass(frozen=True)
 class Call:
-    """One call without its arrays: what a vendor's rule decides on.
+    """One call without its arrays, as a vendor's rule sees it.
 
-    `attributes` holds the bound values by the vendor's names, shape ports included (None = not given); `outputs` the
-    tensors given as ``out=``; `wanted` which outputs are named; `given` the attributes that the caller spelled out.
+    `attributes` has the bound values by the vendor's names, shape ports included (None = not given). `outputs` has the
+    tensors given as ``out=``. `wanted` says which outputs are named. `given` has the attributes that the caller stated.
     """
 
     spec: OpSpec
@@ -290,7 +290,7 @@ class Call:
 
     @property
     def base(self) -> str:
-        """The conformance whose rules hold for all but number formats."""
+        """The conformance whose rules hold for everything except number formats."""
         return self.spec.base(self.conformance)
 
     def declares(self, name: str) -> bool:
@@ -324,9 +324,9 @@ class Call:
         return by_conformance(self.spec.types[type_variable], self.conformance)
 
     def check_formats(self) -> None:
-        """Refuse number formats outside the declared ones, and unequal ones where ports may not differ.
+        """Refuse number formats that are not declared, and different formats of ports that must agree.
 
-        They may not where they share a type variable, under uniform conformances, and beside a float64 operand.
+        Ports must agree if they share a type variable, under uniform conformances, and if an operand is float64.
         """
         rules = self.spec.rules_under(self.conformance)
         uniform = self.conformance in self.spec.uniform
@@ -369,9 +369,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a legal call computes: the type of every output (None = not computed) and what `run` needs to know.
+    """The result of planning a call: the type of every output (None = not computed) and the data that `run` needs.
 
-    `emulation` says how operands are scaled and results rounded, None where that is not in the caller's hands.
+    `emulation` says how operands are scaled and results rounded; it is None if the caller cannot choose that.
     """
 
     outputs: tuple[TensorType | None, ...]

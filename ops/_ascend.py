@@ -1,4 +1,4 @@
-"""Number formats under Ascend's rules: what is accepted, how operands are rounded, what the kernels write first.
+"""Number formats under Ascend's rules: accepted formats, rounding of operands, formats that the kernels write.
 
 Rows E03 to E15 and E53 to E58 of the rule table, and the rounding points.
 """
@@ -48,7 +48,7 @@ def accepted(call: Call, port: str) -> tuple[str, ...]:
 
 
 def output_mask(call: Call) -> tuple[bool, ...]:
-    """Which gradients to compute: asked for by outputMask (E03) and, in a graph, named by the node (E04)."""
+    """Return the gradients to compute: requested by outputMask (E03) and, in a graph, named by the node (E04)."""
     mask = call["outputMask"]
     if len(mask) != 3:
         raise call.refuse("outputMask", list(mask), "three booleans: gradInput, gradWeight, gradBias", "E03")
@@ -104,7 +104,7 @@ def check_format(call: Call, port: str, name: str, allowed: tuple[str, ...], rul
 
 
 def check_same_formats(call: Call, mask: tuple[bool, ...]) -> None:
-    """Refuse given gradients in another format than what they are gradients of (E07 to E09)."""
+    """Refuse given gradients whose format differs from that of their tensor (E07 to E09)."""
     rows = zip(OUTPUTS, ("input", "weight", "gradOutput"), mask, ("E07", "E08", "E09"), strict=True)
     for port, of, asked, rule in rows:
         own = call.tensor(of).format
@@ -146,7 +146,7 @@ def check_eight_bit(call: Call, mask: tuple[bool, ...], outputs: Formats) -> Non
 
 
 def check_limits(call: Call, mask: tuple[bool, ...], outputs: Formats, empty: bool) -> None:
-    """Refuse what the kernels below the interface cannot do (E53 to E58); E56 holds on the published page too."""
+    """Refuse what the vendor's kernels cannot do (E53 to E58). E56 is also on the published page."""
     operands = tuple(call.tensor(port).format for port in INPUTS)
     deep = len(call.shape("input")) == 5
     if call.conformance == "atlas-910" and deep:
@@ -178,7 +178,7 @@ def promoted(formats: tuple[str, ...]) -> str:
 
 
 class Precision(NamedTuple):
-    """What happens to operands before they are multiplied, and the format in which gradInput leaves its kernel.
+    """The rounding of operands before the products, and the format in which gradInput leaves its kernel.
 
     `operands` is None (as they are), "hf32" or "float16"; `dropped` counts the mantissa bits that HF32 drops.
     """
@@ -211,7 +211,7 @@ def written_first(format: str) -> str:
 
 
 def round_operand(array: Array, how: Precision, threads: int) -> Array:
-    """Return an operand as the multiplier sees it; values already in a narrower format lose nothing to HF32."""
+    """Return an operand as the multiplier reads it. HF32 represents all values of narrower formats exactly."""
     if how.operands == "hf32" and array.dtype == np.float32:
         return hf32(array, how.dropped)
     if how.operands != "float16" or array.dtype == np.float16:

@@ -1,8 +1,8 @@
-"""Conformance "emulation": an operator's geometry under its default rules, with number formats in the caller's hands.
+"""Conformance "emulation": an operator's geometry under its default rules, with number formats that the caller chooses.
 
-Operands may be in any formats, the caller chooses those of the results, their one rounding, and scales of operands.
-`emulated` adds all of it to a declaration; Ascend's operator, whose own rules about formats reach further, takes the
-parts.
+Operands may be in any mixture of formats. The caller chooses the formats of the results, their rounding and the scales
+of operands. `emulated` adds this to a declaration. Ascend's operator has more rules about formats, so it uses
+the parts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FLOATS = ("float32", "float16", "bfloat16")
 EIGHT_BIT = ("hifloat8", "float8_e4m3fn", "float8_e5m2")
 
 LAST_ROUNDING = (
-    Attribute("rounding", "string", "The one rounding of each result, as convreg.quantize does it; None for the "
-              "format's own.", None, choices={"*": Spellings({name: name for name in ROUNDINGS})}, only=(CONFORMANCE,)),
+    Attribute("rounding", "string", "Rounding of each result, as in convreg.quantize; None means the format's "
+              "default.", None, choices={"*": Spellings({name: name for name in ROUNDINGS})}, only=(CONFORMANCE,)),
     Attribute("saturate", "bool", "Whether a result that is too large becomes the format's largest number, as in "
               "convreg.quantize.", False, only=(CONFORMANCE,)),
-    Attribute("seed", "int", "Of stochastic rounding, the same for all outputs; None for a fresh one.", None,
-              minimum=0, only=(CONFORMANCE,)),
+    Attribute("seed", "int", "Seed of stochastic rounding, the same for all outputs; None means a new random seed.",
+              None, minimum=0, only=(CONFORMANCE,)),
 )
 """Attributes that replace a result's rounding."""
 
@@ -47,7 +47,7 @@ class Finish(NamedTuple):
 
     @property
     def usual(self) -> bool:
-        """Whether it is the one that kernels do."""
+        """Whether it is the rounding of the kernels."""
         return self.rounding is None and not self.saturate
 
 
@@ -55,7 +55,7 @@ USUAL = Finish(None, False, None)
 
 
 class Emulation(NamedTuple):
-    """What a call under emulation adds to the operator's own computation."""
+    """The parts that a call under emulation adds to the operator's computation."""
 
     call: Call
     last: Finish
@@ -77,7 +77,7 @@ class Emulation(NamedTuple):
 
 
 def emulation_of(call: Call, roles: Roles, geometry: Geometry, outputs: Sequence[TensorType | None]) -> Emulation:
-    """Return what a call chooses, refused where a rounding or scale does not fit."""
+    """Return the choices of a call; refuse a rounding or scale that does not fit."""
     return Emulation(call, finish(call, outputs), _scales.layout_of(call, roles, geometry),
                      _scales.scales_of(call, roles, geometry))
 
@@ -167,7 +167,7 @@ def emulated(spec: OpSpec) -> OpSpec:
 
 
 def source(roles: Roles, output: str) -> str:
-    """Return the input that an output is the gradient of, where there is one, else the gradient it is computed from."""
+    """Return the input that an output is the gradient of, or else the gradient that it is computed from."""
     role = next(role for role in RESULTS if roles.port(role) == output)
     own = {"grad_data": roles.data, "grad_weight": roles.weight, "grad_bias": ""}[role]
     return own or roles.grad_output
@@ -175,10 +175,11 @@ def source(roles: Roles, output: str) -> str:
 
 def _format_attribute(outputs: tuple[Port, ...]) -> Attribute:
     if len(outputs) == 1:
-        return Attribute("output_format", "string", f"Format of {outputs[0].name}, None for that of {outputs[0].like}.",
-                         None, only=(CONFORMANCE,))
-    return Attribute("output_formats", "strings", f"Formats of the {len(outputs)} results, empty or None for that of "
-                     f"{', '.join(port.like for port in outputs)}.", None, only=(CONFORMANCE,))
+        return Attribute("output_format", "string", f"Format of {outputs[0].name}; None means the format of "
+                         f"{outputs[0].like}.", None, only=(CONFORMANCE,))
+    return Attribute("output_formats", "strings", f"Formats of the {len(outputs)} results. An empty name means "
+                     f"the format of {', '.join(port.like for port in outputs)} respectively.", None,
+                     only=(CONFORMANCE,))
 
 
 def formatted(call: Call, outputs: Sequence[TensorType | None]) -> tuple[TensorType | None, ...]:

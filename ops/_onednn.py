@@ -1,4 +1,4 @@
-"""What the oneDNN Graph operators declare alike: the eight common attributes, types and rule rows."""
+"""Common parts of the oneDNN Graph operators: the eight common attributes, types and rule rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _FOLDED = {"none": "none", "same_upper": "same_upper", "same_lower": "same_lower
            "explicit": "none"}
 
 AUTO_PAD = Attribute(
-    "auto_pad", "string", "How pads are found: given, none, or so that the small side has ceil(large / stride) "
-    "elements; other modes than 'none' ignore pads_begin and pads_end.", "none",
+    "auto_pad", "string", "Padding mode: none uses pads_begin and pads_end, valid uses no padding, and the same modes "
+    "pad so that the small side has ceil(large / stride) elements. Only none reads pads_begin and pads_end.", "none",
     choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
 
 
@@ -40,11 +40,12 @@ def common(weights_formats: tuple[str, str]) -> tuple[Attribute, ...]:
     return (
         *SPATIAL,
         AUTO_PAD,
-        Attribute("groups", "int", "Number of blocks the channels are split into.", 1, minimum=1, rule="R31"),
-        Attribute("data_format", "string", "Axis order of the data: batch, channels, space or batch, space, channels.",
-                  "NXC", choices=spellings("NXC", "NCX"), rule="R5"),
-        Attribute("weights_format", "string", "Axis order of the weights; I and O are the forward operation's input "
-                  "and output channels, X space.", weights_formats[0], choices=spellings(*weights_formats), rule="R6"),
+        Attribute("groups", "int", "Number of groups that the channels are divided into.", 1, minimum=1, rule="R31"),
+        Attribute("data_format", "string", "Axis order of the data: NXC is batch, space, channels; NCX is batch, "
+                  "channels, space.", "NXC", choices=spellings("NXC", "NCX"), rule="R5"),
+        Attribute("weights_format", "string", "Axis order of the weights. I and O are the input and output channels of "
+                  "the forward operation, X is space.", weights_formats[0], choices=spellings(*weights_formats),
+                  rule="R6"),
     )
 
 
@@ -52,7 +53,8 @@ SPATIAL = (
     Attribute("strides", "ints", "Step of the kernel on the large side, one per spatial axis.", minimum=1, rule="R29"),
     Attribute("pads_begin", "ints", "Padding before the large side, one per spatial axis.", minimum=0, rule="R7"),
     Attribute("pads_end", "ints", "Padding after the large side, one per spatial axis.", minimum=0, rule="R7"),
-    Attribute("dilations", "ints", "Distance of kernel taps, 1 = dense, one per spatial axis.", minimum=1, rule="R30"),
+    Attribute("dilations", "ints", "Distance between kernel taps, one per spatial axis; 1 is dense.", minimum=1,
+              rule="R30"),
 )
 
 OUTPUT_PADDING = Attribute(
@@ -62,11 +64,11 @@ OUTPUT_PADDING = Attribute(
 
 def shape_port(name: str, of: str) -> Port:
     """The optional third input that states an output shape, also an attribute."""
-    return Port(name, f"Full shape of {of}, in the order of its format; may be left out where out= says it.", "T2",
+    return Port(name, f"Full shape of {of}, in the axis order of its format; may be left out if out= is given.", "T2",
                 optional=True, shape=True, attribute=True, rule="R20")
 
 
-BIAS = Port("bias", "(O,), added to every position before the one rounding.", optional=True)
+BIAS = Port("bias", "Bias, (O,); it is added to every position before the rounding.", optional=True)
 
 
 def rank_only(tensor: TensorType) -> Shape | None:

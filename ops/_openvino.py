@@ -1,4 +1,4 @@
-"""What OpenVINO's two transposed operations declare alike."""
+"""Common parts of OpenVINO's two transposed operations."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def attributes(auto_pad: str) -> tuple[Attribute, ...]:
                   rule={"document": "R29", "openvino": "9"}, rule_negative={"document": "R29", "openvino": "11"}),
         Attribute("pads_begin", "ints", "Elements cut before the result, one per spatial axis.", minimum=0,
                   rule={"document": "R7", "openvino": "12"}),
-        Attribute("pads_end", "ints", "Elements cut after the result, one per spatial axis; the runtime extends with "
-                  "zeros for negative ones.", minimum={"document": 0, "openvino": None},
+        Attribute("pads_end", "ints", "Elements cut after the result, one per spatial axis. A negative number "
+                  "appends zeros, as in the runtime.", minimum={"document": 0, "openvino": None},
                   rule={"document": "R7", "openvino": "7"}),
-        Attribute("dilations", "ints", "Distance of filter taps, one per spatial axis.", minimum=1,
+        Attribute("dilations", "ints", "Distance between filter taps, one per spatial axis.", minimum=1,
                   rule={"document": "R30", "openvino": "10"}),
-        Attribute("auto_pad", "string", "How the window is placed: by the pads, at 0, or centred for a stated extent "
-                  "(odd element cut at the beginning for same_upper).", auto_pad,
-                  choices={"document": _DOCUMENT, "openvino": _RUNTIME}, rule={"document": "R4", "openvino": "18"}),
+        Attribute("auto_pad", "string", "Place of the window: none and explicit use the pads, valid starts at "
+                  "0, and the same modes centre the stated extent; same_upper cuts the odd element at the beginning.",
+                  auto_pad, choices={"document": _DOCUMENT, "openvino": _RUNTIME},
+                  rule={"document": "R4", "openvino": "18"}),
         Attribute("output_padding", "ints", "Elements appended at the end, one per spatial axis.", None,
                   minimum={"document": 0, "openvino": None}, rule={"document": "R32", "openvino": "8"},
                   unset=UNSET_SHAPE),

@@ -1,8 +1,8 @@
-"""Scales of operands: the ports that bring them, what they may be, and kernels that apply them.
+"""Scales of operands: their ports, their checks, and kernels that apply them.
 
-An operand's values are its decoded numbers times its scale. A scale that is the same for all terms of a result (one
-number, or one per channel that the result keeps) multiplies the finished float32 sum; a scale along a channel that is
-summed over multiplies the decoded operand in float32 before the products.
+An operand's values are its decoded numbers times its scale. A scale can be the same for all terms of a result: one
+number, or one per channel that the result keeps. Such a scale multiplies the finished float32 sum. A scale along a
+channel that is summed over multiplies the decoded operand in float32 before the products.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TENSORS = {"forward": ("large", "taps", "small"), "backward_data": ("small", "ta
 
 CHANNELS = {"grad_output": "channel", "data": "channel", "weight": "output channel of the forward operator",
             "bias": "channel"}
-"""What a vector of scales has one number for."""
+"""The axis that a vector of scales has one number per."""
 
 
 def scaled(spec: OpSpec, roles: Roles, conformance: str) -> OpSpec:
     """Return a declaration with a port added for the scale of each operand, spelled as its other ports."""
     suffix = "_scale" if all(port.name.islower() for port in spec.inputs) else "Scale"
     ports = tuple(
-        Port(port.name + suffix, f"One number, or one per {CHANNELS[_role(roles, port.name)]}.", VARIABLE,
+        Port(port.name + suffix, f"one number, or one per {CHANNELS[_role(roles, port.name)]}.", VARIABLE,
              optional=True, scales=port.name, only=(conformance,))
         for port in spec.inputs if not port.shape)
     return replace(spec, inputs=(*spec.inputs, *ports), types={**spec.types, VARIABLE: (FORMAT,)})
@@ -206,12 +206,12 @@ class ScaledKernels:
 
 
 def _wide_format(format: str, scaled: bool) -> str:
-    """The format of sums that a factor is still to multiply."""
+    """Return the format of sums that a factor will multiply."""
     return FORMAT if scaled and format != "float64" else format
 
 
 def _wide(result: Array, format: str, scaled: bool) -> Array:
-    """Where sums go: to the result itself unless they must be multiplied first and it is too narrow for them."""
+    """Return the array of the sums: the result, unless sums must be multiplied first and its format is too narrow."""
     wide = _wide_format(format, scaled)
     return result if wide == format else np.empty(result.shape, FORMATS[wide].dtype)
 
@@ -231,7 +231,7 @@ def _applied(array: Array, format: str, factor: Array, threads: int) -> tuple[Ar
 
 
 def _multiply(values: Array, factor: Array) -> None:
-    """Multiply in place as in float64, rounded once; a factor that the values' format holds needs no more than it."""
+    """Multiply in place as in float64, rounded once; a factor that the values' format represents is used as it is."""
     with np.errstate(all="ignore"):
         narrow = factor.astype(values.dtype)
         if np.array_equal(narrow, factor):

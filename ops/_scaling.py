@@ -1,4 +1,4 @@
-"""What the two conversion nodes share: the formats, and a scale that is an ordinary input."""
+"""Common parts of the two conversion nodes: the formats, and a scale that is an ordinary input."""
 
 from __future__ import annotations
 

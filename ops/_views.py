@@ -1,4 +1,4 @@
-"""Layouts are strides: arrays in a vendor's axis order as the 6-D bit views that kernels read, never copies.
+"""Layouts are strides: arrays in a vendor's axis order become the 6-D bit views that kernels read, without copies.
 
 Data becomes (N, G, channels per group, three spatial axes), weights (G, small channels, large channels, three taps).
 """

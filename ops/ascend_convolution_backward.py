@@ -97,40 +97,40 @@ convolution_backward = register(_scales.scaled(OpSpec(
     vendor="ascend",
     name="ConvolutionBackward",
     since_version=1,
-    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias: mixed formats "
-        "are promoted, operands rounded by cubeMathType and outputs masked as Ascend does.",
+    doc="Gradients of a convolution or transposed convolution with respect to input, weight and bias: As in Ascend, "
+        "mixed formats are promoted, cubeMathType rounds the operands and outputMask selects the outputs.",
     source="CANN ops-nn, aclnnConvolutionBackward.md (August 2026); convolution_backward_checker.cpp and "
            "aclnn_convolution_backward.cpp for the products.",
     inputs=(
         Port("gradOutput", "Gradient of the output, (N, Cout, Y...).", "T1"),
         Port("input", "Input of the forward convolution, (N, Cin, X...).", "T2"),
-        Port("weight", "(Cout, Cin/groups, K...), transposed (Cin, Cout/groups, K...).", "T3"),
+        Port("weight", "Weights, (Cout, Cin/groups, K...); if transposed, (Cin, Cout/groups, K...).", "T3"),
     ),
     outputs=(
-        Port("gradInput", "Gradient of input, in its format unless chosen otherwise.", "T4", optional=True, rule="E30"),
-        Port("gradWeight", "Gradient of weight, in its format unless chosen otherwise.", "T5", optional=True,
+        Port("gradInput", "Gradient of input, by default in the format of input.", "T4", optional=True, rule="E30"),
+        Port("gradWeight", "Gradient of weight, by default in the format of weight.", "T5", optional=True,
              rule="E31"),
-        Port("gradBias", "Gradient of the bias, (Cout,): the sum of gradOutput, in its format unless chosen otherwise.",
+        Port("gradBias", "Gradient of the bias, (Cout,): the sum of gradOutput, by default in its format.",
              "T6", optional=True, rule="E32"),
     ),
     attributes=(
-        Attribute("biasSizes", "ints", "Shape of the bias, [Cout]; products ask for it only where a tensor is empty.",
+        Attribute("biasSizes", "ints", "Shape of the bias, [Cout]; products check it only if a tensor is empty.",
                   None),
         Attribute("stride", "ints", "Step of the kernel, one per spatial axis.", minimum=1, rule="E19"),
-        Attribute("padding", "ints", "One per spatial axis, on both sides; in 2-D also [top, bottom, left, right].",
-                  minimum=0, rule="E20"),
-        Attribute("dilation", "ints", "Distance of kernel taps, 1 = dense, one per spatial axis.", minimum=1,
+        Attribute("padding", "ints", "Padding on both sides, one per spatial axis; in 2-D also [top, bottom, "
+                  "left, right].", minimum=0, rule="E20"),
+        Attribute("dilation", "ints", "Distance between kernel taps, one per spatial axis; 1 is dense.", minimum=1,
                   rule="E21"),
         Attribute("transposed", "bool", "Whether the forward operation was a transposed convolution.", False),
-        Attribute("outputPadding", "ints", "Extra extent of a transposed output, below the stride; zeros otherwise.",
-                  None),
-        Attribute("groups", "int", "Number of blocks the channels are split into.", 1, minimum=1, rule="E25"),
+        Attribute("outputPadding", "ints", "Extra extent of the output of a transposed convolution, below the "
+                  "stride; zeros otherwise.", None),
+        Attribute("groups", "int", "Number of groups that the channels are divided into.", 1, minimum=1, rule="E25"),
         Attribute("outputMask", "bools", "Which of gradInput, gradWeight and gradBias to compute.", (True, True, True)),
-        Attribute("cubeMathType", "int", "Rounding of float32 operands: 0 none, 1 what the product's multiplier takes "
-                  "(HF32, or float16 on atlas-910), 2 float16 (bfloat16 operands too), 3 HF32.", 0, minimum=0,
-                  maximum=3, rule="E26"),
-        Attribute("outputFormats", "strings", "Formats of the three gradients, empty or None for that of the tensor it "
-                  "is the gradient of.", None, only=(_emulation.CONFORMANCE,)),
+        Attribute("cubeMathType", "int", "Rounding of float32 operands: 0 none, 1 the format of the product's "
+                  "multiplier (HF32, or float16 on atlas-910), 2 float16 (bfloat16 operands too), 3 HF32.", 0,
+                  minimum=0, maximum=3, rule="E26"),
+        Attribute("outputFormats", "strings", "Formats of the three gradients. An empty name or None means the format "
+                  "of the tensor that it is the gradient of.", None, only=(_emulation.CONFORMANCE,)),
         *_emulation.LAST_ROUNDING,
     ),
     types={

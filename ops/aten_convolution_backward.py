@@ -15,13 +15,13 @@ FORMATS = ("float32", "float64", "bfloat16", "float16")
 
 
 def plan(call: Call) -> Plan:
-    """Check shapes as PyTorch does; only what output_mask asks for is computed."""
+    """Check shapes as PyTorch does; only the gradients that output_mask selects are computed."""
     outputs = infer(call)
     return Plan(outputs, (aten.backward(call), call["transposed"]))
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The gradients asked for have the shapes of what they are gradients of."""
+    """Each requested gradient has the shape of its tensor."""
     mask = call["output_mask"]
     if len(mask) != 3:
         raise call.refuse("output_mask", list(mask), "three booleans: grad_input, grad_weight, grad_bias")
@@ -32,7 +32,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Fill what is asked for."""
+    """Fill the requested gradients."""
     geometry, transposed = plan.work
     grad_output, data, weight = inputs
     _gradients.run(geometry, transposed, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
@@ -47,7 +47,7 @@ convolution_backward = register(emulated(OpSpec(
     inputs=(
         Port("grad_output", "Gradient of the output, (N, Cout, Y...)."),
         Port("input", "Input of the forward convolution, (N, Cin, X...)."),
-        Port("weight", "(Cout, Cin/groups, K...), transposed (Cin, Cout/groups, K...)."),
+        Port("weight", "Weights, (Cout, Cin/groups, K...); if transposed, (Cin, Cout/groups, K...)."),
     ),
     outputs=(
         Port("grad_input", "Gradient of the input.", optional=True),
@@ -55,14 +55,15 @@ convolution_backward = register(emulated(OpSpec(
         Port("grad_bias", "Gradient of the bias, (Cout,).", optional=True),
     ),
     attributes=(
-        Attribute("bias_sizes", "ints", "Shape of the bias or None; checked where its gradient is asked for.", None),
-        Attribute("stride", "ints", "One entry per spatial axis, or one for all.", minimum=1),
-        Attribute("padding", "ints", "On both sides; one entry per spatial axis, or one for all.", minimum=0),
-        Attribute("dilation", "ints", "One entry per spatial axis, or one for all.", minimum=1),
-        Attribute("transposed", "bool", "Whether the forward operation was transposed."),
+        Attribute("bias_sizes", "ints", "Shape of the bias or None; checked if its gradient is requested.", None),
+        Attribute("stride", "ints", "Step of the kernel; one entry per spatial axis, or one for all.", minimum=1),
+        Attribute("padding", "ints", "Padding on both sides; one entry per spatial axis, or one for all.", minimum=0),
+        Attribute("dilation", "ints", "Distance between kernel taps; one entry per spatial axis, or one for all.",
+                  minimum=1),
+        Attribute("transposed", "bool", "Whether the forward operation was a transposed convolution."),
         Attribute("output_padding", "ints", "Extra extent of a transposed output; one entry per spatial axis, or one "
                   "for all.", minimum=0),
-        Attribute("groups", "int", "Number of blocks the channels are split into.", minimum=1),
+        Attribute("groups", "int", "Number of groups that the channels are divided into.", minimum=1),
         Attribute("output_mask", "bools", "Which of the three gradients to compute."),
     ),
     types={"T": FORMATS},

@@ -1,4 +1,4 @@
-"""com.microsoft ConvGrad: the gradient node of ONNX Runtime's training graphs, with the checks that runtime omits."""
+"""com.microsoft ConvGrad: the gradient node of ONNX Runtime's training graphs, with checks that the runtime omits."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def plan(call: Call) -> Plan:
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The gradients have the shapes of what they are gradients of."""
+    """Each gradient has the shape of its tensor."""
     dy = call.tensor("dY")
     return call.tensor("X"), call.tensor("W"), TensorType(aten.channel_vector(dy.shape), dy.format)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Fill what is asked for."""
+    """Fill the requested gradients."""
     grad_output, data, weight = inputs
     _gradients.run(plan.work, False, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
 
@@ -38,8 +38,8 @@ conv_grad = register(OpSpec(
     domain="com.microsoft",
     since_version=1,
     doc="Gradients of an ONNX Conv with respect to X, W and B.",
-    source="onnxruntime-training 1.19.2, ConvGrad; auto_pad is resolved as Conv resolves it and dY's shape is checked, "
-           "neither of which that runtime does.",
+    source="onnxruntime-training 1.19.2, ConvGrad. convreg resolves auto_pad as Conv does and checks dY's shape; that "
+           "runtime does neither.",
     inputs=(
         Port("dY", "Gradient of Conv's output, (N, M, Y...)."),
         Port("X", "Conv's input, (N, C, X...)."),
@@ -51,13 +51,14 @@ conv_grad = register(OpSpec(
         Port("dB", "Gradient of the bias, (M,).", optional=True),
     ),
     attributes=(
-        Attribute("auto_pad", "string", "As in Conv.", "NOTSET",
+        Attribute("auto_pad", "string", "Padding mode, as in Conv.", "NOTSET",
                   choices={"*": Spellings({mode: mode for mode in _MODES})}),
-        Attribute("dilations", "ints", "One entry per spatial axis, default ones.", None, minimum=1),
-        Attribute("group", "int", "Number of blocks the channels are split into.", 1, minimum=1),
-        Attribute("kernel_shape", "ints", "Spatial extents of W, default taken from it.", None, minimum=1),
-        Attribute("pads", "ints", "Begins, then ends, default zeros.", None, minimum=0),
-        Attribute("strides", "ints", "One entry per spatial axis, default ones.", None, minimum=1),
+        Attribute("dilations", "ints", "Distance between kernel taps, one per spatial axis; None means ones.", None,
+                  minimum=1),
+        Attribute("group", "int", "Number of groups that the channels are divided into.", 1, minimum=1),
+        Attribute("kernel_shape", "ints", "Spatial extents of W, checked if given.", None, minimum=1),
+        Attribute("pads", "ints", "Padding before all axes, then after all axes; None means zeros.", None, minimum=0),
+        Attribute("strides", "ints", "Step of the kernel, one per spatial axis; None means ones.", None, minimum=1),
     ),
     types={"T": ("float32", "float64", "bfloat16", "float16")},
     conformances=("onnxruntime",),

@@ -1,4 +1,4 @@
-"""nodes::Dequantize: numbers of any format as float32 inside a graph, exactly."""
+"""nodes::Dequantize: converts numbers of any format to float32 inside a graph."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ dequantize = register(OpSpec(
     name="Dequantize",
     since_version=1,
     domain="convreg",
-    doc="The numbers of a narrow format in float32: y = x * scale, x exactly.",
+    doc="Convert numbers of a narrow format to float32: y = x * scale, where x is read exactly.",
     source=_scaling.SOURCE,
-    inputs=(Port("x", "Any shape; in ONNX, hifloat8 is uint8 and named by operand_types.", "T1"),
-            _scaling.scale_port("What x is multiplied by in float32")),
-    outputs=(Port("y", "The shape of x.", "T3"),),
+    inputs=(Port("x", "Numbers of any shape; in ONNX, hifloat8 codes are uint8 with operand_types.", "T1"),
+            _scaling.scale_port("Factor of x, in float32")),
+    outputs=(Port("y", "Result, of the shape of x.", "T3"),),
     attributes=(),
     types={"T1": tuple(name for name in FORMATS if name != "float64"), "T2": ("float32",), "T3": ("float32",)},
     conformances=("document",),

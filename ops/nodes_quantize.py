@@ -1,4 +1,4 @@
-"""nodes::Quantize: float32 to a narrow format inside a graph, as `convreg.quantize` rounds."""
+"""nodes::Quantize: converts float32 to a narrow format inside a graph. It rounds as `convreg.quantize` does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(call: Call) -> Plan:
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The shape of x, in the format asked for."""
+    """The shape of x, in the requested format."""
     return (TensorType(call.tensor("x").shape, call["format"]),)
 
 
@@ -44,17 +44,17 @@ quantize = register(OpSpec(
     name="Quantize",
     since_version=1,
     domain="convreg",
-    doc="Numbers in a narrow format, each rounded once: y = round(x / scale), as convreg.quantize rounds.",
+    doc="Convert float32 to a narrow format: y = round(x / scale), rounded once, as in convreg.quantize.",
     source=_scaling.SOURCE,
-    inputs=(Port("x", "Any shape.", "T1"), _scaling.scale_port("What x is divided by in float32 before it is rounded")),
-    outputs=(Port("y", "The shape of x; in ONNX, hifloat8 is uint8.", "T3"),),
+    inputs=(Port("x", "Numbers of any shape.", "T1"), _scaling.scale_port("Divisor of x, in float32")),
+    outputs=(Port("y", "Result, of the shape of x; in ONNX, hifloat8 codes are uint8.", "T3"),),
     attributes=(
-        Attribute("format", "string", "Of the result.", "hifloat8",
+        Attribute("format", "string", "Format of the result.", "hifloat8",
                   choices={"*": Spellings({name: name for name in _scaling.NARROW})}),
-        Attribute("rounding", "string", "None for the format's own.", None,
+        Attribute("rounding", "string", "Rounding, as in convreg.quantize; None means the format's default.", None,
                   choices={"*": Spellings({name: name for name in ROUNDINGS})}),
-        Attribute("saturate", "bool", "Whether what is too large becomes the format's largest number.", False),
-        Attribute("seed", "int", "Of stochastic rounding; None for a fresh one.", None, minimum=0),
+        Attribute("saturate", "bool", "Whether a number that is too large becomes the format's largest number.", False),
+        Attribute("seed", "int", "Seed of stochastic rounding; None means a new random seed.", None, minimum=0),
     ),
     types={"T1": ("float32",), "T2": ("float32",), "T3": _scaling.NARROW},
     conformances=("document",),

@@ -44,7 +44,7 @@ convolution_backward_data = register(emulated(OpSpec(
            "shape_infer.cpp of 3.13 for conformance 'library'.",
     inputs=(
         Port("diff_dst", "Gradient of the convolution's output, (N, OC, Y...) or (N, Y..., OC)."),
-        Port("weights", "(OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),
+        Port("weights", "Weights, (OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),
         _onednn.shape_port("dst_shape", "diff_src"),
     ),
     outputs=(Port("diff_src", "Gradient of the convolution's input, (N, IC, X...) or (N, X..., IC)."),),

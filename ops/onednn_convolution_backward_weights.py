@@ -17,13 +17,13 @@ convolution_backward_weights = register(emulated(OpSpec(
     doc="Gradient of a convolution with respect to its weights: diff_W[oc,ic,t] = SUM src[n,ic,x] * diff_dst[n,oc,y] "
         "over n, y with x = y*stride - pads_begin + t*dilation.",
     source="oneDNN Graph operation page ConvolutionBackwardWeights (3.14 development, August 2026); op_def.hpp and "
-           "shape_infer.cpp of 3.13, whose SAME split holds for both conformances since the page gives none.",
+           "shape_infer.cpp of 3.13. The page gives no SAME split, so the library's holds for both conformances.",
     inputs=(
         Port("src", "Input of the convolution, (N, IC, X...) or (N, X..., IC)."),
         Port("diff_dst", "Gradient of the convolution's output, (N, OC, Y...) or (N, Y..., OC)."),
         _onednn.shape_port("weights_shape", "diff_weights"),
     ),
-    outputs=(Port("diff_weights", "(OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),),
+    outputs=(Port("diff_weights", "Gradient, (OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),),
     attributes=_onednn.common(("XIO", "OIX")),
     types=_onednn.TYPES,
     conformances=_onednn.CONFORMANCES,

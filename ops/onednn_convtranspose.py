@@ -40,14 +40,14 @@ convtranspose = register(emulated(OpSpec(
     since_version=1,
     doc="Transposed convolution: dst[n,oc,x] = bias[oc] + SUM src[n,ic,y] * W[ic,oc,t] over ic of the group and y, t "
         "with x = y*stride - pads_begin + t*dilation.",
-    source="oneDNN Graph 3.13: op_def.hpp and shape_infer.cpp; grouped weights are (IC, OC/groups), as the library "
-           "computes, not as the page prints.",
+    source="oneDNN Graph 3.13: op_def.hpp and shape_infer.cpp; grouped weights are (IC, OC/groups), as in the library "
+           "and not as on the page.",
     inputs=(
-        Port("src", "(N, IC, Y...) or (N, Y..., IC)."),
-        Port("weights", "(IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI."),
+        Port("src", "Input, (N, IC, Y...) or (N, Y..., IC)."),
+        Port("weights", "Weights, (IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI."),
         _onednn.BIAS,
     ),
-    outputs=(Port("dst", "(N, OC, X...) or (N, X..., OC), X = stride*(Y-1) + (K-1)*dilation + 1 - pads + "
+    outputs=(Port("dst", "Result, (N, OC, X...) or (N, X..., OC), X = stride*(Y-1) + (K-1)*dilation + 1 - pads + "
                   "output_padding.", rule="R20"),),
     attributes=(*_onednn.common(("XOI", "IOX")), _onednn.OUTPUT_PADDING),
     types={"T": _onednn.FORMATS},

@@ -40,14 +40,14 @@ convtranspose_backward_data = register(emulated(OpSpec(
     since_version=1,
     doc="Gradient of a transposed convolution with respect to its input: diff_src[n,ic,y] = SUM diff_dst[n,oc,x] * "
         "W[ic,oc,t] over oc of the group and t with x = y*stride - pads_begin + t*dilation.",
-    source="oneDNN Graph operation page ConvTransposeBackwardData (3.14 development, August 2026), with grouped "
-           "weights taken in the page's order (IC/groups, OC) or the library's (IC, OC/groups), told apart by shape; "
-           "op_def.hpp and shape_infer.cpp of 3.13, whose SAME split holds for both conformances since the page gives "
-           "none.",
+    source="oneDNN Graph operation page ConvTransposeBackwardData (3.14 development, August 2026), and "
+           "op_def.hpp and shape_infer.cpp of 3.13. Grouped weights are in the page's order (IC/groups, OC) or the "
+           "library's (IC, OC/groups), which the shape tells apart. The page gives no SAME split, so the library's "
+           "holds for both conformances.",
     inputs=(
         Port("diff_dst", "Gradient of the transposed convolution's output, (N, OC, X...) or (N, X..., OC)."),
-        Port("weights", "(IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI; the page's grouped order "
-             "(IC/groups, OC, K...) or (K..., OC, IC/groups) under 'document'."),
+        Port("weights", "Weights, (IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI. Under 'document' also "
+             "the page's grouped order, (IC/groups, OC, K...) or (K..., OC, IC/groups)."),
     ),
     outputs=(Port("diff_src", "Gradient of the transposed convolution's input, (N, IC, Y...) or (N, Y..., IC).",
                   rule="R20"),),

@@ -22,7 +22,7 @@ convtranspose_backward_weights = register(emulated(OpSpec(
         Port("diff_dst", "Gradient of its output, (N, OC, X...) or (N, X..., OC)."),
         _onednn.shape_port("weights_shape", "diff_weights"),
     ),
-    outputs=(Port("diff_weights", "(IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI."),),
+    outputs=(Port("diff_weights", "Gradient, (IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI."),),
     attributes=_onednn.common(("XOI", "IOX")),
     types=_onednn.TYPES,
     conformances=("library",),

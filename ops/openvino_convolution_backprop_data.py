@@ -12,19 +12,19 @@ convolution_backprop_data = register(emulated(OpSpec(
     vendor="openvino",
     name="ConvolutionBackpropData",
     since_version=1,
-    doc="Gradient of a convolution with respect to its input, as a window of the full scatter: input_delta[n,i,p] = "
+    doc="Gradient of a convolution with respect to its input, a window of the full result: input_delta[n,i,p] = "
         "SUM output_delta[n,o,y] * filter[o,i,t] over o of the group and y, t with begin + p = y*stride + t*dilation.",
-    source="oneDNN Graph specification, ConvolutionBackpropData-1 (revision of 2022), whose pads formula is "
-           "conformance 'document'; OpenVINO 2026.4.1 CPU runtime for 'openvino'.",
+    source="oneDNN Graph specification, ConvolutionBackpropData-1 (revision of 2022), whose pads formula "
+           "defines conformance 'document'; OpenVINO 2026.4.1 CPU runtime for 'openvino'.",
     inputs=(
         Port("output_delta", "Gradient of the convolution's output (OpenVINO: data), (N, O, Y...) or (N, Y..., O)."),
-        Port("filter", "(O, I/groups, K...) for OIX, (K..., I/groups, O) for XIO."),
-        _openvino.shape_port("Spatial extents of the result; under 'document' the full shape too.", attribute=True),
+        Port("filter", "Weights, (O, I/groups, K...) for OIX, (K..., I/groups, O) for XIO."),
+        _openvino.shape_port("Spatial extents of the result; under 'document' also its full shape.", attribute=True),
     ),
     outputs=(Port("input_delta", "Gradient of the convolution's input, (N, I, X...) or (N, X..., I).", rule="R20"),),
     attributes=(
         *_openvino.attributes("none"),
-        Attribute("groups", "int", "Number of blocks the channels are split into.", 1, minimum=1, rule="R31"),
+        Attribute("groups", "int", "Number of groups that the channels are divided into.", 1, minimum=1, rule="R31"),
         Attribute("data_format", "string", "Axis order of the data.", "NXC",
                   choices=_onednn.spellings("NXC", "NCX"), rule="R5"),
         Attribute("filter_format", "string", "Axis order of the filter.", "XIO",

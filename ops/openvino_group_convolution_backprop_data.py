@@ -12,15 +12,15 @@ group_convolution_backprop_data = register(emulated(OpSpec(
     vendor="openvino",
     name="GroupConvolutionBackpropData",
     since_version=1,
-    doc="Grouped transposed convolution as a window of the full scatter: output[n,g*I+i,p] = SUM data[n,g*O+o,y] * "
+    doc="Grouped transposed convolution, a window of the full result: output[n,g*I+i,p] = SUM data[n,g*O+o,y] * "
         "filter[g,o,i,t] over o and y, t with begin + p = y*stride + t*dilation.",
     source="OpenVINO IR operation GroupConvolutionBackpropData-1 as the 2026.4.1 CPU runtime computes it.",
     inputs=(
-        Port("data", "(N, groups*O, Y...)."),
-        Port("filter", "(groups, O, I, K...)."),
+        Port("data", "Input, (N, groups*O, Y...)."),
+        Port("filter", "Weights, (groups, O, I, K...)."),
         _openvino.shape_port("Spatial extents of the result.", attribute=False),
     ),
-    outputs=(Port("output", "(N, groups*I, X...).", rule="15"),),
+    outputs=(Port("output", "Result, (N, groups*I, X...).", rule="15"),),
     attributes=_openvino.attributes("explicit"),
     types=_openvino.TYPES,
     conformances=("openvino",),

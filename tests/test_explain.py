@@ -137,7 +137,7 @@ def test_nodes_of_a_model(tmp_path):
     assert told[first]["document"].begin == (2, 2)
     assert told[second]["document"].begin == (1, 1)
     assert list(convreg.onnx.explain_nodes(saved(tmp_path), "dz")) == [second]
-    with pytest.raises(GraphError, match="no node of ours called 'third'"):
+    with pytest.raises(GraphError, match="no convreg node called 'third'"):
         convreg.onnx.explain_nodes(saved(tmp_path), "third")
 
 

@@ -149,5 +149,5 @@ def test_graphs_that_are_no_call():
     relu = helper.make_node("Relu", ["x"], ["y"])
     with pytest.raises(GraphError, match="the graph has 2 nodes"):
         convreg.onnx.call_of(model([relu, relu], [value("x", [1])], [value("y", [1])]))
-    with pytest.raises(GraphError, match="::Relu is no operator"):
+    with pytest.raises(GraphError, match="::Relu is not an operator"):
         convreg.onnx.call_of(model([relu], [value("x", [1])], [value("y", [1])]))

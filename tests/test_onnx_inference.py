@@ -233,7 +233,7 @@ def test_inference_reaches_functions_and_subgraphs():
 
 @st.composite
 def open_calls(draw, spec):
-    """Tensors with known and unknown ranks and extents, mostly of one rank, and lists mostly of its length."""
+    """Tensors with known and unknown ranks and extents, mostly of equal rank, and lists mostly of its length."""
     conformance = draw(st.sampled_from(spec.conformances))
     count = draw(st.integers(1, 3))
     extents = st.one_of(st.none(), st.just("a"), st.integers(0, 6))

@@ -1,4 +1,4 @@
-"""What is shipped, what an unbuilt checkout says, and that README and Makefile keep their word."""
+"""What is shipped, what an unbuilt checkout says, and what make says of a missing tool."""
 
 import email
 import os
@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.derive import table
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,7 +23,6 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
 PACKAGES = Path(np.__file__).parents[1]
 """Where the dependencies are; as an entry of PYTHONPATH it brings them without any editable install."""
 
@@ -42,7 +40,7 @@ def python(*arguments, path=(), cwd):
     return subprocess.run([sys.executable, "-S", *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-ROOMS = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools"}
+TOP_LEVEL = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools"}
 """Top-level folder -> the package it installs as."""
 
 
@@ -61,7 +59,7 @@ def shipped(root):
     """Return the installed paths of all Python files that belong to the package."""
     return {
         (Path(installed.replace(".", "/")) / path.relative_to(root / top)).as_posix()
-        for top, installed in ROOMS.items() for path in (root / top).rglob("*.py")
+        for top, installed in TOP_LEVEL.items() for path in (root / top).rglob("*.py")
     }
 
 
@@ -78,7 +76,7 @@ def test_version_is_the_declared_one():
 
 
 def copied_sources(folder):
-    for top in ROOMS:
+    for top in TOP_LEVEL:
         shutil.copytree(ROOT / top, folder / top, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
 
 
@@ -102,23 +100,6 @@ def test_checkout_compiled_in_place_runs_as_it_lies(package):
     files = "import convreg.ops, convreg.tools; print(convreg.ops.__file__, convreg.tools.__file__)"
     where = python("-c", files, cwd=ROOT)
     assert where.stdout.split() == [str(ROOT / "ops" / "__init__.py"), str(ROOT / "tools" / "__init__.py")]
-
-
-def test_readme_example_runs(capsys):
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
-    assert len([line for line in example.splitlines() if line.strip()]) <= 8
-    exec(example, {})
-    assert capsys.readouterr().out.count("[") == 9  # an 8x8 array
-
-
-def test_readme_table_is_the_derived_one():
-    assert table(convreg.operators()) in README
-
-
-def test_readme_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        if (ROOT / "setup.py").is_file() or target.startswith(("docs", "examples")):
-            assert (ROOT / target).exists(), target
 
 
 class Built(NamedTuple):
@@ -169,7 +150,7 @@ def test_sdist_holds_every_source_and_nothing_built(built):
     with tarfile.open(built.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     sources = {str(path.relative_to(built.source))
-               for top in (*ROOMS, "tests", "examples", "docs") for path in (built.source / top).rglob("*")
+               for top in (*TOP_LEVEL, "tests", "examples", "docs") for path in (built.source / top).rglob("*")
                if path.is_file()}
     assert sources <= names
     pages = {f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")}

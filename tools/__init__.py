@@ -1,1 +1,1 @@
-"""What a person runs: the command line, and readers that turn other frameworks' files into ONNX models."""
+"""Programs for users: the command line, the importers and exporters, and the benchmark."""

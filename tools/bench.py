@@ -1,4 +1,4 @@
-"""``convreg bench``: convreg beside other libraries, shape by shape, each result checked before it is timed.
+"""``convreg bench`` times convreg and other libraries, shape by shape. It checks each result before it measures.
 
     bench_problems, bench_models    what is timed           bench_check     operands, reference, verdict
     bench_peers, bench_onednn       who is timed            bench_machine   peak and bandwidth
@@ -39,16 +39,16 @@ DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_
         **{name: (name,) for name in DIRECTIONS}}
 """benchdnn's names of directions, and ours."""
 WITH_BIAS = ("FWD_B", "BWD_WB")
-"""Those that have a bias in benchdnn."""
+"""The directions that have a bias in benchdnn."""
 WIDE = ("f64", "float64", "fp64", "double")
-"""Names that resemble those of narrow formats, so that a hint at one would mislead."""
+"""Names that resemble narrow formats, for which a hint would be misleading."""
 
 PAUSE = 0.005
 """Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
 TURN = 0.003
-"""Seconds that a library's turn lasts at least, so that short calls do not pay for cold caches and sleeping threads."""
+"""The shortest turn of a library in seconds; short calls would otherwise measure cold caches and sleeping threads."""
 PATIENCE = 10
-"""A library that has had so many times its share of the time takes no more turns once it has run twice."""
+"""A library that has used this many times its share of the time stops after two runs."""
 
 Progress = Callable[[int, int, str], None]
 
@@ -142,7 +142,7 @@ def run(
 
 
 def _checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
-    """Run each library once, note in the row what it gets wrong or cannot do, and return the calls to be timed."""
+    """Run each library once, note wrong results and refusals in the row, and return the calls to be timed."""
     calls: dict[str, Callable[[], Any]] = {}
     for name, peer in peers.items():
         try:
@@ -186,7 +186,7 @@ def measure(calls: Mapping[str, Callable[[], Any]], repeat: int, seconds: float)
 
 
 def _workers(threads: int | None) -> int:
-    """Return the number of threads that convreg starts when asked for so many; a report of others would be false."""
+    """Return the number of threads that convreg starts for a requested number; refuse a number above that."""
     if threads is None:
         return team(0)
     most = team(sys.maxsize)
@@ -218,32 +218,35 @@ def _one_of(value: str, allowed: Iterable[str], what: str) -> None:
 
 
 def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    """Time convreg beside other libraries on layers of networks, each result checked first."""
+    """Time convreg and other libraries on layers of networks, and check each result first."""
     def names(value: str) -> list[str]:
         return [name for name in value.split(",") if name]
 
     parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
     parser.add_argument("problems", metavar="PROBLEM", nargs="*",
                         help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
-    parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: the 38 that come along)")
-    parser.add_argument("--model", metavar="FILE", help="an ONNX model, whose convolutions and gradients are timed")
+    parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: 38 layers of real networks)")
+    parser.add_argument("--model", metavar="FILE", help="time the convolutions and gradients of an ONNX model")
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
-                        "BWD_W, BWD_DW, FWD, in any case (default BWD_D,BWD_W; for a model what it computes)")
-    parser.add_argument("--deconv", action="store_true", help="descriptors stand for transposed convolutions")
+                        "BWD_W, BWD_DW, FWD, in any letter case (default: BWD_D,BWD_W; for a model, its own)")
+    parser.add_argument("--deconv", action="store_true", help="read the descriptors as transposed convolutions")
     parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
-                        help=f"{', '.join(DTYPES)} (default f32; for a model what its nodes compute in)")
+                        help=f"{', '.join(DTYPES)} (default: f32; for a model, the formats of its nodes)")
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
-                        help="ncx (weights oix), nxc (weights xio)")
+                        help="ncx (weights in oix), nxc (weights in xio); default: ncx")
     parser.add_argument("--peers", type=names, default=list(LIBRARIES), metavar="NAME,...",
-                        help=f"libraries beside convreg, of {', '.join(LIBRARIES)}, none (default: those installed); "
-                        "f32: convreg's own f32")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only layers of this name, * for any letters")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of every library (default: convreg's)")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs at the least (default 5)")
+                        help=f"the libraries to compare with: {', '.join(LIBRARIES)}, none, or f32 for convreg's "
+                        "own f32 (default: the installed libraries)")
+    parser.add_argument("--only", action="append", metavar="NAME",
+                        help="only layers with this name; * stands for any letters; may be repeated")
+    parser.add_argument("--threads", type=int, metavar="N",
+                        help="the number of threads of every library (default: convreg's)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="the smallest number of runs (default 5)")
     parser.add_argument("--seconds", type=float, default=0.5, metavar="S",
-                        help="time per library and layer; more runs until it is over (default 0.5)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures")
-    parser.add_argument("--plot", metavar="FILE", help=f"draw bars, {', '.join(PLOT_FORMATS)} by the file's name")
+                        help="the time per library and layer; runs repeat until it has passed (default 0.5)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures to a JSON file")
+    parser.add_argument("--plot", metavar="FILE",
+                        help=f"draw a bar chart; the suffix chooses the format: {', '.join(PLOT_FORMATS)}")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     return _act
 
@@ -276,7 +279,7 @@ def _act(args: argparse.Namespace) -> None:
 
 
 def _spelled(names: Sequence[str]) -> list[str]:
-    """Return the keys of `DIRS` that names in any case mean, each once."""
+    """Return the keys of `DIRS` for names in any letter case, each once."""
     keys = {key.lower(): key for key in DIRS}
     for name in names:
         if name.lower() not in keys:
@@ -285,34 +288,34 @@ def _spelled(names: Sequence[str]) -> list[str]:
 
 
 def _peers(names: Sequence[str]) -> list[str]:
-    """Return the libraries that names mean, of which "none" is one only alone."""
+    """Return the libraries for names; "none" must be the only name."""
     for name in names:
         _one_of(name, (*PEERS, "none"), "library")
     if "none" in names and len(names) > 1:
-        raise GraphError(f"--peers={','.join(names)!r} is refused: none stands alone; allowed: none, or one or more of "
-                         f"{', '.join(PEERS)}")
+        raise GraphError(f"--peers={','.join(names)!r} is refused: none excludes other names; allowed: none, "
+                         f"or one or more of {', '.join(PEERS)}")
     return [name for name in names if name != "none"]
 
 
 def _picture(path: str) -> str:
-    """Return the format of a picture, refused before anything is measured if it could not be drawn there."""
+    """Return the format of a picture; refuse a file that cannot be written before anything is measured."""
     suffix = Path(path).suffix
     if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
         allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
         raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
-                         f"and a suffix is needed to name the picture's format; allowed: {allowed}")
+                         f"and the suffix must name the picture's format; allowed: {allowed}")
     refuse_unwritable("--plot", path)
     return picture_format(path, "bench")
 
 
 def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
     if bool(args.problems) + bool(args.shapes) + bool(args.model) > 1:
-        raise GraphError("layers come from descriptors, from --shapes or from --model, one of them")
+        raise GraphError("descriptors, --shapes and --model exclude each other; allowed: one of them")
     notes: list[str] = []
     if args.problems:
         problems = [parse_descriptor(descriptor, transposed=args.deconv) for descriptor in args.problems]
     elif args.deconv:
-        raise GraphError("--deconv goes with problem descriptors")
+        raise GraphError("--deconv needs problem descriptors")
     elif args.model:
         from .bench_models import read_model  # needs onnx, which no other verb's start should wait for
 
@@ -327,7 +330,7 @@ def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
 
 
 def bar(done: int, total: int, what: str) -> None:
-    """Draw a progress bar over the last one."""
+    """Draw a progress bar in place of the last one."""
     filled = 24 * done // total
     line = f"[{'#' * filled}{'.' * (24 - filled)}] {done}/{total} {what}"
     sys.stderr.write(f"\r\x1b[K{line[:110]}" if done < total else "\r\x1b[K")
@@ -335,6 +338,6 @@ def bar(done: int, total: int, what: str) -> None:
 
 
 def lines(done: int, total: int, what: str) -> None:
-    """Write a line per call, where the output is no terminal."""
+    """Write a line per call, for output that is not a terminal."""
     if done < total:
         print(f"{done}/{total} {what}", file=sys.stderr, flush=True)

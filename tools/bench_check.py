@@ -25,7 +25,7 @@ DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f1
           "hifloat8": convreg.hifloat8}
 EIGHT_BIT = ("e4m3fn", "e5m2", "hifloat8")
 RESULT_DTYPES = {name: np.dtype(np.float32) if name in EIGHT_BIT else dtype for name, dtype in DTYPES.items()}
-"""What results are stored in: sums of 8-bit numbers, which they would overflow, in f32."""
+"""The formats of results; sums of 8-bit numbers would overflow their format and are f32."""
 LAYOUTS = ("ncx", "nxc")
 OPERANDS = {"forward": ("large", "taps"), "backward_data": ("small", "taps"), "backward_weights": ("large", "small")}
 RESULT = {"forward": "small", "backward_data": "large", "backward_weights": "taps"}
@@ -35,7 +35,7 @@ BLOCK = 2**22
 
 @dataclass(frozen=True)
 class Case:
-    """One timed call. `operands` are arrays with channels before space, whatever order their memory is in."""
+    """One timed call. `operands` are arrays with channels before space, in any memory order."""
 
     problem: Problem
     direction: str
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Bytes that a call reads and writes at the least."""
+        """The smallest number of bytes that a call reads and writes."""
         shapes = self.problem.shapes._asdict()
         result = prod(shapes.pop(RESULT[self.kernel]))
         return (sum(map(prod, shapes.values())) * DTYPES[self.dtype].itemsize
@@ -156,7 +156,7 @@ def _products(case: Case) -> Iterator[tuple[int, tuple[int, ...], tuple[slice, .
 
 
 def defect(case: Case, result: Array, expected: Array) -> str:
-    """Return what is wrong with a result, or nothing.
+    """Return the defect of a result, or an empty string.
 
     An element may be off by four roundings of f32 at 1 per term summed (one chain of thousands of terms uses up
     more than one of them), and by eight roundings of the format it is stored in

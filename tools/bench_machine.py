@@ -1,4 +1,4 @@
-"""What the machine can do at best: its measured peak rate per number format and its memory bandwidth."""
+"""The limits of the machine: its measured peak rate per number format and its memory bandwidth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of an ONNX model: every node that convreg's kernels compute, whoever's operator it is."""
+"""The layers of an ONNX model: every node that convreg's kernels compute, of any vendor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .bench_problems import Node, Problem
 from .files import PathLike
 
 ROUNDINGS = ("rounding", "saturate", "cubeMathType")
-"""Attributes that round operands or results otherwise than kernels do."""
+"""Attributes that round operands or results in another way than kernels."""
 NEUTRAL = Axis(large=1, small=1, taps=1, stride=1, dilation=1, begin=0)
 
 
@@ -39,7 +39,7 @@ class Noted(NamedTuple):
 
 
 class Convolutions(Recorder):
-    """Notes which convolutions an operator computes."""
+    """Records which convolutions an operator computes."""
 
     ORDER: ClassVar = {"forward": ("forward", 0, 1, 2), "backward_data": ("data", 2, 1, 0),
                        "backward_weights": ("weights", 0, 2, 1)}

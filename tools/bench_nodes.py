@@ -1,4 +1,4 @@
-"""How the timed calls of a model's layers differ from the nodes they stand for, one sentence per thing."""
+"""The differences between the timed calls of a model's layers and its nodes, one sentence per difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dtype_of(node: Node) -> str | None:
 
 
 def differences(problems: Iterable[Problem], dtypes: Sequence[str] | None, layouts: Sequence[str]) -> list[str]:
-    """Return what the nodes do that is timed otherwise or not at all, with the names of the layers.
+    """Return what is timed differently from the nodes or not at all, with the names of the layers.
 
     Parameters
     ----------

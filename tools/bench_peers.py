@@ -1,4 +1,4 @@
-"""Who is timed: convreg, and the libraries beside it, each doing all that a user of it pays for in one call.
+"""The timed libraries: convreg and others. Each call includes everything that a user pays for.
 
 An entry of `PEERS` takes the number of threads and raises ImportError where its library is missing, `Unsupported` where
 it would run on another number.
@@ -35,7 +35,7 @@ from .files import reason
 
 
 class Unsupported(Exception):
-    """A peer has no way to do a call, or to run on so many threads; the message says why."""
+    """A peer cannot do a call or use the number of threads; the message says why."""
 
 
 class Prepared(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is timed: layers of networks, read from a JSON file of shapes or from benchdnn's problem descriptors."""
+"""The timed layers of networks, read from a JSON file of shapes or from benchdnn's problem descriptors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shapes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a model's node is beside its geometry.
+    """The properties of a model's node besides its geometry.
 
     `operands` are the number formats that its kernel multiplies, equal ones once, `result` the one that it writes, in
     the names of the records; `layouts` the orders of data and weights; `extras` what it does that no kernel does.
@@ -148,7 +148,7 @@ def _problems(content: bytes, where: str) -> list[Problem]:
     except (ValueError, RecursionError) as error:
         raise GraphError(f"{where}: not a JSON file ({error})") from None
     if not isinstance(entries, list) or not entries:
-        raise GraphError(f"{where}: a list of shapes is wanted, at least one")
+        raise GraphError(f"{where}: not a list of one or more shapes")
     return [_entry(entry, f"{where}: shape {number}") for number, entry in enumerate(entries)]
 
 
@@ -181,7 +181,7 @@ def _entry(entry: Any, where: str) -> Problem:
     for index, axis in enumerate(axes):
         room = axis.large + axis.begin + lists["pad_end"][index] - reach(axis)
         if room != lists["output_padding"][index] if transposed else not 0 <= room < axis.stride:
-            raise GraphError(f"{where}: 'spatial_in' and 'spatial_out' do not belong together on axis {index}")
+            raise GraphError(f"{where}: 'spatial_in' and 'spatial_out' contradict each other on axis {index}")
     return Problem(name, _geometry(batch, channels_in, channels_out, groups, axes, transposed, where), transposed)
 
 
@@ -232,7 +232,7 @@ def parse_descriptor(text: str, *, transposed: bool = False) -> Problem:
     Raises
     ------
     GraphError
-        If it does not follow this form, or its sizes do not belong together.
+        If it does not follow this form, or its sizes contradict each other.
     """
     where = f"descriptor {text!r}"
     values, name = _fields(text, where)
@@ -273,7 +273,7 @@ def _fields(text: str, where: str) -> tuple[dict[str, int], str]:
 
 
 def _names_axis(values: Mapping[str, int], key: str) -> bool:
-    """Whether a key says more of its axis than any axis has that is not there: neither 0 nor a stride of 1."""
+    """Whether a key requires its axis: a missing axis allows only 0 and a stride of 1."""
     return values.get(key, 0) > (key[0] == "s")
 
 
@@ -297,5 +297,5 @@ def _axis(values: Mapping[str, int], letter: str, transposed: bool, where: str) 
     if padding is None:
         padding = max((covered - large) // 2, 0)
     if large + padding - covered >= stride or covered <= padding:
-        raise GraphError(f"{where}: i{letter}, o{letter}, k{letter} and the others do not belong together")
+        raise GraphError(f"{where}: i{letter}, o{letter}, k{letter} and the others contradict each other")
     return Axis(large, small, taps, stride, dilation, padding)

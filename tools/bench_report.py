@@ -1,4 +1,4 @@
-"""What was measured, and the forms it is shown in: text, Markdown, JSON, and a picture with matplotlib."""
+"""The results of the benchmark as text, Markdown, JSON and a picture with matplotlib."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything measured in one go."""
+    """All results of one run of the benchmark."""
 
     machine: Machine
     threads: int
@@ -114,7 +114,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the rows of a table come to, by library: geometric means, and the worst ratio with the row that has it.
+    """The summary of a table by library: geometric means, and the worst ratio with its row.
 
     A library without a right result in the table is in none of them.
     """

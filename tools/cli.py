@@ -1,4 +1,4 @@
-"""The command line, ``convreg VERB``: a verb is one function that adds its arguments and returns what to do."""
+"""The command line, ``convreg VERB``. Each verb is a function that adds its arguments and returns the action."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ TABLE_START, TABLE_END = "<!-- operators:begin -->", "<!-- operators:end -->"
 
 
 def import_(parser: argparse.ArgumentParser) -> Action:
-    """Translate a oneDNN graph (JSON) or an OpenVINO model (XML, its bin file beside it) to an ONNX model."""
-    parser.add_argument("source", metavar="SRC", help="the file; its content tells the format")
+    """Import a oneDNN graph (JSON) or an OpenVINO model (XML with a bin file) as an ONNX model."""
+    parser.add_argument("source", metavar="SRC", help="the file to read; its content determines the format")
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="the ONNX file to write")
-    parser.add_argument("--bin", metavar="FILE", help="constants of an OpenVINO model, if not beside it")
+    parser.add_argument("--bin", metavar="FILE",
+                        help="the constants of an OpenVINO model (default: the .bin file beside SRC)")
     parser.add_argument("--lenient", action="store_true",
-                        help="read negative pads_end of oneDNN data gradients as 0; they never affect the values")
+                        help="read a negative pads_end of a oneDNN data gradient as 0; it does not affect the values")
     parser.add_argument("--reader", choices=("standard", "openvino"), default="standard",
-                        help="openvino: let OpenVINO's package read its model first and fold what is constant")
+                        help="openvino: OpenVINO's package reads the model first and folds constants "
+                        "(default: standard)")
 
     def act(args: argparse.Namespace) -> None:
         from . import onnx_io
@@ -42,12 +44,13 @@ def import_(parser: argparse.ArgumentParser) -> Action:
 
 
 def export(parser: argparse.ArgumentParser) -> Action:
-    """Write a model as OpenVINO IR (.xml and .bin), as a oneDNN graph (.json), or its golden vectors (.npz)."""
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the file; its suffix names the format")
+    """Export a model as OpenVINO IR (.xml and .bin), as a oneDNN graph (.json) or as golden vectors (.npz)."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
+    parser.add_argument("-o", "--output", metavar="OUT", required=True,
+                        help="the file to write; its suffix chooses the format")
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
-                        help="for golden vectors: as for run; inputs that are not given get random values")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random values (default 0)")
+                        help="an input for golden vectors, as for run; other inputs get random values")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random values (default 0)")
 
     def act(args: argparse.Namespace) -> None:
         from . import onnx_io, tensors
@@ -62,8 +65,8 @@ def export(parser: argparse.ArgumentParser) -> Action:
 
 
 def check(parser: argparse.ArgumentParser) -> Action:
-    """Check a model with onnx's full checker and the operators' own rules."""
-    parser.add_argument("model", metavar="MODEL")
+    """Check a model with onnx's full checker and the rules of the operators."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
 
     def act(args: argparse.Namespace) -> None:
         model = convreg.onnx.load(args.model)
@@ -81,14 +84,14 @@ def _summary(model: object) -> str:
 
 
 def run(parser: argparse.ArgumentParser) -> Action:
-    """Run a model and print a line on each output: name, shape, element type, smallest, largest and mean value."""
-    parser.add_argument("model", metavar="MODEL")
+    """Run a model and print one line per output: name, shape, element type, smallest, largest and mean value."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file to run")
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
-                        help="an .npy file, 'random', or 'random:2,3,4' to choose extents; once per input")
-    parser.add_argument("--random", action="store_true", help="fill all inputs that are not given with random values")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random values (default 0)")
-    parser.add_argument("-o", "--output", metavar="FILE.npz", help="write all outputs into one file")
-    parser.add_argument("--output-dir", metavar="DIR", help="write each output as NAME.npy")
+                        help="an input: an .npy file, 'random', or 'random:2,3,4' with the extents; may be repeated")
+    parser.add_argument("--random", action="store_true", help="fill all other inputs with random values")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random values (default 0)")
+    parser.add_argument("-o", "--output", metavar="FILE.npz", help="write all outputs to one file")
+    parser.add_argument("--output-dir", metavar="DIR", help="write each output to DIR/NAME.npy")
 
     def act(args: argparse.Namespace) -> None:
         from . import tensors
@@ -121,7 +124,7 @@ def list_(parser: argparse.ArgumentParser) -> Action:
 
 def show(parser: argparse.ArgumentParser) -> Action:
     """Show an operator's signature and documentation."""
-    parser.add_argument("name", metavar="NAME", help="vendor::Name, or Name alone where only one vendor has it")
+    parser.add_argument("name", metavar="NAME", help="vendor::Name, or only Name if one vendor has it")
 
     def act(args: argparse.Namespace) -> None:
         operator = convreg.get(args.name)
@@ -132,9 +135,9 @@ def show(parser: argparse.ArgumentParser) -> Action:
 
 
 def docs(parser: argparse.ArgumentParser) -> Action:
-    """Write docs/operators.md and the table of operators in README.md from the declarations."""
+    """Write docs/operators.md and the table of operators in README.md, both from the declarations."""
     parser.add_argument("--root", metavar="DIR", default=".", help="the checkout (default: the current directory)")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if something would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
 
     def act(args: argparse.Namespace) -> None:
         root = Path(args.root)
@@ -143,7 +146,8 @@ def docs(parser: argparse.ArgumentParser) -> Action:
                   readme: _with_table(readme, table(convreg.operators()))}
         stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
         if stale and args.check:
-            raise GraphError(f"{' and '.join(map(str, stale))} differ from the declarations; `convreg docs` writes it")
+            paths = " and ".join(map(str, stale))
+            raise GraphError(f"{paths} differ from the declarations; run `convreg docs`")
         for path in stale:
             content = wanted[path].encode("utf-8")
             write_atomically(path, lambda file, content=content: file.write(content))  # type: ignore[misc]
@@ -153,7 +157,7 @@ def docs(parser: argparse.ArgumentParser) -> Action:
 
 
 def _with_table(path: Path, rows: str) -> str:
-    """Return the file's text with what stands between the markers replaced."""
+    """Return the file's text with the rows between the markers replaced."""
     text = path.read_text("utf-8")
     before, start, rest = text.partition(TABLE_START)
     _, end, after = rest.partition(TABLE_END)
@@ -163,7 +167,7 @@ def _with_table(path: Path, rows: str) -> str:
 
 
 def capabilities(parser: argparse.ArgumentParser) -> Action:
-    """Print what this build can do on this machine."""
+    """Print the instruction sets, the number of threads and the version."""
 
     def act(args: argparse.Namespace) -> None:
         for name, value in convreg.capabilities().items():
@@ -177,7 +181,7 @@ VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, nu
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:
-    """Return the parser with one subcommand per verb, named and described as the function is."""
+    """Return the parser with one subcommand per verb; the function gives its name and description."""
     parser = argparse.ArgumentParser(prog="convreg", description="Gradients of convolutions as vendors define them.")
     parser.add_argument("--version", action="version", version=f"convreg {convreg.__version__}")
     commands = parser.add_subparsers(metavar="VERB", required=True)

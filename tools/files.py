@@ -1,4 +1,4 @@
-"""Reading and writing files so that a failure is one sentence and never leaves half a file behind."""
+"""Reading and writing of files. A failure is one sentence and never leaves a partial file."""
 
 from __future__ import annotations
 

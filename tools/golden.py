@@ -102,7 +102,7 @@ def export_golden(subject: Source | NodeCall, path: PathLike, inputs: Mapping[st
 def _as_model(call: NodeCall, inputs: Mapping[str, Any] | None) -> tuple[ModelProto, dict[str, Any]]:
     """The model of a call whose tensors are inputs; extents stated as lists stay attributes."""
     if inputs is not None:
-        raise GraphError("a call holds its own inputs")
+        raise GraphError("a call has its own inputs; allowed: no other inputs")
     model = convreg.onnx.node_model(call.operator, *call.inputs, **call.attributes, as_inputs=True)
     spec = call.operator.spec
     given = [*zip(spec.vendor_inputs, call.inputs, strict=False),

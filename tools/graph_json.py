@@ -18,7 +18,7 @@ from convreg import GraphError
 from .files import PathLike, read_bytes, reason
 
 UNKNOWN_EXTENTS = (-(2**63), -1)
-"""How files say that an extent is not known; the second one is the spelling of very old files."""
+"""The numbers for an unknown extent in files; the second one is the spelling of very old files."""
 MAX_RANK = 12
 DTYPES = {"f32", "bf16", "f16", "s32", "s8", "u8", "boolean", "f8_e5m2", "f8_e4m3", "s4", "u4", "s64", "undef"}
 MEMBERS = {
@@ -26,7 +26,7 @@ MEMBERS = {
     "layout_type": {"strided", "undef", "any", "opaque"},
     "property_type": {"undef", "variable", "constant", "host_scalar"},
 }
-"""What the words of a tensor may be; only dtype says something about values."""
+"""The allowed words of a tensor; only dtype concerns values."""
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 _TENSOR_KEYS = {"id": int, "dtype": str, "shape": list, "stride": list, "layout_type": str, "property_type": str}
 

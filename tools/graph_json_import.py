@@ -38,7 +38,7 @@ RENAMED = {"filter_format": "weights_format", "filter_shape": "weights_shape", "
 """Old names of attributes; ConvolutionBackpropData keeps them."""
 AUTO_PAD = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 TYPES = {"ints": "s64[]", "int": "s64", "string": "string", "bool": "bool"}
-"""What the file calls the kinds of attributes."""
+"""The file's names for the kinds of attributes."""
 
 
 def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
@@ -49,8 +49,8 @@ def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
     path : path-like
         The JSON file.
     lenient : bool
-        Whether negative ``pads_end`` of data gradients with a stated shape are read as 0 instead of being refused
-        (rule R7): old libraries wrote them, and they never affect the values.
+        Whether a negative ``pads_end`` of a data gradient with a stated shape is read as 0. Otherwise it is refused
+        (rule R7). Old libraries wrote such values; they do not affect the result.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
     Raises
     ------
     GraphError
-        If the file is damaged, or holds something this reader does not know; the message names it.
+        If the file is damaged, or has an element that this reader does not know. The message names it.
     """
     graph = read_graph(path)
     try:
@@ -170,7 +170,7 @@ def _attributes(operation: Operation) -> dict[str, Any]:
 
 
 def _state_shape(node: _Node) -> None:
-    """Where nothing else states the output's shape, the file's description of the output tensor does."""
+    """Return the output's shape from the file's description of the tensor if no input or attribute states it."""
     name = node.shape_port
     if name is None or len(node.inputs) == 3 or name in node.attributes:
         return
@@ -189,7 +189,7 @@ def _swap(node: _Node, rank: int) -> list[int]:
 
 
 def _read_swapped(builder: ModelBuilder, node: _Node, names: list[str]) -> None:
-    """Take weights that the oldest files call OIX or XIO, that is (OC/g, IC, X) or (X, IC, OC/g), in today's order."""
+    """Reorder weights that the oldest files call OIX or XIO, (OC/g, IC, X) or (X, IC, OC/g), to today's order."""
     node.attributes["weights_format"] = {"OIX": "IOX", "XIO": "XOI"}[node.attributes["weights_format"]]
     if node.shape_port is None:
         rank = len(node.inputs[1].shape)
@@ -218,7 +218,7 @@ def _resolve_same(node: _Node) -> None:
         large, small = (second, first) if node.kind.startswith("ConvTranspose") else (first, second)
         weights = node.attributes.get(node.shape_port or "")
     if large is None or small is None or weights is None:
-        raise GraphError(f"auto_pad {mode!r} of this old kind can only be resolved where all extents are known")
+        raise GraphError(f"auto_pad {mode!r} of this old kind can only be resolved if all extents are known")
     layout, count = node.layout("data_format"), len(large) - 2
     lists = [node.attributes.get(name, ()) for name in SPATIAL_LISTS]
     if count < 1 or not len(small) == len(weights) == count + 2 or any(len(entries) != count for entries in lists):

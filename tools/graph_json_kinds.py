@@ -20,7 +20,7 @@ ELEMENT_NAMES = {
     "float32": "f32", "bfloat16": "bf16", "float16": "f16", "int32": "s32", "int8": "s8", "uint8": "u8",
     "bool": "boolean", "int64": "s64", "float8_e5m2": "f8_e5m2", "float8_e4m3fn": "f8_e4m3",
 }
-"""What the files call NumPy's element types."""
+"""The files' names for NumPy's element types."""
 
 
 class Written(NamedTuple):
@@ -100,7 +100,7 @@ def _cast(operation: Operation) -> Written:
 
 
 def _reshaped(operation: Operation) -> Written:
-    """Whatever keeps the order of elements; the result's shape is written where it is known."""
+    """Write a node that keeps the order of elements; the result's shape is written as far as it is known."""
     output = operation.model.shape(operation.node.output[0])
     shape = list(output or ())
     unknown = [axis for axis, extent in enumerate(shape) if not isinstance(extent, int)]

@@ -30,7 +30,7 @@ QUANTIZED = {"s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15), "f
 def element(tensor: LogicalTensor) -> int:
     """Return the ONNX element type of a tensor."""
     if tensor.dtype not in ELEMENTS:
-        raise GraphError(f"tensor {tensor.id} has dtype {tensor.dtype!r}, which says nothing about its numbers")
+        raise GraphError(f"tensor {tensor.id} has dtype {tensor.dtype!r}, which does not define its numbers")
     return ELEMENTS[tensor.dtype]
 
 
@@ -177,7 +177,7 @@ def _reduction(kind: str) -> Kind:
     def build(step: Step) -> None:
         axes, rank = step.attributes["axes"], len(step.operation.inputs[0].shape)
         if not axes or len({axis % rank for axis in axes if -rank <= axis < rank}) != len(axes):
-            raise GraphError(f"axes {axes} are not different ones of {rank}")
+            raise GraphError(f"axes {axes} are not distinct axes of a tensor of rank {rank}")
         step.finish(kind, step.float32(0), step.builder.integers(axes, "axes"),
                     keepdims=int(step.attributes["keep_dims"]))
 
@@ -211,7 +211,7 @@ def _reshape(step: Step) -> None:
     shape = step.attributes["shape"]
     literal = not step.attributes["special_zero"] and 0 in shape
     if literal and -1 in shape:
-        raise GraphError(f"shape {shape} has both -1 and an extent of 0, so the -1 means nothing")
+        raise GraphError(f"shape {shape} has both -1 and an extent of 0, so the -1 is undefined")
     step.builder.node("Reshape", [step.plain(0), step.builder.integers(shape, "shape")], step.output.name,
                       allowzero=int(literal))
 

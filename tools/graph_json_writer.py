@@ -101,7 +101,7 @@ class _Writer:
                 if tensor["id"] not in produced}
         for name in self.model.outputs:
             if self.ids.get(name) not in produced:
-                raise GraphError(f"output {name!r} is an input or a constant as it is, which no oneDNN graph can hold")
+                raise GraphError(f"output {name!r} is an input or a constant, which oneDNN graphs cannot return")
         self.ids = {name: number for name, number in self.ids.items() if number in produced or number in free}
         return {
             "version": LIBRARY, "engine_kind": "cpu", "fpmath_mode": "strict", "fpmath_mode_apply_to_int": "false",
@@ -147,7 +147,7 @@ class _Writer:
             raise GraphError("the batch must be known before the graph runs")
         geometry = problem.geometry
         if geometry is None:
-            raise GraphError("its result does not depend on its operands, for one of them is empty")
+            raise GraphError("its result does not depend on its operands, because one of them is empty")
         if problem.layout("weight").startswith("page"):
             raise GraphError("the weights are in the order of the page, (IC/g, OC, X), which the library does not read")
         attributes = {name: problem.call[name] for name in ("data_format", "weights_format")}
@@ -173,7 +173,7 @@ class _Writer:
         stated: dict[str, Shape | None] = {name: tuple(extents) for name, extents in shape.items()}
         call = make_call(spec, conformance, tensors, stated, attributes)
         if geometry_of(plan_of(call)) != problem.geometry:
-            raise GraphError("the library's rules read it otherwise")
+            raise GraphError("the library's rules give another result")
 
 
 def _window(problem: Problem, geometry: Geometry) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""``convreg numerics``: what number formats cost the gradients of a layer, of a model, or of a call's arrays."""
+"""``convreg numerics`` measures the error that number formats cause in gradients of a layer, a model or a call."""
 
 from __future__ import annotations
 
@@ -32,30 +32,37 @@ class Job(NamedTuple):
 
 
 def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    """Measure the error of gradients in low-precision formats against float64, with and without best scales."""
+    """Measure the error of gradients in low-precision formats against float64, with and without scales."""
     def names(value: str) -> list[str]:
         return [name for name in value.split(",") if name]
 
-    parser.add_argument("subject", metavar="SUBJECT", help="a layer (a name of the bench's shapes or a benchdnn "
-                        "problem descriptor such as mb2_ic64ih28oc64oh28kh3ph1), MODEL.onnx, or CALL.npz, the "
-                        "arguments of --op by name")
-    parser.add_argument("--op", metavar="NAME", help="the operator that CALL.npz is for")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="the inputs of MODEL.onnx by name")
-    parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[], help="as for run")
-    parser.add_argument("--random", action="store_true", help="fill inputs of MODEL.onnx that are not given")
+    parser.add_argument("subject", metavar="SUBJECT", help="a layer, MODEL.onnx or CALL.npz; a layer is a name "
+                        "that `convreg bench` knows or a benchdnn problem descriptor such as "
+                        "mb2_ic64ih28oc64oh28kh3ph1; CALL.npz holds the arguments of --op by name")
+    parser.add_argument("--op", metavar="NAME", help="the operator of CALL.npz")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="the inputs of MODEL.onnx, by name")
+    parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
+                        help="one input of MODEL.onnx, as for run")
+    parser.add_argument("--random", action="store_true", help="fill the other inputs of MODEL.onnx with random values")
     parser.add_argument("--draw", metavar="DIST", default="lognormal",
-                        help="distribution of a layer's output gradient: " + "; ".join(
+                        help="the distribution of a layer's output gradient: " + "; ".join(
                             f"{name} ({text})" for name, text in numerics.DISTRIBUTIONS.items())
-                        + ". Its data is relu, its weights normal with variance 2 over the fan-in (default lognormal)")
+                        + ". The data is relu; the weights are normal with variance 2 over the fan-in "
+                        "(default lognormal)")
     parser.add_argument("--formats", type=names, default=list(numerics.FORMATS), metavar="NAME,...",
-                        help=f"default {','.join(numerics.FORMATS)}")
-    parser.add_argument("--result", metavar="NAME", help="format of the gradients (default: that of the operands)")
-    parser.add_argument("--rounding", metavar="NAME", help="of all roundings (default: each format's own)")
-    parser.add_argument("--saturate", action="store_true", help="what is too large becomes the largest number")
-    parser.add_argument("--unscaled", action="store_true", help="leave out the rows with best powers of two")
-    parser.add_argument("--seed", type=int, default=0, help="of random values and stochastic rounding (default 0)")
-    parser.add_argument("--json", metavar="FILE", help="write all figures, histograms included")
-    parser.add_argument("--plot", metavar="FILE", help="draw ratios and ranges, png, svg or pdf by the file's name")
+                        help=f"the number formats (default {','.join(numerics.FORMATS)})")
+    parser.add_argument("--result", metavar="NAME",
+                        help="the format of the gradients (default: the format of the operands)")
+    parser.add_argument("--rounding", metavar="NAME",
+                        help="the rounding of operands and results (default: each format's own)")
+    parser.add_argument("--saturate", action="store_true",
+                        help="replace numbers that are too large by the largest number of the format")
+    parser.add_argument("--unscaled", action="store_true", help="leave out the rows with scales")
+    parser.add_argument("--seed", type=int, default=0,
+                        help="the seed of random values and of stochastic rounding (default 0)")
+    parser.add_argument("--json", metavar="FILE", help="write all figures and the histograms to a JSON file")
+    parser.add_argument("--plot", metavar="FILE",
+                        help="draw ratios and ranges; the suffix chooses the format: png, svg or pdf")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     return _act
 
@@ -90,7 +97,7 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
     for option, given, wanted in (("--op", args.op, "npz"), ("--inputs", args.inputs, "onnx"),
                                   ("--input", args.input, "onnx"), ("--random", args.random, "onnx")):
         if given and kind != wanted:
-            raise GraphError(f"{option} goes with a subject that ends in .{wanted}")
+            raise GraphError(f"{option} needs a subject that ends in .{wanted}")
     if kind == "onnx":
         yield from _of_model(args)
     elif kind == "npz":

@@ -25,7 +25,7 @@ __all__ = ["export_golden", "export_graph_json", "export_ir", "export_model", "g
 def import_model(
     path: PathLike, *, bin_path: PathLike | None = None, lenient: bool = False, reader: str = "standard"
 ) -> ModelProto:
-    """Return the ONNX model of a file whose content tells its format.
+    """Return the ONNX model of a file. The content of the file determines its format.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def import_model(
 
 
 def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
-    """Write a model in the format that the file's suffix names.
+    """Write a model in the format that the suffix of the file chooses.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | Non
     Raises
     ------
     GraphError
-        If the suffix is another one, or as the format's own writer; nothing is written then.
+        If the suffix is unknown, or as in the writer of the format. Nothing is written then.
     """
     suffix = Path(path).suffix
     if suffix == ".npz":
@@ -85,7 +85,7 @@ def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | Non
 
 
 def save(model: ModelProto, path: PathLike) -> None:
-    """Write a model to a file, which appears whole or not at all.
+    """Write a model to a file. The file is written completely or not at all.
 
     Raises
     ------

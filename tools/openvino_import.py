@@ -33,7 +33,7 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: s
     bin_path : path-like, optional
         The constants, by default the file beside `xml_path` with the suffix ``.bin``; read only if there are any.
     reader : {"standard", "openvino"}
-        Whether OpenVINO's package reads the file first and folds what is constant, a computed output_shape for one.
+        ``"openvino"``: OpenVINO's package reads the file first and folds constants, such as a computed output_shape.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: s
     Raises
     ------
     GraphError
-        If a file is damaged, or holds something this reader does not know; the message names it.
+        If a file is damaged, or has an element that this reader does not know. The message names it.
     """
     if reader not in ("standard", "openvino"):
         raise GraphError(f"reader {reader!r} is not 'standard' or 'openvino'")

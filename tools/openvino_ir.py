@@ -21,7 +21,7 @@ from .files import PathLike, read_bytes, reason
 VERSIONS = ("10", "11")
 MAX_DEPTH = 64
 IGNORED = {"rt_info", "meta_data", "quantization_parameters"}
-"""Children of a model that say nothing about what it computes."""
+"""Children of a model that do not affect its computation."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _OPSET = re.compile(r"opset([1-9]|1[0-6])")
 
@@ -88,7 +88,7 @@ def parsed(content: bytes) -> Element:
     parser.buffer_text = True
 
     def refuse(*_: Any) -> None:
-        raise GraphError("a document type declaration is refused: model files need none, and entities can be abused")
+        raise GraphError("a document type declaration is refused: model files need none, and it can exhaust memory")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth

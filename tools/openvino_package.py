@@ -1,4 +1,4 @@
-"""OpenVINO's own reader, where its package is installed: it rewrites a model into a form that our reader takes.
+"""OpenVINO's own reader, if its package is installed: it rewrites a model to a form that convreg's reader accepts.
 
 It maps the operation sets of older files, folds constant subgraphs (a computed output_shape among them) and infers
 shapes. Our reader comes first, so that a file gives the same model whether the package is there or not.

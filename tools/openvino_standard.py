@@ -273,7 +273,7 @@ def _window(step: Writing, spec: OpSpec) -> dict[str, Any]:
     shapes[0] = None if shapes[0] is None else (1, *shapes[0][1:])
     for shape in shapes:
         if shape is None or not all(isinstance(extent, int) for extent in shape):
-            raise GraphError(f"auto_pad {mode!r} can only be resolved where all extents are known")
+            raise GraphError(f"auto_pad {mode!r} can only be resolved if all extents are known")
     known = format_of(step.view.dtype(step.name(0)))
     tensors = tuple(TensorType(shape, known.name if known else "") for shape in shapes)
     call = make_call(spec, "onnx", (*tensors, None), {}, step.attributes)

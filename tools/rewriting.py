@@ -1,4 +1,4 @@
-"""The verbs that rewrite a model's nodes, and the one that says what rules make of them."""
+"""The verbs that rewrite the nodes of a model, and the verb ``explain``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Action = Callable[[argparse.Namespace], None]
 
 
 def _writing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the ONNX file to write")
 
 
@@ -27,7 +27,7 @@ def _save(model: object, path: str) -> None:
 
 
 def lower(parser: argparse.ArgumentParser) -> Action:
-    """Rewrite every convreg node of a model to standard ONNX, which any runtime runs."""
+    """Rewrite every convreg node of a model to standard ONNX, so that any runtime can run it."""
     _writing(parser)
 
     def act(args: argparse.Namespace) -> None:
@@ -37,7 +37,7 @@ def lower(parser: argparse.ArgumentParser) -> Action:
 
 
 def functions(parser: argparse.ArgumentParser) -> Action:
-    """Keep the convreg nodes and add functions that compute them, for runtimes that do not know the nodes."""
+    """Add a function body to every convreg node of a model, for runtimes without convreg."""
     _writing(parser)
 
     def act(args: argparse.Namespace) -> None:
@@ -47,11 +47,12 @@ def functions(parser: argparse.ArgumentParser) -> Action:
 
 
 def translate(parser: argparse.ArgumentParser) -> Action:
-    """Rewrite the gradient nodes of a model to those of one dialect."""
+    """Rewrite the gradient nodes of a model to the operators of one dialect."""
     _writing(parser)
-    parser.add_argument("--to", metavar="DIALECT", required=True, help="ascend, onednn, openvino, aten or onnx")
+    parser.add_argument("--to", metavar="DIALECT", required=True,
+                        help="the dialect: ascend, onednn, openvino, aten or onnx")
     parser.add_argument("--lower-rest", action="store_true",
-                        help="write in standard ONNX what the dialect cannot state, instead of failing")
+                        help="write nodes that the dialect cannot express in standard ONNX (default: fail)")
 
     def act(args: argparse.Namespace) -> None:
         model = convreg.onnx.load(args.model)
@@ -61,14 +62,15 @@ def translate(parser: argparse.ArgumentParser) -> Action:
 
 
 def explain(parser: argparse.ArgumentParser) -> Action:
-    """Show what every conformance of an operator, and the neighbouring dialects, make of a call or a model's nodes."""
+    """Show the result of every conformance for a call or a model's nodes, and how other vendors would read them."""
     parser.add_argument("subject", metavar="NAME|MODEL", help="an operator's name, or an ONNX file")
-    parser.add_argument("--shape", metavar="PORT=1,8,4,4", action="append", default=[], help="shape of an input")
+    parser.add_argument("--shape", metavar="PORT=1,8,4,4", action="append", default=[],
+                        help="the shape of an input; may be repeated")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
-                        help="an attribute; lists with commas")
+                        help="an attribute; commas separate the entries of a list; may be repeated")
     parser.add_argument("--dtype", metavar="[PORT=]FORMAT", action="append", default=[],
-                        help="number format of all inputs, or of one (default float32)")
-    parser.add_argument("--node", metavar="NAME", help="of a model: one node, by its name or by a value that it makes")
+                        help="the number format of all inputs or of one (default float32)")
+    parser.add_argument("--node", metavar="NAME", help="only this node of a model: its name or the name of an output")
 
     def act(args: argparse.Namespace) -> None:
         if args.subject.endswith(".onnx"):

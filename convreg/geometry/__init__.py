@@ -1,10 +1,10 @@
-"""Vendor attributes to integers: every difference between vendors' rules about pads, sizes and groups lives here.
+"""Vendor attributes to integers. This package has all differences between vendors' rules about pads, sizes and groups.
 
-Per spatial axis a *large* side of extent X, a *small* side of extent Y and a kernel of K taps are tied by
+Per spatial axis there are a *large* side of extent X, a *small* side of extent Y and a kernel of K taps:
 
     x = y*stride - begin + t*dilation        0 <= x < X,  0 <= y < Y,  0 <= t < K
 
-A `Geometry` holds those integers for all axes, plus batch, groups and channels per group. The modules of this package
+A `Geometry` has those integers for all axes, plus batch, groups and channels per group. The modules of this package
 turn a `Call` into one: `onednn`, `openvino`, `aten` (which Ascend and ConvGrad share) and `standard` (ONNX's own Conv).
 No arrays, no floats.
 """
@@ -23,7 +23,7 @@ LIMIT = 2**62
 
 
 class Axis(NamedTuple):
-    """One spatial axis: extents of the large side, the small side and the kernel, and how they are tied."""
+    """One spatial axis: extents of the large side, the small side and the kernel, and their relation."""
 
     large: int
     small: int
@@ -85,7 +85,7 @@ def effective(taps: int, dilation: int) -> int:
 
 
 def halves(total: int, *, odd_at_begin: bool) -> tuple[int, int]:
-    """Split a total padding into (begin, end), the odd element on the side asked for."""
+    """Split a total padding into (begin, end), with the odd element on the requested side."""
     small = total // 2
     return (total - small, small) if odd_at_begin else (small, total - small)
 

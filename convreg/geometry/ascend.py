@@ -67,7 +67,7 @@ def check_output_padding(call: Call, rule: str) -> None:
 
 
 def check_shapes(call: Call, mask: tuple[bool, ...]) -> bool:
-    """Refuse shapes that do not belong together (E28 to E52); return whether zeros are all there is to compute."""
+    """Refuse shapes that contradict each other (E28 to E52); return whether the result is only zeros."""
     if not is_product(call):
         check_full(call)
         return False
@@ -80,10 +80,10 @@ def check_shapes(call: Call, mask: tuple[bool, ...]) -> bool:
 
 
 def check_full(call: Call) -> None:
-    """Refuse by E28 to E42; without a product, the rows about emptiness, given outputs and depth do not hold."""
+    """Refuse by E28 to E42. Without a product, the rows about empty tensors, given outputs and depth do not apply."""
     large, small, weight = shapes = shapes_of(call)
     if len({len(shape) for shape in shapes}) > 1:
-        raise call.refuse("rank", [len(call.shape(name)) for name in INPUTS], "tensors of one rank", "E28")
+        raise call.refuse("rank", [len(call.shape(name)) for name in INPUTS], "tensors of equal rank", "E28")
     if is_product(call):
         check_given(call)
     check_lengths(call, len(large) - 2)
@@ -183,15 +183,15 @@ def pads_of(call: Call, count: int) -> tuple[tuple[int, int], ...]:
 
 
 def backward(call: Call) -> Geometry:
-    """Geometry of a call whose rows have passed: what the interface leaves to its kernels is checked here."""
+    """Return the geometry of a call that passed the rows; check what the vendor's interface leaves to its kernels."""
     shapes = shapes_of(call)
     transposed, groups, count = call["transposed"], call["groups"], len(shapes.large) - 2
     aten.check_fit(call, shapes, groups, names_of(call))
     extra = ints(call["outputPadding"], count, 0)
     if len(extra) != count:
         if any(extra):
-            raise call.refuse("outputPadding", list(extra), "two entries, or four zeros: what four numbers mean is "
-                              "nowhere stated")
+            raise call.refuse("outputPadding", list(extra), "two entries, or four zeros: no document defines four "
+                              "other numbers")
         extra = (0,) * count
     if transposed:
         check_output_padding(call, "geometry")

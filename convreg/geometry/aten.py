@@ -54,10 +54,10 @@ def channel_vector(shape: Shape | None) -> Shape:
 
 
 def check_fit(call: Call, shapes: Convolved, groups: int, names: tuple[str, str]) -> None:
-    """Refuse ranks, batches, channels and groups that do not belong together; `names` are the large and small port."""
+    """Refuse ranks, batches, channels and groups that contradict each other; `names` are the large and small port."""
     large, small, weight = shapes
     if not len(large) == len(small) == len(weight):
-        raise call.refuse("rank", [len(large), len(small), len(weight)], "tensors of one rank")
+        raise call.refuse("rank", [len(large), len(small), len(weight)], "tensors of equal rank")
     if not 3 <= len(large) <= 5:
         raise call.refuse("rank", len(large), "3, 4 or 5: batch, channels and one to three spatial axes")
     if large[0] != small[0]:

@@ -42,7 +42,7 @@ def split_weights(shape: Shape, weights_format: str) -> tuple[Dim, Dim, Shape]:
 
 
 def output_padding(call: Call) -> tuple[int, ...] | None:
-    """The attribute where the operator has it under this conformance and it was given."""
+    """Return the attribute if the operator has it under this conformance and it was given."""
     return call["output_padding"] if call.declares("output_padding") else None
 
 
@@ -63,7 +63,7 @@ def check_ranks(call: Call, **shapes: Shape) -> int:
     """Refuse tensors of different ranks (R15) and return the rank."""
     ranks = {name: len(shape) for name, shape in shapes.items()}
     if len(set(ranks.values())) > 1:
-        raise call.refuse("rank", ranks, "tensors of one rank", "R15")
+        raise call.refuse("rank", ranks, "tensors of equal rank", "R15")
     return next(iter(ranks.values()))
 
 
@@ -165,7 +165,7 @@ def relate(call: Call, sides: Sides, pads: list[tuple[int, int]], groups: int) -
 
 
 def hint_layout(call: Call, error: OpError) -> OpError:
-    """Turn a mismatch that only the default data_format causes into R27."""
+    """Return R27 for a mismatch that only the default data_format causes."""
     if error.rule not in ("R22", "R25", "R26", "R21") or "data_format" in call.given or call["data_format"] == "NCX":
         return error
     attributes = tuple((name, "NCX" if name == "data_format" else value) for name, value in call.attributes)

@@ -1,4 +1,4 @@
-"""OpenVINO's ConvolutionBackpropData and GroupConvolutionBackpropData: every variant is a window of the full scatter.
+"""OpenVINO's ConvolutionBackpropData and GroupConvolutionBackpropData: each variant is a window of the full result.
 
 ``"openvino"``: the runtime's window table (rows 1 to 26 refuse), measured with OpenVINO 2026.4.1.
 ``"document"``: the formula of the older oneDNN Graph page of the same name, with that table's row numbers (R...).
@@ -23,7 +23,7 @@ ROWS = {
 
 
 class Operands(NamedTuple):
-    """What the two operations have in common once layout and groups are resolved."""
+    """The common integers of the two operations after layout and groups are resolved."""
 
     batch: Dim
     groups: Dim
@@ -84,7 +84,7 @@ def operands(call: Call, data: Shape, weights: Shape) -> Operands:
 
 
 def check_ranks(call: Call) -> int:
-    """Refuse ranks that do not belong together and return the number of spatial axes."""
+    """Refuse ranks that contradict each other and return the number of spatial axes."""
     data_name, filter_name = ports(call)
     return check_rank_pair(call, call.shape(data_name), call.shape(filter_name))
 
@@ -123,7 +123,7 @@ def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[i
 
 
 def window(call: Call, mode: str, full: int, extent: int | None, begin: int, end: int, extra: int) -> tuple[int, int]:
-    """Begin and extent of the window of the full scatter (`full` elements) on one axis."""
+    """Begin and extent of the window of the full result (`full` elements) on one axis."""
     if mode == "valid" or (mode != "none" and extent is None):
         begin = end = 0
     if extent is None:
@@ -172,7 +172,7 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
 
 
 def infer(call: Call) -> Shape | None:
-    """Output shape as far as it is known; None where not even the rank is."""
+    """Output shape as far as it is known; None if the rank is unknown."""
     data_name, filter_name = ports(call)
     data, weights = call.tensor(data_name).shape, call.tensor(filter_name).shape
     stated: Shape | None = call["output_shape"]

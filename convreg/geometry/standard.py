@@ -87,7 +87,7 @@ def operands(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of X and W, refused where they are not of one rank from 3 to 5."""
     data, weight = call.shape("X"), call.shape("W")
     if len(data) != len(weight) or not 3 <= len(data) <= 5:
-        raise call.refuse("rank", [len(data), len(weight)], "X and W of one rank, 3, 4 or 5")
+        raise call.refuse("rank", [len(data), len(weight)], "X and W of equal rank: 3, 4 or 5")
     return data, weight
 
 

@@ -1,9 +1,9 @@
-"""What a number format costs: the error of gradients computed in it against float64.
+"""The error of gradients in a number format, measured against float64.
 
-    compare             a call's arrays in, a `Comparison` out: one row per gradient, format and scale
+    compare             returns a `Comparison` of a call's arrays: one row per gradient, format and scale
     draw                arrays of named distributions with fixed seeds
     error_of            signal-to-noise ratio, relative errors and cosine of any two arrays
-    best_exponent       the power of two by which an array fits into a format best
+    best_exponent       the power of two with which an array has the smallest error in a format
 """
 
 from __future__ import annotations

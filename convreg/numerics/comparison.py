@@ -36,7 +36,7 @@ class OperandError:
     name : str
         The port.
     exponent : int
-        It is multiplied by 2**exponent before it is rounded; 0 where it is taken as it is.
+        The operand is multiplied by 2**exponent before it is rounded; 0 means no scale.
     error : Error
         Of the rounded operand.
     flushed : float
@@ -63,13 +63,13 @@ class Row:
     format, result : str
         Formats of the operands and of the result.
     scaled : bool
-        Whether operands and result are scaled by their best powers of two, or taken as they are.
+        Whether operands and result are scaled by their best powers of two.
     exponent : int
         The result is multiplied by 2**exponent before it is rounded.
     error : Error
-        Of the result against float64 on operands that were not rounded.
+        Error of the result against float64 on operands that were not rounded.
     flushed : float
-        Share of those elements that are not zero in float64 which are zero.
+        Share of the elements that are zero but are not zero in float64.
     saturated : float
         Share of the elements that are too large for the format, or infinite or NaN.
     binades : Binades
@@ -94,7 +94,7 @@ _HEADER = ("format", "scaled by", "SNR dB", "largest rel.", "mean rel.", "cosine
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; prints as a table.
+    """The result of `compare`. It prints as a table.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Comparison:
     exact : dict
         Output -> `Binades` of its exact values.
     rows : tuple of Row
-        By output, then format, each as it is and, unless left out, scaled.
+        In the order of outputs and formats; each format without scales and then, unless left out, with scales.
     """
 
     operator: str
@@ -129,8 +129,8 @@ class Comparison:
     def table(self, *, markdown: bool = False) -> str:
         """Return the rows as a text or Markdown table.
 
-        The column "scaled by" gives the exponents of the powers of two for the operands in order and, behind ">", for
-        the result. Where no power of two does better than none, the row without is the only one.
+        The column "scaled by" gives the exponents of the powers of two for the operands in order and, after ">", for
+        the result. If no power of two is better than none, there is only the row without scales.
         """
         cells = [["gradient", *_HEADER]]
         for row in self.rows:
@@ -219,36 +219,35 @@ def compare(
     saturate: bool = False,
     seed: int = 0,
 ) -> Comparison:
-    """Measure the error that number formats bring to a gradient.
+    """Measure the error that number formats cause in a gradient.
 
-    The exact values are the operator's referee, plain loops in float64, on the operands as given. For each format the
-    operands are rounded to it; the operator then computes in float32, which holds the rounded numbers and, for formats
-    of at most 16 bits, their products exactly, so that its sums are those of the operator on operands of that format;
-    each result is rounded to the format once. Operands in hf32 have float32 results.
+    The exact values come from the operator's reference: plain loops in float64 on the operands as given. For each
+    format the operands are rounded to it. The operator then computes in float32. float32 represents the rounded
+    numbers exactly and, for formats of at most 16 bits, their products too, so the sums are those of the operator on
+    operands of that format. Each result is rounded to the format once. Operands in hf32 have float32 results.
 
     Parameters
     ----------
     op : str or function
-        As for `convreg.get`, or the function itself: any operator with float32 results for float32 operands.
+        As for `convreg.get`, or the function itself. The operator must have float32 results for float32 operands.
     inputs : sequence or mapping
-        The operands in the order of the ports, or by the function's argument names. Finite numbers in float32, float64
-        or any narrower format, which is widened; shapes as the function takes them.
+        The operands in the order of the ports, or by the function's argument names: finite numbers in float32, float64
+        or a narrower format, which is widened. Shapes are given as to the function.
     attributes : mapping, optional
         The function's other arguments, `conformance` and `threads` included.
     formats : sequence of str
-        Names of `convreg.formats`, float64 apart.
+        Names of `convreg.formats`, except float64.
     scaled : bool
-        Whether to measure each format a second time with every operand multiplied by its best power of two before it
-        is rounded and divided by it afterwards, and each result likewise. `best_exponent` says which powers are tried
-        and when one is the best; for a result the criterion is the error of its last rounding. A power of two changes
-        no bit of a float32 sum short of overflow and underflow, so sums are computed at the operands' own size; what
-        is beyond float32's range there is lost with any scale.
+        Whether to measure each format a second time with scales. Then every operand and every result is multiplied by
+        its best power of two before it is rounded, and divided by it afterwards. `best_exponent` defines the best
+        power; for a result the criterion is the error of its last rounding. Sums are computed without scales, because
+        a power of two changes no bit of a float32 sum unless it overflows or underflows.
     result : str, optional
-        Format of the results; by default that of the operands.
+        Format of the results; by default the format of the operands.
     rounding, saturate
-        Of all roundings, as in `convreg.quantize`; by default each format's own, and no saturation.
+        As in `convreg.quantize`, for all roundings; by default each format's own rounding, and no saturation.
     seed : int
-        Of stochastic rounding; each operand and result has a seed of its own, `seed` and those that follow.
+        Seed of stochastic rounding. The operands and results use `seed` and the numbers that follow it.
 
     Returns
     -------
@@ -257,7 +256,7 @@ def compare(
     Raises
     ------
     OpError, OpTypeError
-        If the operator refuses the call, an operand is not finite, or an argument here is refused.
+        If the operator refuses the call, an operand is not finite, or an argument is wrong.
     UnknownOp
         If there is no such operator or format.
 
@@ -311,7 +310,7 @@ class _Measured:
         conformance = given.conformance if given.conformance in spec.conformances else spec.conformances[0]
         self.asking = asking(spec, conformance)
         if given.out is not None:
-            raise self.asking.refuse("out", "given", "no array: nothing is returned but errors", "arguments")
+            raise self.asking.refuse("out", "given", "no array, because only errors are returned", "arguments")
         self.given, self.operands = given, self._operands(given.tensors)
         hollow = {name: np.broadcast_to(np.float32(0), array.shape) for name, array in self.operands.items()}
         bound = bind(spec, self._tensors(hollow), given.attributes, conformance=given.conformance)

@@ -1,4 +1,4 @@
-"""Arrays of named distributions, the same ones on every run."""
+"""Random arrays of named distributions, the same on every run."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _DRAWS: dict[str, tuple[str, Callable[[Generator, tuple[int, ...]], Array]]] = {
     "normal": ("standard normal", _normal),
     "relu": ("standard normal, negative numbers set to 0, as activations behind a ReLU", _relu),
     "uniform": ("uniform in [-1, 1)", _uniform),
-    "lognormal": ("magnitudes log-normal with median 2**-16 and sigma 2.0 (a binade is 0.69), random signs: the shape "
-                  "that gradients of deep networks have", _lognormal),
-    "student": ("Student's t with 2.5 degrees of freedom times 2**-10: heavy tails", _student),
+    "lognormal": ("magnitudes log-normal with median 2**-16 and sigma 2.0 (a binade is 0.69), random signs: the "
+                  "distribution of gradients in deep networks", _lognormal),
+    "student": ("Student's t with 2.5 degrees of freedom times 2**-10: many large outliers", _student),
 }
 DISTRIBUTIONS: dict[str, str] = {name: text for name, (text, _) in _DRAWS.items()}
-"""Name -> what it is."""
+"""Name -> description."""
 
 
 def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
@@ -51,10 +51,10 @@ def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
     Parameters
     ----------
     distribution : str
-        A key of `DISTRIBUTIONS`, which says what each one is.
+        A key of `DISTRIBUTIONS`, which describes each one.
     shape : sequence of int
     seed : int
-        Of NumPy's default generator; the same numbers for the same seed.
+        Seed of NumPy's default generator.
 
     Raises
     ------
@@ -65,5 +65,5 @@ def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
         raise OpError("convreg::numerics", "distribution", distribution, " or ".join(map(repr, _DRAWS)),
                       rule="arguments")
     if seed < 0:
-        raise OpError("convreg::numerics", "seed", seed, "an integer not below 0", rule="arguments")
+        raise OpError("convreg::numerics", "seed", seed, "an integer of at least 0", rule="arguments")
     return _DRAWS[distribution][1](np.random.default_rng(seed), tuple(shape)).astype(np.float32)

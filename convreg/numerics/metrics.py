@@ -12,18 +12,18 @@ from ..outputs import Array
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The distance of an array from the exact one.
+    """The error of an array against the exact one.
 
     Attributes
     ----------
     snr_db : float
-        Signal-to-noise ratio, 10 log10(SUM exact**2 / SUM (array - exact)**2): infinite where they are equal, minus
-        infinity where the array holds an infinity or NaN.
+        Signal-to-noise ratio, 10 log10(SUM exact**2 / SUM (array - exact)**2). It is infinite if the arrays are equal
+        and minus infinity if the array has an infinity or a NaN.
     largest_relative, mean_relative : float
-        Of abs(array - exact) / abs(exact) over the elements that are exactly not zero; infinite where one of the array
-        is infinite or NaN.
+        Largest and mean of abs(array - exact) / abs(exact) over the elements whose exact value is not zero. They are
+        infinite if such an element of the array is infinite or NaN.
     cosine : float
-        Of the angle between the two as vectors; NaN where one of them is zero or not finite.
+        Cosine of the angle between the two arrays as vectors; NaN if one of them is zero or not finite.
     """
 
     snr_db: float
@@ -33,7 +33,7 @@ class Error:
 
 
 def error_of(array: Array, exact: Array) -> Error:
-    """Return the distance of an array from the exact one, a finite array of the same shape; computed in float64."""
+    """Return the error of an array against a finite exact array of the same shape, computed in float64."""
     found, wanted = (np.asarray(values, np.float64).ravel() for values in (array, exact))
     unit = -binade_of_largest(wanted)  # so that squares of gradients like 1e-200 are not zero
     found, wanted = np.ldexp(found, unit), np.ldexp(wanted, unit)
@@ -63,9 +63,9 @@ class Binades:
     Attributes
     ----------
     counts : dict of int to int
-        Binary exponent e -> how many magnitudes lie in [2**e, 2**(e+1)), by rising e.
+        Binary exponent e -> number of magnitudes in [2**e, 2**(e+1)), in increasing order of e.
     zeros, infinite : int
-        How many are zero, and how many infinite or NaN.
+        Numbers of zeros, and of infinities and NaN.
     """
 
     counts: dict[int, int]

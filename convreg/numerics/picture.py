@@ -17,10 +17,10 @@ PLAIN, SCALED, RANGE, DENSITY = "#9ecae1", "#08519c", "#636363", "#fdae6b"
 
 
 def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: str | None = None) -> None:
-    """Draw comparisons below each other, a line per gradient.
+    """Draw comparisons below each other, one line per gradient.
 
-    On the left the signal-to-noise ratio in each format; on the right where the magnitudes of the exact gradient lie,
-    below the range of each format, in which thin lines are subnormal numbers.
+    The left side shows the signal-to-noise ratio in each format. The right side shows the range of each format, with
+    thin lines for subnormal numbers, and below it the magnitudes of the exact gradient.
 
     Parameters
     ----------

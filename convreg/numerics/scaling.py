@@ -18,7 +18,7 @@ TOP = 2.0**16
 
 
 class Rounding(NamedTuple):
-    """A number format and how numbers get into it, in the terms of `convreg.quantize`."""
+    """A number format and its rounding, with the arguments of `convreg.quantize`."""
 
     format: Format
     rounding: str | None = None
@@ -40,11 +40,11 @@ class Rounding(NamedTuple):
 def best_exponent(values: Array, how: Rounding) -> int:
     """Return the exponent e for which round(values * 2**e) / 2**e has the best signal-to-noise ratio to `values`.
 
-    Tried are 0 and, around the e that brings the largest magnitude into the binade of the format's largest number (but
-    not above 2**16): from one below to three above, where saturation may pay. That suffices for formats with one
-    precision for all normal numbers, whose grid only gets finer with a larger scale. In HiFloat8, whose precision
-    falls with the distance from 1, it is from 40 below. Of equal ratios the smallest magnitude of e wins; 0 where no
-    scale does better.
+    The candidates are 0 and the exponents around the one that brings the largest magnitude into the binade of the
+    format's largest number (at most 2**16): from one below to three above, where saturation may improve the ratio.
+    That is enough for formats with one precision for all normal numbers, since a larger scale only makes their grid
+    finer. The precision of HiFloat8 falls with the distance from 1, so its candidates start at 40 below. If several
+    candidates are equally good, the one with the smallest magnitude is returned; 0 if no scale is better than none.
     """
     if not np.any(values):
         return 0

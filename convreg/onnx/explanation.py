@@ -1,4 +1,4 @@
-"""What every conformance makes of the nodes of a model."""
+"""The result of every conformance for the nodes of a model."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .models import Source, infer_shapes, opened
 
 
 def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanation]:
-    """Explain the nodes of ours in a model's main graph.
+    """Explain the convreg nodes in a model's main graph.
 
     Parameters
     ----------
     source : onnx.ModelProto or path
     name : str, optional
-        The name of one node, or of a value that it makes; by default all are explained.
+        The name of one node or of one of its outputs; by default all nodes are explained.
 
     Returns
     -------
     dict
-        Words that find a node -> what `convreg.explain` says of it.
+        Description of a node -> the result of `convreg.explain`.
 
     Raises
     ------
@@ -58,5 +58,5 @@ def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanat
         formats = {port: tensor.format for port, tensor in tensors.items() if tensor is not None}
         found[place(node)] = explain(spec.qualified_name, dtypes=formats, **arguments)
     if not found:
-        raise GraphError("the main graph has no node of ours" + (f" called {name!r}" if name is not None else ""))
+        raise GraphError("the main graph has no convreg node" + (f" called {name!r}" if name is not None else ""))
     return found

@@ -26,7 +26,7 @@ IR_VERSION, OPSET = 10, 22
 
 
 class NodeCall(NamedTuple):
-    """A call that a model states: ``operator(*inputs, **attributes)`` repeats it."""
+    """The call of a node: ``operator(*inputs, **attributes)`` repeats it."""
 
     operator: Operator
     inputs: tuple[Any, ...]
@@ -43,10 +43,11 @@ def node_model(
     operator : Operator or str
         An operator or its name.
     *args, **kwargs
-        What the operator's function takes, `out` and `threads` excepted. A shape given as a list becomes an attribute
-        where the operator has one, an array stays a tensor.
+        The arguments of the operator's function, except `out` and `threads`. A shape given as a list becomes an
+        attribute if the operator has one; a shape given as an array stays a tensor.
     as_inputs : bool or collection of str
-        Which tensors are inputs of the graph, by port name; the others are initializers, which hold their values.
+        Which tensors are inputs of the graph, by port name; True means all. The others are initializers with their
+        values.
 
     Returns
     -------
@@ -134,7 +135,7 @@ def _initializer(name: str, array: Array) -> TensorProto:
 
 
 def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall:
-    """Return the call that a model's only node makes: the way back from `node_model`.
+    """Return the call of a model's only node, the inverse of `node_model`.
 
     Parameters
     ----------
@@ -151,16 +152,16 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     Raises
     ------
     GraphError
-        If the graph is another one or a value is missing.
+        If the graph has other nodes or a value is missing.
     """
     model = opened(source)
     if len(model.graph.node) != 1:
-        raise GraphError(f"the graph has {len(model.graph.node)} nodes; a call is one")
+        raise GraphError(f"the graph has {len(model.graph.node)} nodes; a call has exactly 1")
     node = model.graph.node[0]
     version = next((entry.version for entry in model.opset_import if entry.domain == node.domain), None)
     operator = registry.find_node(node.domain, node.op_type, version)
     if operator is None:
-        raise GraphError(f"{node.domain}::{node.op_type} is no operator; known: {', '.join(registry.names())}")
+        raise GraphError(f"{node.domain}::{node.op_type} is not an operator; known: {', '.join(registry.names())}")
     spec = operator.spec
     values = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     values.update(inputs or {})

@@ -1,4 +1,4 @@
-"""Bodies for our nodes as model-local functions: a runtime without kernels for the nodes runs the bodies."""
+"""Bodies of convreg nodes as model-local functions, which a runtime without kernels for the nodes can run."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ FUNCTIONS_IR, OVERLOADS_IR = 8, 10
 
 
 def attach_functions(source: Source) -> ModelProto:
-    """Return the model with a function for every node of ours, its body the node's standard form.
+    """Return the model with a function for every convreg node. The body of the function is the node's standard form.
 
-    A runtime that knows the operator uses its kernel, any other the function: plain onnxruntime runs the model as it
-    is, OpenVINO after ``onnx.inliner.inline_local_functions``.
+    A runtime that has the operator uses its kernel; any other runtime uses the function. Plain onnxruntime runs the
+    model unchanged, OpenVINO after ``onnx.inliner.inline_local_functions``.
 
     Parameters
     ----------
     source : onnx.ModelProto or path
-        Local functions that are there already are inlined, so that their nodes have shapes.
+        Existing local functions are inlined, so that their nodes have shapes.
 
     Returns
     -------
     onnx.ModelProto
-        Nodes with the same attributes, types and shapes (the batch aside) share a body; where an operator needs
-        several, functions and nodes tell them apart by ``overload``, which takes IR version 10.
+        Nodes with the same attributes, types and shapes (except the batch) share a body. If an operator needs
+        several bodies, ``overload`` tells them apart, which requires IR version 10.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class _Library:
 
 
 def function_of(problem: Problem | Conversion) -> FunctionProto:
-    """Return a function whose body is a node's standard form; values are named as the operator's ports."""
+    """Return a function whose body is a node's standard form. Its values have the names of the operator's ports."""
     node, spec = problem.node, problem.spec
     inputs = [port.name for port in spec.inputs][: len(node.input)]
     outputs = [port.name for port in spec.outputs][: len(node.output)]

@@ -29,25 +29,25 @@ Write = Callable[[Problem | Conversion, Builder], bool]
 
 
 def lower(source: Source) -> ModelProto:
-    """Return the model with every node of ours rewritten to standard ONNX.
+    """Return the model with every convreg node rewritten to standard ONNX.
 
     Parameters
     ----------
     source : onnx.ModelProto or path
-        Local functions are inlined where they hold nodes of ours; functions that `attach_functions` made go.
+        Local functions with convreg nodes are inlined. Functions that `attach_functions` added are removed.
 
     Returns
     -------
     onnx.ModelProto
         Inputs and outputs keep their names, types and shapes. 16-bit and 8-bit floats are computed in float32 and
-        rounded once; float64 stays float64, which onnxruntime has no Conv for. Pads are explicit, outputs that nobody
-        names or that the node's attributes mask off are not computed.
+        rounded once. float64 stays float64, for which onnxruntime has no Conv. Pads are explicit. Outputs that are
+        not named or are masked off by the node's attributes are not computed.
 
     Raises
     ------
     GraphError
-        If a node needs an extent that only a run will tell (the batch is not needed), is refused by its operator's
-        rules, or computes what no standard operator does.
+        If a node needs an extent that is unknown before the graph runs (the batch is not needed), if its operator's
+        rules refuse it, or if no standard operator computes the same.
 
     Notes
     -----
@@ -69,11 +69,11 @@ def rewrite(source: Source, write: Write) -> ModelProto:
         model.opset_import.add(domain="", version=22)
     elif standard < OLDEST_OPSET:
         raise GraphError(f"the model imports version {standard} of standard ONNX; rewriting needs {OLDEST_OPSET} or "
-                         "later, which onnx.version_converter makes of it")
+                         "later; onnx.version_converter can convert it")
     for function in model.functions:
         if any(_is_ours(node, imports) for node in function.node):
-            raise GraphError(f"function {function.domain}::{function.name} holds nodes of ours and imports other "
-                             "versions than the model, so that it cannot be inlined")
+            raise GraphError(f"function {function.domain}::{function.name} has convreg nodes and imports other "
+                             "versions than the model, so it cannot be inlined")
     _rewrite_graph(model.graph, infer_shapes(model).graph, None, imports, write, Names.of(model))
     _clean(model)
     return model

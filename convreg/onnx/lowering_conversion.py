@@ -1,4 +1,4 @@
-"""Quantize and Dequantize in standard ONNX: Cast, with a Div before or a Mul after where there is a scale."""
+"""Quantize and Dequantize in standard ONNX: Cast, with a Div before or a Mul after it if there is a scale."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Conversion:
 
 
 def conversion_of(node: NodeProto, scope: Mapping[str, Declared], version: int | None) -> Conversion | None:
-    """Return what a Quantize or Dequantize node states, None for any other node; inference has checked it."""
+    """Return the conversion of a Quantize or Dequantize node, None for any other node. Inference has checked it."""
     operator = registry.find_node(node.domain, node.op_type, version)
     if operator is None or operator.spec.qualified_name not in CONVERSIONS:
         return None
@@ -104,7 +104,7 @@ def write_conversion(conversion: Conversion, builder: Builder) -> bool:
 
 
 def write_unrounded(conversion: Conversion, builder: Builder) -> bool:
-    """Write a conversion that rounds nothing: its scale is all that is left."""
+    """Write a conversion without rounding: only its scale remains."""
     value = conversion.value
     if conversion.scale:
         value = builder.add("Div" if conversion.narrows else "Mul", value, conversion.scale)

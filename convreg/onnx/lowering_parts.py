@@ -1,4 +1,4 @@
-"""The kernels in standard ONNX: Conv, ConvTranspose and what brings their operands into shape.
+"""The kernels in standard ONNX: Conv, ConvTranspose and the nodes that prepare their operands.
 
 Operands and results are channel-first, weights (small side, large side per group, taps); pads are explicit and never
 negative, so that every runtime takes them.

@@ -155,8 +155,8 @@ def problem_of(node: NodeProto, scope: Scope, version: int | None) -> Problem | 
         return None
     spec, roles = operator.spec, roles_of(operator.spec)
     if roles is None:
-        raise GraphError(f"{place(node)}: the ports of {spec.qualified_name} have no known roles, so that nothing can "
-                         "stand in for it")
+        raise GraphError(f"{place(node)}: the ports of {spec.qualified_name} have no known roles, so the node cannot "
+                         "be rewritten")
     try:
         reader = Reader(node, spec, roles, scope)
         call = judged(spec, reader.conformance, reader.call)

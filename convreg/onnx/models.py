@@ -31,7 +31,7 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
     Parameters
     ----------
     path : path
-        An ONNX file; external data is taken from the file's folder and nowhere else.
+        An ONNX file. External data is read from the file's folder only.
 
     Returns
     -------
@@ -41,8 +41,8 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
     Raises
     ------
     GraphError
-        If the file is no ONNX model, or its external data lies outside the folder (absolute, through ``..`` or through
-        a link), is missing, or is not as long as its tensor.
+        If the file is not an ONNX model, or its external data is outside the folder (absolute, through ``..`` or
+        through a link), is missing, or has another length than its tensor.
     """
     file = Path(path)
     if not file.is_file():
@@ -141,7 +141,7 @@ def _read_external(tensor: TensorProto, folder: Path) -> None:
         raise GraphError(f"{where} is refused; allowed: a relative path inside the model's folder")
     data = (folder / location).resolve()
     if not data.is_relative_to(folder):
-        raise GraphError(f"{where} is refused; it leads out of the model's folder")
+        raise GraphError(f"{where} is refused; it leads outside the model's folder")
     if not data.is_file():
         raise GraphError(f"{where} is missing")
     offset, length = (_count(where, entries, key) for key in ("offset", "length"))
@@ -177,9 +177,9 @@ def _bytes_of(where: str, tensor: TensorProto) -> int:
 
 
 def check(source: Source) -> None:
-    """Check a model as onnx does with everything switched on, our operators included.
+    """Check a model with all checks of onnx and with the rules of convreg's operators.
 
-    Standard Conv and ConvTranspose are also judged by the rules that run them, which onnx's checker has not.
+    Standard Conv and ConvTranspose are also checked by the rules that run them, because onnx's checker has none.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def check(source: Source) -> None:
     Raises
     ------
     GraphError
-        If the structure, a type, an attribute or a declared shape is wrong; carries convreg's or onnx's text.
+        If the structure, a type, an attribute or a declared shape is wrong. The message is convreg's or onnx's.
     """
     from .standard_check import check_convolutions  # which needs the modules that need this one
 

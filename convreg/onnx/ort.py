@@ -40,12 +40,13 @@ last_error = threading.local()
 
 
 def ort_library() -> str:
-    """Return the path of the library that makes onnxruntime know our operators.
+    """Return the path of the library that adds convreg's operators to onnxruntime.
 
     Returns
     -------
     str
-        For ``session_options.register_custom_ops_library(path)``, any number of times, in this process.
+        For ``session_options.register_custom_ops_library(path)`` in this process; it may be registered any number of
+        times.
 
     Examples
     --------

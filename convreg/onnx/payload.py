@@ -1,4 +1,4 @@
-"""Formats that ONNX has no element type for: their codes travel as uint8, and nodes say what they mean.
+"""Formats that ONNX has no element type for. Their codes are stored as uint8, and nodes name the format.
 
 The node's attribute ``operand_types`` is the authority: format names in the order of the inputs, empty where the
 element type says it all; what comes out follows from the operator's rules. Metadata ``convreg.dtype`` of graph inputs,
@@ -26,7 +26,7 @@ CARRIER = np.dtype(np.uint8)
 
 @lru_cache
 def element_of(format: str) -> int:
-    """Return ONNX's number for a format; codes of a format that ONNX lacks travel as plain bytes."""
+    """Return ONNX's number for a format; codes of a format that ONNX lacks are uint8."""
     try:
         return helper.np_dtype_to_tensor_dtype(FORMATS[format].dtype)
     except ValueError:
@@ -45,7 +45,7 @@ def may_carry(spec: OpSpec) -> bool:
 
 
 def stated_types(call: Call, value: Any) -> tuple[str, ...]:
-    """Return one format name per input, empty where the element type is meant, from an attribute's value or None."""
+    """Return one format name per input from an attribute's value or None; an empty name means the element type."""
     entries = () if value is None else tuple(value) if isinstance(value, list | tuple) else (value,)
     inputs = call.spec.inputs
     most = len(call.spec.vendor_inputs)  # scales have one format
@@ -59,7 +59,7 @@ def stated_types(call: Call, value: Any) -> tuple[str, ...]:
 
 
 def typed(call: Call, port: str, tensor: TensorType, stated: str) -> TensorType:
-    """Return a tensor in the format that its node states; the element type has to be the one that carries it."""
+    """Return a tensor in the format that its node states; its element type must be the one that stores the format."""
     if stated in ("", tensor.format):
         return tensor
     if is_carried(stated) and tensor.format == CARRIER.name:
@@ -95,12 +95,12 @@ def carried_format(array: Any) -> str | None:
 
 
 def mirror(value: ValueInfoProto | TensorProto) -> str:
-    """Return what a value's metadata says of its format, empty where nothing is said."""
+    """Return the format that a value's metadata names, or an empty string."""
     return next((entry.value for entry in value.metadata_props if entry.key == MIRROR), "")
 
 
 def set_mirror(value: ValueInfoProto | TensorProto, format: str | None) -> None:
-    """Say in a value's metadata what its bytes mean; nothing for formats that ONNX has."""
+    """Write the format of a value's bytes to its metadata; formats that ONNX has are left out."""
     if format is not None and is_carried(format):
         value.metadata_props.add(key=MIRROR, value=format)
 

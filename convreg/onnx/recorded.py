@@ -1,4 +1,4 @@
-"""The gradients that a model computes, as calls with the arrays that reach them."""
+"""The gradient calls of a model, with their arrays."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def gradient_calls(source: Source, inputs: Mapping[str, Any] | None = None) -> d
     Returns
     -------
     dict
-        Name of the node, or of the first value it makes -> `NodeCall`, in the order of execution; of a node that runs
-        several times its first call. Arguments that choose output formats and roundings are left out, and where an
-        operator has an output mask it asks for no more than the node names.
+        Name of the node, or of its first output -> `NodeCall`, in the order of execution. For a node that runs several
+        times it is the first call. Arguments that choose output formats and roundings are left out. An output mask
+        selects only the outputs that the node names.
 
     Raises
     ------
@@ -69,5 +69,5 @@ def _call(call: ObservedCall) -> NodeCall:
 
 
 def _chooses_formats(spec: OpSpec, name: str) -> bool:
-    """Whether it is one of the attributes that emulation alone has."""
+    """Whether it is an attribute of emulation only."""
     return any(attribute.name == name and attribute.only == ("emulation",) for attribute in spec.attributes)

@@ -35,9 +35,9 @@ _known: dict[tuple[str, str, int], OpSpec | None] = {}
 
 
 def register_schemas() -> None:
-    """Register the schema of every operator that has none yet; cheap to repeat.
+    """Register the schema of every operator that has none yet. Repeated calls are cheap.
 
-    A schema that someone else registered for the same name, domain and version is left in place.
+    A schema that other code registered for the same name, domain and version stays.
     """
     with _lock:
         for spec in registry.specs():
@@ -80,8 +80,8 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
     Returns
     -------
     onnx.defs.OpSchema
-        With type and shape inference by the same rule that runs the operator. A port that may also be an attribute is
-        an optional input and an INTS attribute of that name; ``conformance`` is an attribute where there is a choice.
+        Type and shape inference use the rule that runs the operator. A port that may also be an attribute is an
+        optional input and an INTS attribute of that name. ``conformance`` is an attribute if there is a choice.
     """
     ports = spec.inputs + spec.outputs
     variables = {port.type: SHAPE_TYPES if port.shape else tensor_types(formats_of(spec, port.type)) for port in ports}

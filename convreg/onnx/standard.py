@@ -1,4 +1,4 @@
-"""ONNX's own Conv and ConvTranspose on our kernels, for execution only: onnx itself has their schemas.
+"""ONNX's own Conv and ConvTranspose on convreg's kernels, for execution only: onnx has their schemas.
 
 onnx's bundled implementations are slow, and its ConvTranspose fails with groups and with several forms of auto_pad.
 """

@@ -1,4 +1,4 @@
-"""What onnx's checker lets through of standard Conv and ConvTranspose, refused by the rules that run them."""
+"""Checks of standard Conv and ConvTranspose that onnx's checker lacks, by the rules that run them."""
 
 from __future__ import annotations
 

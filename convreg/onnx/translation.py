@@ -41,27 +41,27 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
     to : {"ascend", "onednn", "openvino", "aten", "onnx"}
         The dialect; "onnx" is `lower`.
     rest : {"error", "lower"}
-        What becomes of nodes that the dialect cannot state: an error, or standard ONNX.
+        The treatment of nodes that the dialect cannot express: an error, or standard ONNX.
 
     Returns
     -------
     onnx.ModelProto
-        Nodes of the dialect stay as they are, except that openvino's take the form that OpenVINO itself has. Bias
-        gradients become ReduceSum where the dialect has none; oneDNN's forward operators become standard ones outside
-        of it. Every new node has explicit pads, a conformance, channel-first layouts, and the geometry of the old one
-        by the dialect's own rule.
+        Nodes of the dialect stay unchanged, except that openvino's get the form that OpenVINO itself has. Bias
+        gradients become ReduceSum if the dialect has none. oneDNN's forward operators become standard nodes in other
+        dialects. Every new node has explicit pads, a conformance and channel-first layouts. Its geometry by the
+        dialect's own rule equals that of the old node.
 
     Raises
     ------
     GraphError
-        If the dialect is unknown or cannot state a node: which rule refuses, and which dialects would not; or as
-        `lower`.
+        If the dialect is unknown or cannot express a node (the message names the rule that refuses and the dialects
+        that accept it), or as in `lower`.
 
     Notes
     -----
-    A window that a dialect's pads cannot state is computed over what the kernel reaches, with Pad and Slice around.
-    Operands that a gradient does not depend on but the dialect asks for are zeros. Where formats differ, or operands
-    are rounded first, the new node computes in float32 between Casts.
+    If a dialect's pads cannot express a window, the new node computes what the kernel reaches, with Pad and Slice
+    around it. Operands that the dialect requires and the gradient does not depend on are zeros. If formats differ or
+    operands are rounded first, the new node computes in float32 between Casts.
     """
     if to == "onnx":
         return lower(source)

@@ -1,4 +1,4 @@
-"""How each dialect would state a gradient: operator, attributes and operands, for the target's own rule to judge.
+"""The statement of a gradient in each dialect: operator, attributes and operands. The target's own rule checks it.
 
 Nothing here decides whether a statement is right: `translation` plans it as the target's operator would and compares
 the geometry that comes out with the one that is meant.
@@ -17,7 +17,7 @@ from .lowering_parts import large_shape, reach, weight_shape
 
 
 class Statement(NamedTuple):
-    """One node of a dialect; attributes by the vendor's names, `shape` what its port that states a shape gets."""
+    """One node of a dialect: attributes by the vendor's names; `shape` is the value of its shape input."""
 
     spec: OpSpec
     conformance: str
@@ -64,7 +64,7 @@ def onednn(wish: Wish) -> Iterator[Statement]:
 
 
 def openvino(wish: Wish) -> Iterator[Statement]:
-    """The data gradient as a window of the full scatter; groups take the operation of their own."""
+    """The data gradient as a window of the full result; groups use the grouped operation."""
     if wish.results != ("grad_data",) or wish.transposed:
         return
     extents = tuple(axis.large for axis in wish.geometry.axes)

@@ -1,8 +1,8 @@
-"""Run two training steps in every way there is, compare results and times, and translate one through all dialects.
+"""Run two training steps in every engine, compare results and times, and translate one step between all dialects.
 
-The steps are this folder's residual block and the network of ../digits. Every way gets the same inputs; the largest
+The steps are this folder's residual block and the network of ../digits. Every engine gets the same inputs. The largest
 difference from ``convreg.onnx.run``, relative to the largest element of each output, must be float32 rounding. The
-tour from dialect to dialect takes inputs whose sums are exact in any order, so that its results must be equal bits.
+translations use inputs whose sums are exact in any order, so the bits of their results must be equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUNDING = 1e-5
 """Allowed difference between two orders of summation, a multiple of what float32 rounds (6e-8)."""
 TOURS = (("onednn", "ascend", "aten", "onednn"), ("onednn", "openvino", "onednn"), ("onnx",))
 TURN = 0.05
-"""Seconds that one way keeps the processor: threads of the way before it still spin for the first few calls."""
+"""Seconds of one turn of an engine: threads of the engine before it still spin during the first few calls."""
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]

@@ -1,0 +1,99 @@
+"""The documents: every link leads somewhere, every page is linked, and the prose keeps to the project's style."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DERIVED = ROOT / "docs" / "operators.md"
+"""Its text comes from docstrings, whose lines are wrapped when the page is written."""
+FOLDERS = ("docs", "examples", "ops")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+LONGEST_LINE = 120
+METAPHORS = re.compile(r"\b(houses?|rooms?|rides?|rode|walks?|walked|walking)\b", re.IGNORECASE)
+
+checkout = pytest.mark.skipif(not (ROOT / "setup.py").is_file(), reason="needs the source checkout")
+
+
+def named(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose_of(text):
+    """Return the numbered lines that are neither code nor rows of tables."""
+    lines, in_code = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            in_code = not in_code
+        elif not in_code and not line.startswith("|"):
+            lines.append((number, line))
+    return lines
+
+
+def code_of(text):
+    """Return the numbered lines of code blocks other than printed output."""
+    lines, language = [], ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            language = "" if language else line[3:] or "text"
+        elif language not in ("", "text", "console"):
+            lines.append((number, line))
+    return lines
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def links_of(text):
+    """Return the relative targets of a page's links and images."""
+    prose = re.sub(r"`[^`\n]*`", "", without_code(text))
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", prose) if not re.match(r"[a-z]+:", target)]
+
+
+def anchors_of(text):
+    """Return the names that a hosting site gives to a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_helpers_see_what_they_should():
+    text = "# A: b `c`\nsee [x](y.md#z) and `[no](no)`\n| a [t](u.md) |\n```sh\n[no](no)\n```\n```text\nlong\n```\n[w](https://w)\n"
+    assert links_of(text) == ["y.md#z", "u.md"]
+    assert anchors_of(text) == {"a-b-c"}
+    assert [number for number, _ in prose_of(text)] == [1, 2, 10]
+    assert [number for number, _ in code_of(text)] == [5]
+    assert METAPHORS.search("Rules of the house")
+    assert not METAPHORS.search("strides override")
+
+
+@checkout
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    text = page.read_text("utf-8")
+    for target in links_of(text):
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        if anchor:
+            assert anchor in anchors_of(found.read_text("utf-8")), target
+
+
+def test_every_page_is_linked_from_the_readme():
+    targets = links_of((ROOT / "README.md").read_text("utf-8"))
+    linked = {(ROOT / target.partition("#")[0]).resolve() for target in targets}
+    assert {page for page in (ROOT / "docs").glob("*.md") if page.resolve() not in linked} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_lines_are_short(page):
+    text = page.read_text("utf-8")
+    lines = prose_of(text) + ([] if page == DERIVED else code_of(text))
+    assert [number for number, line in lines if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_there_are_no_metaphors(page):
+    lines = enumerate(page.read_text("utf-8").splitlines(), 1)
+    assert [(number, found.group()) for number, line in lines if (found := METAPHORS.search(line))] == []

@@ -1,0 +1,108 @@
+"""Every example of README.md runs and prints what the page shows."""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from convreg.tools import cli
+
+import convreg
+from convreg.derive import table
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+class Step(NamedTuple):
+    """A Python block or a command of the page, and what it prints there."""
+
+    source: str
+    printed: str
+    is_command: bool
+
+
+def steps_of(page: str) -> list[Step]:
+    """Return the page's Python blocks and its commands behind ``$``, in order.
+
+    The output of a Python block is the text block that follows it without another block in between.
+    """
+    steps: list[Step] = []
+    blocks = BLOCK.findall(page)
+    for place, (language, text) in enumerate(blocks):
+        if language == "python":
+            following, printed = blocks[place + 1] if place + 1 < len(blocks) else ("", "")
+            steps.append(Step(text, printed if following == "text" else "", False))
+        elif language == "console":
+            for command in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                line, _, printed = command.partition("\n")
+                steps.append(Step(line, printed, True))
+    return steps
+
+
+def test_steps_are_found():
+    page = textwrap.dedent("""\
+        ```python
+        print(1)
+        ```
+
+        ```text
+        1
+        ```
+
+        ```python
+        x = 2
+        ```
+
+        ```console
+        $ convreg a
+        b
+        $ convreg c
+        ```
+        """)
+    assert steps_of(page) == [Step("print(1)\n", "1\n", False), Step("x = 2\n", "", False),
+                              Step("convreg a", "b\n", True), Step("convreg c", "", True)]
+
+
+def test_examples_print_what_the_page_shows(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    steps = steps_of(README)
+    assert sum(step.is_command for step in steps) >= 3
+    assert sum(not step.is_command for step in steps) >= 5
+    for step in steps:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            if step.is_command:
+                program, *arguments = shlex.split(step.source)
+                assert program == "convreg"
+                assert cli.main(arguments) == 0, step.source
+            else:
+                exec(compile(step.source, "README.md", "exec"), names)
+        assert printed.getvalue() == step.printed, step.source
+
+
+def test_every_text_block_is_checked():
+    """A text block that no Python block precedes would be compared with nothing."""
+    languages = [language for language, _ in BLOCK.findall(README)]
+    assert set(languages) <= {"python", "text", "console", "sh"}
+    before = ["", *languages[:-1]]
+    assert {first for first, second in zip(before, languages, strict=True) if second == "text"} == {"python"}
+
+
+def test_table_of_operators_is_the_derived_one():
+    assert table(convreg.operators()) in README
+
+
+@pytest.mark.skipif(not (ROOT / "Makefile").is_file(), reason="needs the source checkout")
+def test_make_knows_the_goals_that_the_page_names():
+    named = set(re.findall(r"^make (\w+)", README, re.MULTILINE))
+    goals = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert {"demo", "test"} <= named <= goals
