@@ -20,10 +20,12 @@ from convreg.derive import SCALES
 from convreg.formats import format_of
 from convreg.onnx import NodeCall
 from convreg.onnx.lowering import rewrite, write_wide
-from convreg.onnx.models import Source, array_of, opened, tensors_of
+from convreg.onnx.messages import tensors_of
+from convreg.onnx.models import Source, opened
 from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
 from convreg.onnx.payload import is_carried, may_carry, mirrors, revealed
 from convreg.onnx.schemas import nodes_of
+from convreg.onnx.tensor_data import array_of
 from convreg.outputs import Array
 
 from .files import PathLike

@@ -16,9 +16,9 @@ import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.geometry import Geometry
 from convreg.onnx.execution import place
+from convreg.onnx.inlining import flattened
 from convreg.onnx.lowering_problem import problem_of
 from convreg.onnx.models import Source, opened
-from convreg.onnx.session import flattened
 from convreg.onnx.translation_targets import tails
 
 from .files import PathLike, write_atomically

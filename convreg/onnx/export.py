@@ -17,8 +17,9 @@ from ..outputs import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
 from .inference import attribute_value
-from .models import Source, array_of, opened
+from .models import Source, opened
 from .schemas import attribute_proto
+from .tensor_data import array_of
 
 IR_VERSION, OPSET = 10, 22
 """What the models state; onnx's own defaults are newer than most runtimes read."""
