@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from convreg import GraphError
+from convreg.outputs import physical_memory
 
 PathLike = str | os.PathLike[str]
 
@@ -22,8 +23,13 @@ def read_bytes(path: PathLike) -> bytes:
         If it cannot be read.
     """
     try:
-        _refuse_devices(Path(path))
+        refuse_devices(Path(path))
+        size = Path(path).stat().st_size
+        if size > physical_memory():
+            raise ValueError(f"{size} bytes are more than the memory holds")
         return Path(path).read_bytes()
+    except TypeError:
+        raise GraphError(f"a path is a str or an os.PathLike of text, not {type(path).__name__}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise GraphError(f"{os.fspath(path)}: cannot be read: {reason(error)}") from None
 
@@ -39,7 +45,7 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
     target = Path(path)
     try:
         target = target.resolve()  # a link keeps pointing to its file
-        _refuse_devices(target)
+        refuse_devices(target)
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -63,15 +69,15 @@ def refuse_unwritable(argument: str, path: PathLike) -> None:
     """
     try:
         target = Path(path).resolve()
-        _refuse_devices(target)
+        refuse_devices(target)
         tempfile.TemporaryFile(dir=target.parent).close()
     except (OSError, ValueError) as error:
         raise GraphError(f"{argument}={os.fspath(path)!r} is refused: {reason(error)}; allowed: a file, new or not, in "
                          "a folder that exists and takes files") from None
 
 
-def _refuse_devices(path: Path) -> None:
-    """A device may never end when read, and must not be renamed over."""
+def refuse_devices(path: Path) -> None:
+    """Raise `ValueError` for a device, which may never end when it is read, and must not be renamed over."""
     if path.exists() and not path.is_file():
         raise ValueError("not a regular file")
 

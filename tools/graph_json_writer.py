@@ -140,7 +140,8 @@ class _Writer:
     def _convolution(self, node: NodeProto) -> Written:
         """An operation of oneDNN's convolution family, by the library's rules."""
         problem = problem_of(node, self.model.scope, self.model.versions.get(VENDOR))
-        assert problem is not None
+        if problem is None:
+            raise GraphError(f"{node.domain} has no operator {node.op_type}")
         if problem.plan.emulation is not None:
             raise GraphError("conformance 'emulation' has number formats and scales that oneDNN graphs lack")
         if problem.batch is None:

@@ -57,6 +57,7 @@ class ModelBuilder:
         self._known: dict[str, TensorProto] = {}
         self._types: dict[str, TypeProto] = {}
         self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}
         self._domains: dict[str, int] = {"": OPSET}
         self._node_name = ""
         register_schemas()
@@ -72,9 +73,10 @@ class ModelBuilder:
 
     def reserve(self, name: str) -> str:
         """Keep a name for a tensor that a node will produce, or return a variant where it is taken."""
-        candidate, count = name, 1
+        candidate = name
         while candidate in self._taken or not candidate:
-            candidate, count = f"{name}_{count}", count + 1
+            count = self._counts[name] = self._counts.get(name, 0) + 1
+            candidate = f"{name}_{count}"
         self._taken.add(candidate)
         return candidate
 

@@ -41,6 +41,7 @@ def check_expansion(model: ModelProto) -> None:
             raise GraphError(f"the model defines function {_shown(key)} twice")
         bodies[key] = function
     calls = {key: _calls(function.node, bodies) for key, function in bodies.items()}
+    _refuse_recursion(calls)
     stated = {key: _stated(function) for key, function in bodies.items()}
     most = Size(ADDED_NODES + sum(size.nodes for size in stated.values()),
                 ADDED_BYTES + sum(size.bytes for size in stated.values()), CALL_DEPTH)
@@ -77,8 +78,16 @@ def _calls(nodes: Iterable[NodeProto], bodies: dict[Key, FunctionProto]) -> list
     return found
 
 
+def _refuse_recursion(calls: dict[Key, list[Key]]) -> None:
+    """Overloads count as one function: not every runtime tells them apart."""
+    by_name: dict[Key, list[Key]] = {}
+    for key, callees in calls.items():
+        by_name.setdefault((*key[:2], ""), []).extend((*callee[:2], "") for callee in callees)
+    _callees_first(by_name)
+
+
 def _callees_first(calls: dict[Key, list[Key]]) -> list[Key]:
-    """Return all functions, each after those that it calls."""
+    """Return all functions, each after those that it calls; refuse a circle."""
     done: dict[Key, None] = {}
     for start in calls:
         if start in done:

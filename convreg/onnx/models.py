@@ -10,13 +10,13 @@ import onnx
 from onnx import GraphProto, ModelProto, SparseTensorProto, TensorProto
 
 from .. import registry
-from ..errors import GraphError, OpError, shorten
+from ..errors import GraphError, OpError, UnknownOp, shorten
 from . import payload
 from .execution import place, sentence
 from .expansion import check_expansion
 from .limits import ADDED_BYTES, PROTOBUF_BYTES
 from .messages import has_broken_text, messages_of, tensors_of
-from .schemas import know_nodes
+from .schemas import know_nodes, nodes_of
 from .tensor_data import ExternalData, check_tensor, dense_bytes
 from .whole_inference import inferred
 
@@ -91,6 +91,7 @@ def opened(source: Source) -> ModelProto:
     _check_messages(source)
     check_expansion(source)
     know_nodes(source)
+    _check_outputs(source.graph)
     _check_mirrors(source.graph)
     return source
 
@@ -108,6 +109,27 @@ def _check_messages(model: ModelProto) -> None:
             if dense > ADDED_BYTES:
                 raise GraphError(f"sparse tensor {message.values.name!r}: the sparse tensors so far have {dense} bytes "
                                  f"when written out; allowed: {ADDED_BYTES}")
+
+
+def _check_outputs(graph: GraphProto) -> None:
+    """Refuse outputs that nothing makes."""
+    made = {name for node in graph.node for name in node.output if name}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    made.update(sparse.values.name for sparse in graph.sparse_initializer)
+    for value in graph.output:
+        if value.name not in made:
+            raise GraphError(f"no node makes the output {value.name!r}")
+
+
+def _check_operators(model: ModelProto) -> None:
+    """Refuse nodes in a domain of ours that name no operator: onnx lets them pass."""
+    ours = {spec.onnx_domain for spec in registry.specs() if spec.onnx_domain.split(".")[0] == "convreg"}
+    functions = {(function.domain, function.name) for function in model.functions}
+    for node in nodes_of(model):
+        if node.domain in ours and (node.domain, node.op_type) not in functions and registry.find_node(
+                node.domain, node.op_type) is None:
+            known = [spec.name for spec in registry.specs() if spec.onnx_domain == node.domain]
+            raise GraphError(str(UnknownOp(shorten(node.op_type), known, what=f"operator of {node.domain}")))
 
 
 def _check_mirrors(graph: GraphProto) -> None:
@@ -143,6 +165,7 @@ def check(source: Source) -> None:
     from .standard_check import check_convolutions  # which needs the modules that need this one
 
     model = opened(source)
+    _check_operators(model)
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
