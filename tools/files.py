@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from convreg import GraphError
 from convreg.outputs import physical_memory
+from convreg.paths import path_of
 
 PathLike = str | os.PathLike[str]
 
@@ -22,16 +23,15 @@ def read_bytes(path: PathLike) -> bytes:
     GraphError
         If it cannot be read.
     """
+    file = path_of(path)
     try:
-        refuse_devices(Path(path))
-        size = Path(path).stat().st_size
+        refuse_devices(file)
+        size = file.stat().st_size
         if size > physical_memory():
             raise ValueError(f"{size} bytes are more than the memory holds")
-        return Path(path).read_bytes()
-    except TypeError:
-        raise GraphError(f"a path is a str or an os.PathLike of text, not {type(path).__name__}") from None
+        return file.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise GraphError(f"{os.fspath(path)}: cannot be read: {reason(error)}") from None
+        raise GraphError(f"{file}: cannot be read: {reason(error)}") from None
 
 
 def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
@@ -42,7 +42,7 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
     GraphError
         If the file cannot be written.
     """
-    target = Path(path)
+    target = path_of(path)
     try:
         target = target.resolve()  # a link keeps pointing to its file
         refuse_devices(target)
@@ -68,7 +68,7 @@ def refuse_unwritable(argument: str, path: PathLike) -> None:
         It names the argument.
     """
     try:
-        target = Path(path).resolve()
+        target = path_of(path).resolve()
         refuse_devices(target)
         tempfile.TemporaryFile(dir=target.parent).close()
     except (OSError, ValueError) as error:

@@ -17,6 +17,7 @@ import convreg.onnx
 from convreg import GraphError, OpError, OpSpec, __version__
 from convreg.onnx.execution import sentence
 from convreg.onnx.export import IR_VERSION, OPSET
+from convreg.onnx.onnx_faults import STEPS, check_slice, check_split
 from convreg.onnx.schemas import attribute_proto, register_schemas
 from convreg.spec import Kind
 
@@ -194,6 +195,10 @@ class ModelBuilder:
         present = {name: self._types[name] for name in node.input if name}
         small = {name: tensor for name in present if (tensor := self._known.get(name)) is not None
                  and prod(tensor.dims) <= FOLDED_ELEMENTS}
+        check_split(node)
+        if node.op_type == "Slice":
+            steps = self._known.get(node.input[STEPS]) if len(node.input) > STEPS else None
+            check_slice(self.value(node.input[0]).shape or (), steps, node.name)
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         try:
             types = onnx.shape_inference.infer_node_outputs(

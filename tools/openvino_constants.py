@@ -7,6 +7,7 @@ from pathlib import Path
 
 from convreg import GraphError
 from convreg.onnx.limits import PROTOBUF_BYTES, Shared
+from convreg.paths import path_of
 
 from .files import PathLike, reason, refuse_devices
 
@@ -19,7 +20,7 @@ def refuse_link(xml_path: PathLike) -> Path:
     GraphError
         If it is a link that leads out of the folder.
     """
-    path = Path(xml_path).with_suffix(".bin")
+    path = path_of(xml_path).with_suffix(".bin")
     try:
         if not path.resolve().is_relative_to(path.parent.resolve()):
             raise GraphError(f"{path} is a link that leads out of the model's folder; allowed: a file of the folder, "
@@ -35,7 +36,7 @@ class Constants:
     """A bin file, of which only the bytes of constants are read."""
 
     def __init__(self, path: PathLike) -> None:
-        self._path = Path(path)
+        self._path = path_of(path)
         self._shared = Shared(PROTOBUF_BYTES)
 
     def slice(self, offset: int, size: int) -> bytes:

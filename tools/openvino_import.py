@@ -11,6 +11,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from convreg import GraphError, get
+from convreg.errors import shorten
 
 from .files import PathLike
 from .model_builder import ModelBuilder
@@ -47,8 +48,8 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: s
     GraphError
         If a file is damaged, or holds something this reader does not know; the message names it.
     """
-    if reader not in ("standard", "openvino"):
-        raise GraphError(f"reader {reader!r} is not 'standard' or 'openvino'")
+    if not isinstance(reader, str) or reader not in ("standard", "openvino"):
+        raise GraphError(f"reader {shorten(reader)} is not 'standard' or 'openvino'")
     if reader == "openvino":
         if bin_path is None:
             refuse_link(xml_path)

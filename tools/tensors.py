@@ -16,6 +16,7 @@ from convreg import GraphError, dequantize
 from convreg.formats import format_of
 from convreg.onnx.limits import ADDED_BYTES
 from convreg.outputs import Array
+from convreg.paths import path_of
 
 from .files import PathLike, read_bytes, reason, refuse_devices, write_atomically
 
@@ -136,25 +137,28 @@ def load_together(path: PathLike, names: Collection[str]) -> dict[str, Array]:
     GraphError
         If it is no such file, if it has an entry of another name, or if an entry is far larger than the file.
     """
+    file = path_of(path)
     try:
-        refuse_devices(Path(path))
-        with ZipFile(path) as archive:
+        refuse_devices(file)
+        with ZipFile(file) as archive:
             sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
-        _check_entries(path, sizes, names)
-        with np.load(path, allow_pickle=False) as arrays:
+        _check_entries(file, sizes, names)
+        with np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
     except GraphError:
         raise
+    except OSError as error:
+        raise GraphError(f"{path}: cannot be read: {reason(error)}") from None
     except Exception as error:  # damaged archives raise whatever the reader does
         raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
 
 
-def _check_entries(path: PathLike, sizes: Mapping[str, int], names: Collection[str]) -> None:
+def _check_entries(path: Path, sizes: Mapping[str, int], names: Collection[str]) -> None:
     for name in sizes:
         if name not in names:
             raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
     total = sum(sizes.values())
-    allowed = max(ADDED_BYTES, INFLATED_FACTOR * Path(path).stat().st_size)
+    allowed = max(ADDED_BYTES, INFLATED_FACTOR * path.stat().st_size)
     if total > allowed:
         raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")
 

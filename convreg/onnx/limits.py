@@ -14,6 +14,9 @@ PROTOBUF_BYTES = 2**31 - 1
 ADDED_NODES, ADDED_BYTES = 100_000, 2**28
 """What inlining the functions of a model may add to it."""
 
+NESTING = 100
+"""Messages inside messages; protobuf reads no deeper ones from files."""
+
 CALL_DEPTH = 100
 """Functions that may be open at once: a function that calls a function is two."""
 
@@ -48,5 +51,4 @@ class Shared:
             raise GraphError(f"{where}: the tensors so far take {self._taken} bytes out of files of {held} bytes; "
                              f"allowed: {allowed} bytes")
         if self._most is not None and self._taken > self._most:
-            raise GraphError(f"{where}: the tensors so far take {self._taken} bytes; allowed: {self._most} bytes, the "
-                             "most that an ONNX file holds")
+            raise GraphError(f"{where}: the tensors so far take {self._taken} bytes; allowed: {self._most}")

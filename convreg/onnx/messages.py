@@ -7,6 +7,9 @@ from typing import Any
 
 from onnx import TensorProto
 
+from ..errors import GraphError
+from .limits import NESTING
+
 Message = Any
 """Any message of protobuf, whose own base class has no types."""
 
@@ -16,14 +19,22 @@ def messages_of(root: Message) -> Iterator[Message]:
 
     The fields come from the messages themselves, so that no place is forgotten: attributes of every kind, defaults of
     functions, sparse tensors, subgraphs and training graphs are all found.
+
+    Raises
+    ------
+    GraphError
+        If messages are nested deeper than files can hold: protobuf would exhaust the stack when it copies them.
     """
-    waiting: list[Message] = [root]
+    waiting: list[tuple[Message, int]] = [(root, 0)]
     while waiting:
-        message = waiting.pop()
+        message, depth = waiting.pop()
+        if depth > NESTING:
+            raise GraphError(f"messages are nested more than {NESTING} deep, which no ONNX file holds")
         yield message
         for field, value in message.ListFields():
             if field.type == field.TYPE_MESSAGE:
-                waiting.extend([value] if hasattr(value, "ListFields") else value)
+                inner = [value] if hasattr(value, "ListFields") else value
+                waiting.extend((entry, depth + 1) for entry in inner)
 
 
 def tensors_of(root: Message) -> Iterator[TensorProto]:

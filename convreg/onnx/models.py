@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, SparseTensorProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TensorShapeProto
+from onnx.serialization import registry as formats
 
 from .. import registry
 from ..errors import GraphError, OpError, UnknownOp, shorten
+from ..paths import path_of
 from . import payload
 from .execution import place, sentence
 from .expansion import check_expansion
 from .limits import ADDED_BYTES, PROTOBUF_BYTES
 from .messages import has_broken_text, messages_of, tensors_of
+from .onnx_faults import check_split
 from .schemas import know_nodes, nodes_of
 from .tensor_data import ExternalData, check_tensor, dense_bytes
 from .whole_inference import inferred
@@ -58,16 +61,18 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
 
 def _file(path: Any) -> Path:
     """The file that a path names, which protobuf can read whole."""
-    try:
-        file = Path(path)
-    except TypeError as error:
-        raise GraphError(f"a path is a str or an os.PathLike of text, not {type(path).__name__}") from error
+    file = path_of(path)
     try:
         if not file.is_file():
             raise GraphError(f"{file}: no such file")
         size = file.stat().st_size
+    except GraphError:
+        raise
     except (OSError, ValueError) as error:  # a name that is too long, a NUL, a folder that is closed to us
         raise GraphError(f"{shorten(str(file))}: cannot be read ({sentence(error)})") from error
+    if formats.get_format_from_file_extension(file.suffix) == "onnxtxt":
+        raise GraphError(f"{file}: onnx's own text format is refused, because its reader does not survive deep "
+                         "nesting; allowed: binary models (.onnx), and protobuf's JSON and text formats")
     if size > PROTOBUF_BYTES:
         raise GraphError(f"{file}: the file has {size} bytes; an ONNX file has at most {PROTOBUF_BYTES}")
     return file
@@ -104,6 +109,10 @@ def _check_messages(model: ModelProto) -> None:
             raise GraphError(f"a {type(message).__name__} of the model holds text that is not UTF-8")
         if isinstance(message, TensorProto):
             check_tensor(message)
+        if isinstance(message, TensorShapeProto.Dimension) and message.dim_value < 0:
+            raise GraphError(f"a declared shape has the extent {message.dim_value}; allowed: none below 0")
+        if isinstance(message, NodeProto):
+            check_split(message)
         if isinstance(message, SparseTensorProto):
             dense += dense_bytes(message)
             if dense > ADDED_BYTES:
@@ -167,10 +176,11 @@ def check(source: Source) -> None:
     model = opened(source)
     _check_operators(model)
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(model)
+        whole = inferred(model)  # what the full check does, and more
     except Exception as error:
         raise _refusal(error) from error
-    check_convolutions(infer_shapes(model).graph)
+    check_convolutions(whole.graph)
 
 
 def infer_shapes(source: Source) -> ModelProto:
@@ -198,6 +208,8 @@ def infer_shapes(source: Source) -> ModelProto:
 
 def _refusal(error: Exception) -> GraphError:
     """Return one sentence for what onnx or an inference function of ours raised."""
+    if isinstance(error, GraphError):
+        return error
     if isinstance(error, OpError):
         return GraphError(" ".join([str(error), *getattr(error, "__notes__", [])]))
     return GraphError(sentence(error))

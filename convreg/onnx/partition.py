@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -273,8 +272,12 @@ def in_our_domains(model: ModelProto) -> ModelProto:
 
 def declarations(model: ModelProto) -> dict[str, ValueInfoProto]:
     """Return what is known of a graph's values before it runs."""
-    with suppress(Exception):  # a node that its rules refuse says so itself when it runs
+    try:
         model = inferred(model, strict=False)
+    except GraphError:  # onnxruntime would end the process, for its inference is the same
+        raise
+    except Exception:  # a node that its rules refuse says so itself when it runs
+        pass
     graph = model.graph
     return {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)
             if value.type.HasField("tensor_type")}

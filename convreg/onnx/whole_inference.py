@@ -15,6 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
 
 from .inlining import flattened
 from .limits import PROPAGATED
+from .onnx_faults import guarded, unguarded
 from .schemas import graphs_of, nodes_of
 
 FOLLOWED = {"Add", "Cast", "Concat", "Gather", "Mul", "Shape", "Size", "Slice", "Squeeze", "Sub", "Unsqueeze"}
@@ -55,7 +56,8 @@ def inferred(model: ModelProto, *, strict: bool = True) -> ModelProto:
 
 
 def _pass(model: ModelProto, strict: bool, *, follow: bool) -> ModelProto:
-    return shape_inference.infer_shapes(model, check_type=strict, strict_mode=strict, data_prop=follow)
+    return unguarded(shape_inference.infer_shapes(
+        guarded(model), check_type=strict, strict_mode=strict, data_prop=follow))
 
 
 def _is_entered(model: ModelProto, domain: str, name: str) -> bool:
