@@ -112,12 +112,22 @@ def _check_messages(model: ModelProto) -> None:
         if isinstance(message, TensorShapeProto.Dimension) and message.dim_value < 0:
             raise GraphError(f"a declared shape has the extent {message.dim_value}; allowed: none below 0")
         if isinstance(message, NodeProto):
+            _check_attributes(message)
             check_split(message)
         if isinstance(message, SparseTensorProto):
             dense += dense_bytes(message)
             if dense > ADDED_BYTES:
                 raise GraphError(f"sparse tensor {message.values.name!r}: the sparse tensors so far have {dense} bytes "
                                  f"when written out; allowed: {ADDED_BYTES}")
+
+
+def _check_attributes(node: NodeProto) -> None:
+    """Refuse an attribute that is stated twice: readers differ in which one holds."""
+    seen = set()
+    for attribute in node.attribute:
+        if attribute.name in seen:
+            raise GraphError(f"{place(node)}: attribute {shorten(attribute.name)} is stated twice")
+        seen.add(attribute.name)
 
 
 def _check_outputs(graph: GraphProto) -> None:
