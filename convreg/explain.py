@@ -281,7 +281,10 @@ def _window(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Argumen
             (geometry.small_channels, [axis.small for axis in geometry.axes]),
             (geometry.large_channels, [axis.large for axis in geometry.axes]))]
         weights = (sides[0][1], geometry.large_channels, *(axis.taps for axis in geometry.axes))
-        lists = {name: call[name] for name in ("strides", "dilations", "pads_begin", "pads_end")}
+        neutral = {"strides": 1, "dilations": 1, "pads_begin": 0, "pads_end": 0}
+        lists = {name: ints(call[name] or None, len(geometry.axes), value) for name, value in neutral.items()}
+        if any(len(values) != len(geometry.axes) for values in lists.values()):
+            return None  # pads that the mode leaves unread
         extra = ints(call["output_padding"], len(geometry.axes), 0)
         return _Window(sides[0], weights, sides[1] if stated else None, geometry.groups, lists, call["auto_pad"], extra)
     return None

@@ -99,12 +99,13 @@ def max_bytes(call: Refusing) -> int:
     """Return the largest total of new outputs: CONVREG_MAX_BYTES, else the physical memory."""
     text = os.environ.get("CONVREG_MAX_BYTES")
     if text is None:
-        return _physical_memory()
+        return physical_memory()
     if not text.strip().isdecimal():
         raise call.refuse("CONVREG_MAX_BYTES", text, "a number of bytes", "arguments")
     return int(text)
 
 
 @lru_cache(maxsize=1)
-def _physical_memory() -> int:
+def physical_memory() -> int:
+    """Return the bytes of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

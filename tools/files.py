@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from convreg import GraphError
+from convreg.outputs import physical_memory
+from convreg.paths import path_of
 
 PathLike = str | os.PathLike[str]
 
@@ -21,11 +23,15 @@ def read_bytes(path: PathLike) -> bytes:
     GraphError
         If it cannot be read.
     """
+    file = path_of(path)
     try:
-        _refuse_devices(Path(path))
-        return Path(path).read_bytes()
+        refuse_devices(file)
+        size = file.stat().st_size
+        if size > physical_memory():
+            raise ValueError(f"{size} bytes are more than the memory holds")
+        return file.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise GraphError(f"{os.fspath(path)}: cannot be read: {reason(error)}") from None
+        raise GraphError(f"{file}: cannot be read: {reason(error)}") from None
 
 
 def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
@@ -36,10 +42,10 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
     GraphError
         If the file cannot be written.
     """
-    target = Path(path)
+    target = path_of(path)
     try:
         target = target.resolve()  # a link keeps pointing to its file
-        _refuse_devices(target)
+        refuse_devices(target)
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -62,16 +68,16 @@ def refuse_unwritable(argument: str, path: PathLike) -> None:
         It names the argument.
     """
     try:
-        target = Path(path).resolve()
-        _refuse_devices(target)
+        target = path_of(path).resolve()
+        refuse_devices(target)
         tempfile.TemporaryFile(dir=target.parent).close()
     except (OSError, ValueError) as error:
         raise GraphError(f"{argument}={os.fspath(path)!r} is refused: {reason(error)}; allowed: a file, new or not, in "
                          "a folder that exists and takes files") from None
 
 
-def _refuse_devices(path: Path) -> None:
-    """A device may never end when read, and must not be renamed over."""
+def refuse_devices(path: Path) -> None:
+    """Raise `ValueError` for a device, which may never end when it is read, and must not be renamed over."""
     if path.exists() and not path.is_file():
         raise ValueError("not a regular file")
 

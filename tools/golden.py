@@ -19,11 +19,14 @@ from convreg import GraphError, registry
 from convreg.derive import SCALES
 from convreg.formats import format_of
 from convreg.onnx import NodeCall
+from convreg.onnx.export import given_values
 from convreg.onnx.lowering import rewrite, write_wide
-from convreg.onnx.models import Source, array_of, opened, tensors_of
+from convreg.onnx.messages import tensors_of
+from convreg.onnx.models import Source, opened
 from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
 from convreg.onnx.payload import is_carried, may_carry, mirrors, revealed
 from convreg.onnx.schemas import nodes_of
+from convreg.onnx.tensor_data import array_of
 from convreg.outputs import Array
 
 from .files import PathLike
@@ -72,7 +75,7 @@ def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) 
     def read(name: str, array: Array) -> Array:
         return revealed(array, "hifloat8") if name in codes else array
 
-    given = {name: read(name, np.asarray(array)) for name, array in (inputs or {}).items()}
+    given = {name: read(name, np.asarray(array)) for name, array in given_values(inputs).items()}
     results = {name: read(name, array) for name, array in convreg.onnx.run(model, given).items()}
     exact = convreg.onnx.run(_wide(model, codes), {name: _widened(array) for name, array in given.items()})
     constants = {tensor.name: read(tensor.name, array_of(tensor)) for tensor in model.graph.initializer

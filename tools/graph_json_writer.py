@@ -18,9 +18,9 @@ from convreg import GraphError, OpError, registry
 from convreg.binding import make_call, plan_of
 from convreg.geometry import Geometry
 from convreg.onnx.execution import place
+from convreg.onnx.inlining import flattened
 from convreg.onnx.lowering_problem import Problem, problem_of
 from convreg.onnx.models import Source, opened
-from convreg.onnx.session import flattened
 from convreg.onnx.translation_targets import tails
 from convreg.roles import geometry_of
 from convreg.spec import Shape
@@ -140,7 +140,8 @@ class _Writer:
     def _convolution(self, node: NodeProto) -> Written:
         """An operation of oneDNN's convolution family, by the library's rules."""
         problem = problem_of(node, self.model.scope, self.model.versions.get(VENDOR))
-        assert problem is not None
+        if problem is None:
+            raise GraphError(f"{node.domain} has no operator {node.op_type}")
         if problem.plan.emulation is not None:
             raise GraphError("conformance 'emulation' has number formats and scales that oneDNN graphs lack")
         if problem.batch is None:

@@ -17,6 +17,7 @@ import convreg.onnx
 from convreg import GraphError, OpError, OpSpec, __version__
 from convreg.onnx.execution import sentence
 from convreg.onnx.export import IR_VERSION, OPSET
+from convreg.onnx.onnx_faults import STEPS, check_slice, check_split
 from convreg.onnx.schemas import attribute_proto, register_schemas
 from convreg.spec import Kind
 
@@ -57,6 +58,7 @@ class ModelBuilder:
         self._known: dict[str, TensorProto] = {}
         self._types: dict[str, TypeProto] = {}
         self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}
         self._domains: dict[str, int] = {"": OPSET}
         self._node_name = ""
         register_schemas()
@@ -72,9 +74,10 @@ class ModelBuilder:
 
     def reserve(self, name: str) -> str:
         """Keep a name for a tensor that a node will produce, or return a variant where it is taken."""
-        candidate, count = name, 1
+        candidate = name
         while candidate in self._taken or not candidate:
-            candidate, count = f"{name}_{count}", count + 1
+            count = self._counts[name] = self._counts.get(name, 0) + 1
+            candidate = f"{name}_{count}"
         self._taken.add(candidate)
         return candidate
 
@@ -192,6 +195,10 @@ class ModelBuilder:
         present = {name: self._types[name] for name in node.input if name}
         small = {name: tensor for name in present if (tensor := self._known.get(name)) is not None
                  and prod(tensor.dims) <= FOLDED_ELEMENTS}
+        check_split(node)
+        if node.op_type == "Slice":
+            steps = self._known.get(node.input[STEPS]) if len(node.input) > STEPS else None
+            check_slice(self.value(node.input[0]).shape or (), steps, node.name)
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         try:
             types = onnx.shape_inference.infer_node_outputs(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import convreg
 from convreg import GraphError, numerics
-from convreg.derive import Operator
+from convreg.derive import Operator, signature_of
 from convreg.presentation import picture_format
 
 from .bench import bar, lines
@@ -105,10 +105,11 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
             raise GraphError(f"{args.subject} holds the arguments of an operator: name it with --op")
         from . import tensors  # needs onnx
 
-        arrays = tensors.load_together(args.subject)
+        operator = convreg.get(args.op)
+        arrays = tensors.load_together(args.subject, signature_of(operator.spec).parameters)
         plain = {name: array if array.dtype.kind in "fV" and array.ndim else array.tolist()
                  for name, array in arrays.items()}
-        yield Job(args.subject, convreg.get(args.op), plain, {})
+        yield Job(args.subject, operator, plain, {})
     else:
         yield from _of_layer(args)
 

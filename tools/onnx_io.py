@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
 from convreg import GraphError
+from convreg.onnx.messages import messages_of
 from convreg.onnx.models import Source
+from convreg.paths import path_of
 
 from .files import PathLike, read_bytes, reason, write_atomically
 from .golden import export_golden, golden
@@ -71,7 +73,7 @@ def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | Non
     GraphError
         If the suffix is unknown, or as in the writer of the format. Nothing is written then.
     """
-    suffix = Path(path).suffix
+    suffix = path_of(path).suffix
     if suffix == ".npz":
         export_golden(source, path, inputs)
     elif inputs is not None:
@@ -92,6 +94,9 @@ def save(model: ModelProto, path: PathLike) -> None:
     GraphError
         If the model is too large for one file (2 GiB) or the file cannot be written.
     """
+    if not isinstance(model, ModelProto):
+        raise GraphError(f"a model is an onnx.ModelProto, not {type(model).__name__}")
+    deque(messages_of(model), maxlen=0)  # which refuses what protobuf would not survive
     try:
         content = model.SerializeToString()
     except Exception as error:  # protobuf raises classes of its own

@@ -39,6 +39,7 @@ class Document:
         self._outputs: dict[Port, ElementTree.Element] = {}
         self._names: dict[Port, str] = {}
         self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}
         self._offsets: dict[bytes, int] = {}
 
     def parameter(self, name: str, element: int, shape: Shape) -> Port:
@@ -114,9 +115,10 @@ class Document:
 
     def _free(self, name: str) -> str:
         """A layer's name, which occurs once."""
-        candidate, count = name, 1
+        candidate = name
         while candidate in self._taken:
-            candidate, count = f"{name}_{count}", count + 1
+            count = self._counts[name] = self._counts.get(name, 0) + 1
+            candidate = f"{name}_{count}"
         self._taken.add(candidate)
         return candidate
 

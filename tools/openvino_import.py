@@ -11,9 +11,11 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from convreg import GraphError, get
+from convreg.errors import shorten
 
-from .files import PathLike, read_bytes
+from .files import PathLike
 from .model_builder import ModelBuilder
+from .openvino_constants import Constants, refuse_link
 from .openvino_ir import Layer, Network, Port, integer, integers, read_network
 from .openvino_layers import LAYERS
 from .openvino_package import rewritten
@@ -31,7 +33,8 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: s
     xml_path : path-like
         The graph.
     bin_path : path-like, optional
-        The constants, by default the file beside `xml_path` with the suffix ``.bin``; read only if there are any.
+        The constants, by default the file beside `xml_path` with the suffix ``.bin``, which may be a link only within
+        the folder; read only if there are any.
     reader : {"standard", "openvino"}
         ``"openvino"``: OpenVINO's package reads the file first and folds constants, such as a computed output_shape.
 
@@ -45,9 +48,11 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: s
     GraphError
         If a file is damaged, or has an element that this reader does not know. The message names it.
     """
-    if reader not in ("standard", "openvino"):
-        raise GraphError(f"reader {reader!r} is not 'standard' or 'openvino'")
+    if not isinstance(reader, str) or reader not in ("standard", "openvino"):
+        raise GraphError(f"reader {shorten(reader)} is not 'standard' or 'openvino'")
     if reader == "openvino":
+        if bin_path is None:
+            refuse_link(xml_path)
         with TemporaryDirectory() as folder:
             try:
                 return import_ir(rewritten(xml_path, bin_path, Path(folder)))
@@ -55,35 +60,17 @@ def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: s
                 raise GraphError(f"{xml_path}: {error}") from error
     network = read_network(xml_path)
     try:
-        constants = _Constants(Path(bin_path) if bin_path is not None else Path(xml_path).with_suffix(".bin"))
-        return _Import(network, constants).model()
+        if bin_path is None:
+            bin_path = refuse_link(xml_path)
+        return _Import(network, Constants(bin_path)).model()
     except GraphError as error:
         raise GraphError(f"{xml_path}: {error}") from error
-
-
-class _Constants:
-    """The bin file, read when the first constant is."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._content: bytes | None = None
-
-    def slice(self, offset: int, size: int) -> bytes:
-        """Return `size` bytes from `offset`."""
-        if not size and offset >= 0:
-            return b""
-        if self._content is None:
-            self._content = read_bytes(self._path)
-        if offset < 0 or offset + size > len(self._content):
-            raise GraphError(f"bytes {offset} to {offset + size} lie outside {self._path}, which has "
-                             f"{len(self._content)}")
-        return self._content[offset: offset + size]
 
 
 class _Import:
     """One import: `names` holds the tensor behind each output port."""
 
-    def __init__(self, network: Network, constants: _Constants) -> None:
+    def __init__(self, network: Network, constants: Constants) -> None:
         self.network, self.constants = network, constants
         self.builder = ModelBuilder(network.name)
         self.layers = {layer.id: layer for layer in network.layers}

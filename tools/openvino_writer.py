@@ -7,7 +7,6 @@ file states are what the runtime uses only then.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from onnx import NodeProto, numpy_helper
@@ -16,10 +15,11 @@ import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.geometry import Geometry
 from convreg.onnx.execution import place
+from convreg.onnx.inlining import flattened
 from convreg.onnx.lowering_problem import problem_of
 from convreg.onnx.models import Source, opened
-from convreg.onnx.session import flattened
 from convreg.onnx.translation_targets import tails
+from convreg.paths import path_of
 
 from .files import PathLike, write_atomically
 from .model_view import View, attributes_of, view
@@ -49,7 +49,7 @@ def export_ir(source: Source, path: PathLike) -> None:
         If the model holds a node or element type that has no counterpart; the message names it. Nothing is written
         then.
     """
-    target = Path(path)
+    target = path_of(path)
     if target.suffix != ".xml":
         raise GraphError(f"{target}: an OpenVINO model is an .xml file with a .bin file beside it")
     model = flattened(opened(source))

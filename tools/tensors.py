@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 from onnx import ModelProto, TypeProto, helper
 
 from convreg import GraphError, dequantize
 from convreg.formats import format_of
+from convreg.onnx.limits import ADDED_BYTES
 from convreg.outputs import Array
+from convreg.paths import path_of
 
-from .files import PathLike, read_bytes, reason, write_atomically
+from .files import PathLike, read_bytes, reason, refuse_devices, write_atomically
+
+INFLATED_FACTOR = 100
+"""Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
 
 
 def needed(model: ModelProto) -> dict[str, TypeProto]:
@@ -112,26 +118,49 @@ def archived(inputs: Mapping[str, TypeProto], path: PathLike) -> dict[str, Array
     Raises
     ------
     GraphError
-        If it is no such file.
+        If it is no such file, or has an entry that is no input.
     """
-    return {name: _declared(array, inputs[name]) if name in inputs else array
-            for name, array in load_together(path).items()}
+    return {name: _declared(array, inputs[name]) for name, array in load_together(path, inputs).items()}
 
 
-def load_together(path: PathLike) -> dict[str, Array]:
+def load_together(path: PathLike, names: Collection[str]) -> dict[str, Array]:
     """Return the arrays of an .npz file by name.
+
+    Parameters
+    ----------
+    path : path-like
+    names : collection of str
+        What the entries may be called; nothing is inflated before all names are known.
 
     Raises
     ------
     GraphError
-        If it is no such file.
+        If it is no such file, if it has an entry of another name, or if an entry is far larger than the file.
     """
-    content = read_bytes(path)
+    file = path_of(path)
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        refuse_devices(file)
+        with ZipFile(file) as archive:
+            sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
+        _check_entries(file, sizes, names)
+        with np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
+    except GraphError:
+        raise
+    except OSError as error:
+        raise GraphError(f"{path}: cannot be read: {reason(error)}") from None
     except Exception as error:  # damaged archives raise whatever the reader does
         raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
+
+
+def _check_entries(path: Path, sizes: Mapping[str, int], names: Collection[str]) -> None:
+    for name in sizes:
+        if name not in names:
+            raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
+    total = sum(sizes.values())
+    allowed = max(ADDED_BYTES, INFLATED_FACTOR * path.stat().st_size)
+    if total > allowed:
+        raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")
 
 
 def save_together(results: Mapping[str, Array], path: PathLike) -> None:

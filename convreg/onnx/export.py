@@ -11,14 +11,16 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from .. import __version__, registry
 from ..binding import Bound, asking, bind
 from ..derive import SCALES, Arguments, Operator, reader_of
-from ..errors import GraphError
+from ..errors import GraphError, shorten
 from ..formats import FORMATS
 from ..outputs import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
+from .execution import place
 from .inference import attribute_value
-from .models import Source, array_of, opened
+from .models import Source, opened
 from .schemas import attribute_proto
+from .tensor_data import array_of
 
 IR_VERSION, OPSET = 10, 22
 """What the models state; onnx's own defaults are newer than most runtimes read."""
@@ -61,7 +63,9 @@ def node_model(
     GraphError
         If `out`, `threads` or a name in `as_inputs` has no place in the model.
     """
-    spec = registry.get(operator).spec if isinstance(operator, str) else operator.spec
+    spec = registry.get(operator).spec if isinstance(operator, str) else getattr(operator, "spec", None)
+    if not isinstance(spec, OpSpec):
+        raise GraphError(f"operator={shorten(operator)} is refused; allowed: an operator or its name")
     given = reader_of(spec)(args, dict(kwargs))
     for name, value in (("out", given.out), ("threads", given.threads)):
         if value is not None:
@@ -70,6 +74,9 @@ def node_model(
     tensors, attributes = _written(spec, given, bound)
     made = {port.name: output for port, output in zip(spec.outputs, bound.plan.outputs, strict=True)
             if output is not None}
+    if not isinstance(as_inputs, bool) and (isinstance(as_inputs, str) or not isinstance(as_inputs, Collection)
+                                            or not all(isinstance(name, str) for name in as_inputs)):
+        raise GraphError(f"as_inputs={shorten(as_inputs)} is refused; allowed: a bool or a collection of names")
     free = set(tensors) if as_inputs is True else set(as_inputs or ())
     if not free <= tensors.keys():
         raise GraphError(f"as_inputs names {sorted(free - tensors.keys())}; the call has {sorted(tensors)}")
@@ -164,9 +171,11 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
         raise GraphError(f"{node.domain}::{node.op_type} is not an operator; known: {', '.join(registry.names())}")
     spec = operator.spec
     values = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
-    values.update(inputs or {})
+    values.update(given_values(inputs))
     stated = {proto.name: attribute_value(proto) for proto in node.attribute}
     tensors: list[Any] = [stated.pop(port.name, None) for port in spec.inputs]
+    if len(node.input) > len(spec.inputs):
+        raise GraphError(f"{place(node)} has {len(node.input)} inputs; allowed: at most {len(spec.inputs)}")
     for index, name in enumerate(node.input):
         if name and name not in values:
             raise GraphError(f"the model does not hold {name!r}; pass its value in inputs=")
@@ -178,6 +187,13 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     return node_call(operator, tensors, attributes)
 
 
+def given_values(inputs: Any) -> Mapping[str, Any]:
+    """Return what a caller gave as a model's inputs; None for none."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise GraphError(f"inputs are a mapping from name to array, not {type(inputs).__name__}")
+    return inputs or {}
+
+
 def node_call(operator: Operator, tensors: Sequence[Any], attributes: dict[str, Any]) -> NodeCall:
     """Return a call of tensors in port order, scales among the other arguments as Python has them."""
     count = len(operator.spec.vendor_inputs)
@@ -187,9 +203,9 @@ def node_call(operator: Operator, tensors: Sequence[Any], attributes: dict[str, 
 
 
 def _python(kind: Kind, value: Any) -> Any:
-    match kind:
-        case "bool":
-            return bool(value)
-        case "bools":
-            return [bool(entry) for entry in value]
+    """A node's 0 and 1 as truth values; what is neither is left for the operator to refuse."""
+    if kind == "bool" and value in (0, 1):
+        return bool(value)
+    if kind == "bools" and isinstance(value, list):
+        return [bool(entry) if entry in (0, 1) else entry for entry in value]
     return value

@@ -14,7 +14,7 @@ from onnx import AttributeProto, TensorShapeProto, TypeProto, helper, numpy_help
 from onnx.shape_inference import InferenceContext
 
 from ..binding import asking, check_declared, judged, make_call, plan_of, shape_value
-from ..errors import OpError, add_note
+from ..errors import GraphError, OpError, add_note
 from ..formats import format_of
 from ..spec import OpSpec, Port, Shape, TensorType
 from . import payload
@@ -95,7 +95,13 @@ def _value(proto: AttributeProto) -> Any:
 
 def attribute_value(proto: AttributeProto) -> Any:
     """Return the value of a node's attribute, strings decoded."""
-    value = helper.get_attribute_value(proto)
+    if proto.ref_attr_name:
+        raise GraphError(f"attribute {proto.name!r} takes its value from {proto.ref_attr_name!r} of a function, and "
+                         "the node stands outside of one")
+    try:
+        value = helper.get_attribute_value(proto)
+    except ValueError as error:
+        raise GraphError(f"attribute {proto.name!r} is of kind {proto.type}, which onnx does not know") from error
     if proto.type == AttributeProto.STRINGS:
         return [entry.decode("utf-8", "replace") for entry in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -14,12 +14,12 @@ from ..geometry import Geometry
 from ..roles import Role
 from . import lowering_parts as parts
 from .execution import empty
+from .inlining import flattened
 from .lowering_builder import Builder, Names
 from .lowering_conversion import CASTS, Conversion, conversion_of, write_conversion, write_unrounded
 from .lowering_problem import Problem, Scope, problem_of, scope_of, widened
 from .models import Source, infer_shapes, opened
 from .schemas import graphs_of, nodes_of
-from .session import flattened
 
 OLDEST_OPSET = 13
 """The first version of standard ONNX in which every node written here has the form it is written in."""

@@ -23,6 +23,7 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
+        self._counts: dict[str, int] = {}
 
     @classmethod
     def of(cls, model: ModelProto) -> Names:
@@ -38,9 +39,9 @@ class Names:
 
     def fresh(self, wish: str) -> str:
         """Return `wish`, numbered if it is taken, and take it."""
-        name, count = wish, 1
+        name = wish
         while name in self._taken:
-            count += 1
+            count = self._counts[wish] = self._counts.get(wish, 1) + 1
             name = f"{wish}_{count}"
         self._taken.add(name)
         return name

@@ -198,7 +198,8 @@ class Reader:
         self.inputs = dict(zip((port.name for port in spec.inputs), node.input, strict=False))
         shapes = [self._declared(self.inputs.get(port, "")).shape for port in self.data_ports]
         rank = len(shapes[0] or ())
-        shapes += [value for name, value in self.attributes.items() if name in DATA_SHAPES and len(value) == rank]
+        shapes += [tuple(value) for name, value in self.attributes.items()
+                   if name in DATA_SHAPES and isinstance(value, list) and len(value) == rank]
         self.batch = next((shape[0] for shape in shapes if shape and isinstance(shape[0], int)), None)
 
     def call(self, conformance: str) -> Call:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TensorShapeProto
+from onnx.serialization import registry as formats
 
 from .. import registry
-from ..errors import GraphError, OpError
+from ..errors import GraphError, OpError, UnknownOp, shorten
+from ..paths import path_of
 from . import payload
 from .execution import place, sentence
-from .inference import dtype_of
+from .expansion import check_expansion
+from .limits import ADDED_BYTES, PROTOBUF_BYTES
+from .messages import has_broken_text, messages_of, tensors_of
+from .onnx_faults import check_split
 from .schemas import know_nodes, nodes_of
-
-PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
-"""Bits of the element types that share bytes in a file, though not in an array."""
+from .tensor_data import ExternalData, check_tensor, dense_bytes
+from .whole_inference import inferred
 
 Source = ModelProto | str | os.PathLike[str]
 
@@ -44,37 +45,110 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
         If the file is not an ONNX model, or its external data is outside the folder (absolute, through ``..`` or
         through a link), is missing, or has another length than its tensor.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise GraphError(f"{file}: no such file")
+    file = _file(path)
     try:
         model = onnx.load_model(str(file), load_external_data=False)
     except Exception as error:  # the reader's own, protobuf's, or the operating system's
         raise GraphError(f"{file}: not a readable ONNX model ({sentence(error)})") from error
-    if not model.ir_version or not model.HasField("graph") or has_broken_text(model):
+    if not model.ir_version or not model.HasField("graph") or any(map(has_broken_text, messages_of(model))):
         raise GraphError(f"{file}: not an ONNX model")
-    folder = file.parent.resolve()
+    data = ExternalData(file.parent)
     for tensor in tensors_of(model):
         if tensor.data_location == TensorProto.EXTERNAL:
-            _read_external(tensor, folder)
+            data.read(tensor)
     return model
 
 
+def _file(path: Any) -> Path:
+    """The file that a path names, which protobuf can read whole."""
+    file = path_of(path)
+    try:
+        if not file.is_file():
+            raise GraphError(f"{file}: no such file")
+        size = file.stat().st_size
+    except GraphError:
+        raise
+    except (OSError, ValueError) as error:  # a name that is too long, a NUL, a folder that is closed to us
+        raise GraphError(f"{shorten(str(file))}: cannot be read ({sentence(error)})") from error
+    if formats.get_format_from_file_extension(file.suffix) == "onnxtxt":
+        raise GraphError(f"{file}: onnx's own text format is refused, because its reader does not survive deep "
+                         "nesting; allowed: binary models (.onnx), and protobuf's JSON and text formats")
+    if size > PROTOBUF_BYTES:
+        raise GraphError(f"{file}: the file has {size} bytes; an ONNX file has at most {PROTOBUF_BYTES}")
+    return file
+
+
 def opened(source: Source) -> ModelProto:
-    """Return the model itself or the one in a file, with its operators made known to onnx."""
+    """Return the model itself or the one in a file, with its operators made known to onnx.
+
+    Raises
+    ------
+    GraphError
+        If the source is no model, or holds what `load` refuses: broken text, tensors without or with other data than
+        their dims say, functions that call themselves or grow beyond `limits` when they are inlined.
+    """
     if isinstance(source, str | os.PathLike):
         source = load(source)
     if not isinstance(source, ModelProto):
         raise GraphError(f"a model is an onnx.ModelProto or a path, not {type(source).__name__}")
-    for tensor in tensors_of(source):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            raise GraphError(f"tensor {tensor.name!r} has external data that is not loaded; "
-                             "convreg.onnx.load(path) reads a model with it")
-        if any(extent < 0 for extent in tensor.dims):
-            raise GraphError(f"tensor {tensor.name!r} has dims {list(tensor.dims)}; allowed: no negative extent")
+    if not source.HasField("graph"):
+        raise GraphError("the model has no graph")
+    _check_messages(source)
+    check_expansion(source)
     know_nodes(source)
+    _check_outputs(source.graph)
     _check_mirrors(source.graph)
     return source
+
+
+def _check_messages(model: ModelProto) -> None:
+    """Refuse what is wrong in itself, wherever it stands."""
+    dense = 0
+    for message in messages_of(model):
+        if has_broken_text(message):
+            raise GraphError(f"a {type(message).__name__} of the model holds text that is not UTF-8")
+        if isinstance(message, TensorProto):
+            check_tensor(message)
+        if isinstance(message, TensorShapeProto.Dimension) and message.dim_value < 0:
+            raise GraphError(f"a declared shape has the extent {message.dim_value}; allowed: none below 0")
+        if isinstance(message, NodeProto):
+            _check_attributes(message)
+            check_split(message)
+        if isinstance(message, SparseTensorProto):
+            dense += dense_bytes(message)
+            if dense > ADDED_BYTES:
+                raise GraphError(f"sparse tensor {message.values.name!r}: the sparse tensors so far have {dense} bytes "
+                                 f"when written out; allowed: {ADDED_BYTES}")
+
+
+def _check_attributes(node: NodeProto) -> None:
+    """Refuse an attribute that is stated twice: readers differ in which one holds."""
+    seen = set()
+    for attribute in node.attribute:
+        if attribute.name in seen:
+            raise GraphError(f"{place(node)}: attribute {shorten(attribute.name)} is stated twice")
+        seen.add(attribute.name)
+
+
+def _check_outputs(graph: GraphProto) -> None:
+    """Refuse outputs that nothing makes."""
+    made = {name for node in graph.node for name in node.output if name}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    made.update(sparse.values.name for sparse in graph.sparse_initializer)
+    for value in graph.output:
+        if value.name not in made:
+            raise GraphError(f"no node makes the output {value.name!r}")
+
+
+def _check_operators(model: ModelProto) -> None:
+    """Refuse nodes in a domain of ours that name no operator: onnx lets them pass."""
+    ours = {spec.onnx_domain for spec in registry.specs() if spec.onnx_domain.split(".")[0] == "convreg"}
+    functions = {(function.domain, function.name) for function in model.functions}
+    for node in nodes_of(model):
+        if node.domain in ours and (node.domain, node.op_type) not in functions and registry.find_node(
+                node.domain, node.op_type) is None:
+            known = [spec.name for spec in registry.specs() if spec.onnx_domain == node.domain]
+            raise GraphError(str(UnknownOp(shorten(node.op_type), known, what=f"operator of {node.domain}")))
 
 
 def _check_mirrors(graph: GraphProto) -> None:
@@ -91,89 +165,6 @@ def _check_mirrors(graph: GraphProto) -> None:
             if other != own and (payload.is_carried(own) or payload.is_carried(other)):
                 raise GraphError(f"{place(node)}: {payload.ATTRIBUTE} has {own!r} for the input {name!r}, whose "
                                  f"metadata {payload.MIRROR} says {other!r}")
-
-
-def array_of(tensor: TensorProto) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return a tensor's values."""
-    try:
-        return numpy_helper.to_array(tensor)
-    except Exception as error:  # whatever NumPy and onnx say of data and dims that disagree
-        raise GraphError(f"tensor {tensor.name!r}: {sentence(error)}") from error
-
-
-def has_broken_text(message: Any) -> bool:
-    """Whether a string anywhere is not UTF-8: protobuf then hands out bytes, which nothing further on expects."""
-    for field, value in message.ListFields():
-        values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
-        if field.type == field.TYPE_STRING and any(isinstance(entry, bytes) for entry in values):
-            return True
-        if field.type == field.TYPE_MESSAGE and any(has_broken_text(entry) for entry in values):
-            return True
-    return False
-
-
-def tensors_of(model: ModelProto) -> Iterator[TensorProto]:
-    """Yield every tensor of a model: initializers and attributes, in subgraphs and functions too."""
-    graphs: list[GraphProto] = [model.graph]
-    nodes: list[NodeProto] = list(nodes_of(model))
-    for node in nodes:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.TENSOR:
-                yield attribute.t
-            elif attribute.type == AttributeProto.SPARSE_TENSOR:
-                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-            elif attribute.type == AttributeProto.GRAPH:
-                graphs.append(attribute.g)
-            yield from attribute.tensors
-            graphs.extend(attribute.graphs)
-    for graph in graphs:
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
-
-
-def _read_external(tensor: TensorProto, folder: Path) -> None:
-    """Move a tensor's external data into it."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    where = f"tensor {tensor.name!r}: external data {location!r}"
-    if not location or Path(location).is_absolute() or ".." in Path(location).parts or "\\" in location:
-        raise GraphError(f"{where} is refused; allowed: a relative path inside the model's folder")
-    data = (folder / location).resolve()
-    if not data.is_relative_to(folder):
-        raise GraphError(f"{where} is refused; it leads outside the model's folder")
-    if not data.is_file():
-        raise GraphError(f"{where} is missing")
-    offset, length = (_count(where, entries, key) for key in ("offset", "length"))
-    expected = _bytes_of(where, tensor)
-    if length not in (None, expected):
-        raise GraphError(f"{where} claims {length} bytes; a tensor of {list(tensor.dims)} has {expected}")
-    if (offset or 0) + expected > data.stat().st_size:
-        raise GraphError(f"{where} has {data.stat().st_size} bytes; the tensor ends at {(offset or 0) + expected}")
-    with data.open("rb") as stream:
-        stream.seek(offset or 0)
-        tensor.raw_data = stream.read(expected)
-    del tensor.external_data[:]
-    tensor.data_location = TensorProto.DEFAULT
-
-
-def _count(where: str, entries: dict[str, str], key: str) -> int | None:
-    text = entries.get(key)
-    if text is not None and not (text.isascii() and text.isdecimal()):
-        raise GraphError(f"{where} has {key}={text!r}; allowed: a number of bytes")
-    return None if text is None else int(text)
-
-
-def _bytes_of(where: str, tensor: TensorProto) -> int:
-    if any(extent < 0 for extent in tensor.dims):
-        raise GraphError(f"{where} has dims {list(tensor.dims)}; allowed: no negative extent")
-    dtype = dtype_of(tensor.data_type)
-    if dtype is None:
-        raise GraphError(f"{where} has element type {tensor.data_type}, which onnx does not know")
-    if tensor.data_type == TensorProto.STRING:
-        raise GraphError(f"{where} holds strings, which have no external form")
-    bits = PACKED.get(TensorProto.DataType.Name(tensor.data_type), 8 * dtype.itemsize)
-    return -(-prod(tensor.dims) * bits // 8)
 
 
 def check(source: Source) -> None:
@@ -193,11 +184,13 @@ def check(source: Source) -> None:
     from .standard_check import check_convolutions  # which needs the modules that need this one
 
     model = opened(source)
+    _check_operators(model)
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(model)
+        whole = inferred(model)  # what the full check does, and more
     except Exception as error:
         raise _refusal(error) from error
-    check_convolutions(infer_shapes(model).graph)
+    check_convolutions(whole.graph)
 
 
 def infer_shapes(source: Source) -> ModelProto:
@@ -218,13 +211,15 @@ def infer_shapes(source: Source) -> ModelProto:
     """
     model = opened(source)
     try:
-        return shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        return inferred(model)
     except Exception as error:
         raise _refusal(error) from error
 
 
 def _refusal(error: Exception) -> GraphError:
     """Return one sentence for what onnx or an inference function of ours raised."""
+    if isinstance(error, GraphError):
+        return error
     if isinstance(error, OpError):
         return GraphError(" ".join([str(error), *getattr(error, "__notes__", [])]))
     return GraphError(sentence(error))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from .. import registry
 from ..errors import GraphError, OpError, add_note
 from ..spec import OpSpec
 from ._ort import bytes_at
 from .execution import Evaluator, sentence, used_names
-from .models import array_of
 from .ort import last_error, ort_domain, ort_library, records_of
 from .schemas import nodes_of
+from .tensor_data import array_of
+from .whole_inference import inferred
 
 NEWEST_IR = 10
 """Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
@@ -272,8 +272,12 @@ def in_our_domains(model: ModelProto) -> ModelProto:
 
 def declarations(model: ModelProto) -> dict[str, ValueInfoProto]:
     """Return what is known of a graph's values before it runs."""
-    with suppress(Exception):  # a node that its rules refuse says so itself when it runs
-        model = shape_inference.infer_shapes(model, data_prop=True)
+    try:
+        model = inferred(model, strict=False)
+    except GraphError:  # onnxruntime would end the process, for its inference is the same
+        raise
+    except Exception:  # a node that its rules refuse says so itself when it runs
+        pass
     graph = model.graph
     return {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)
             if value.type.HasField("tensor_type")}

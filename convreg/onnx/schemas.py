@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from .. import registry
 from ..derive import formats_of
-from ..errors import UnknownOp
+from ..errors import GraphError, UnknownOp, shorten
 from ..spec import Attribute, Kind, OpSpec, Port
 from . import payload
 from .inference import inference_of
@@ -83,6 +83,8 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
         Type and shape inference use the rule that runs the operator. A port that may also be an attribute is an
         optional input and an INTS attribute of that name. ``conformance`` is an attribute if there is a choice.
     """
+    if not isinstance(spec, OpSpec):
+        raise GraphError(f"spec={shorten(spec)} is refused; allowed: the declaration of an operator")
     ports = spec.inputs + spec.outputs
     variables = {port.type: SHAPE_TYPES if port.shape else tensor_types(formats_of(spec, port.type)) for port in ports}
     attributes = [_attribute(attribute) for attribute in spec.attributes]

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, inliner
+from onnx import ModelProto, ValueInfoProto
 
-from .. import registry
 from ..errors import GraphError
 from ..outputs import Array
 from ..spec import Shape
 from . import payload
-from .execution import STANDARD, Evaluator, Observer, node_classes, sentence
+from .execution import Evaluator, Observer, node_classes, sentence
 from .inference import dims_of, dtype_of
+from .inlining import flattened
 from .models import Source, opened
-from .schemas import nodes_of
 
 ENGINES = ("reference", "onnxruntime")
 
@@ -135,30 +134,6 @@ def run(
         Output name -> array.
     """
     return Session(source, engine=engine).run(inputs)
-
-
-def flattened(model: ModelProto) -> ModelProto:
-    """Inline local functions: the evaluator wants them in order and with every input, attribute and import of its own.
-
-    A function that we execute ourselves stays a node, and defaults of attributes, which the inliner forgets, are
-    written into the calls first.
-    """
-    if not model.functions:
-        return model
-    whole = ModelProto()
-    whole.CopyFrom(model)
-    functions = {(function.domain, function.name, function.overload): function for function in whole.functions}
-    for node in nodes_of(whole):
-        function = functions.get((node.domain, node.op_type, node.overload))
-        stated = {attribute.name for attribute in node.attribute}
-        for default in function.attribute_proto if function is not None else ():
-            if default.name not in stated:
-                node.attribute.append(default)
-    ours = {*STANDARD, *((spec.onnx_domain, spec.name) for spec in registry.specs())}
-    try:
-        return inliner.inline_selected_functions(whole, [key[:2] for key in functions if key[:2] not in ours])
-    except RuntimeError:  # a function imports another version of a domain: it keeps an evaluator of its own
-        return whole
 
 
 class Declared(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Literal
 from onnx import ModelProto, TensorProto
 
 from ..binding import make_call, plan_of
-from ..errors import GraphError, OpError
+from ..errors import GraphError, OpError, shorten
 from ..geometry import Geometry
 from ..roles import OPERANDS, RESULTS, Role, geometry_of, roles_of
 from ..spec import Shape, TensorType
@@ -63,6 +63,9 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
     around it. Operands that the dialect requires and the gradient does not depend on are zeros. If formats differ or
     operands are rounded first, the new node computes in float32 between Casts.
     """
+    for name, value in (("to", to), ("rest", rest)):
+        if not isinstance(value, str):
+            raise GraphError(f"{name}={shorten(value)} is refused; allowed: the name as a str")
     if to == "onnx":
         return lower(source)
     if to not in TARGETS:
