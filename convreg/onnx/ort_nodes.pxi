@@ -194,14 +194,10 @@ cdef Status run_program(const Node* node, const Program* program, const Tensors*
                 settings = <dict>step.settings
                 if step.biased:
                     settings = {**settings, "bias": operand_memory(&step.operands[3], tensors.data, False)}
-                kernel = <object>step.kernel
                 operands = (operand_memory(&step.operands[0], tensors.data, False),
                             operand_memory(&step.operands[1], tensors.data, False),
                             operand_memory(&step.operands[2], tensors.data, True))
-                if process_number() == home:
-                    kernel(*operands, **settings)
-                else:
-                    run_forked(kernel, *operands, **settings)
+                run_kernel(<object>step.kernel, operands, 0, settings)
         except BaseException as error:
             status = status_of(node.api, error)
     return status

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from types import ModuleType
 from typing import Any, Protocol
 
-import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
 
 from .. import registry
-from ..errors import GraphError, OpError
+from ..errors import GraphError
 from ..spec import OpSpec
-from ._ort import bytes_at
 from .execution import Evaluator, sentence, used_names
 from .models import array_of
-from .ort import last_error, ort_domain, ort_library, records_of
-from .schemas import nodes_of
+from .ort import records_of
+from .ort_session import OnOrt, onnxruntime
 
 NEWEST_IR = 10
 """Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
@@ -176,98 +173,6 @@ class Part:
         self.runner = runner
         self.inputs = [value.name for value in model.graph.input]
         self.outputs = [value.name for value in model.graph.output]
-
-
-class OnOrt:
-    """A model in an onnxruntime session that knows our operators."""
-
-    def __init__(self, model: ModelProto, runtime: ModuleType) -> None:
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is in the exception
-        options.register_custom_ops_library(ort_library())
-        self._runtime = runtime
-        self._session = runtime.InferenceSession(in_our_domains(model).SerializeToString(), options,
-                                                 providers=["CPUExecutionProvider"])
-        self._outputs = [value.name for value in self._session.get_outputs()]
-        elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
-        self._narrow = {name: element for name, element in elements.items() if element in NARROW}
-        self._direct = not self._narrow and not any(
-            value.type in {f"tensor({name})" for name in NARROW.values()} for value in self._session.get_outputs())
-        if not self._direct and not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
-            raise GraphError(f"onnxruntime {runtime.__version__} exchanges no arrays of {', '.join(NARROW.values())}; "
-                             "1.20 and later do")
-
-    def run(self, output_names: Any, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the session; a refusal of ours is raised as what it was."""
-        last_error.error = None
-        try:
-            if self._direct:
-                return self._session.run(output_names, feeds)
-            values = {name: self._ort_value(name, array) for name, array in feeds.items()}
-            return [self._array(value) for value in
-                    self._session.run_with_ort_values(output_names or self._outputs, values)]
-        except Exception as error:  # its exceptions have no base of their own
-            own = last_error.error
-            if isinstance(own, OpError) and str(own) in str(error):
-                last_error.error = None
-                own.add_note("onnxruntime: " + sentence(error).partition(" Status Message")[0])
-                raise own from None
-            raise GraphError(f"onnxruntime: {sentence(error)}") from error
-
-    def _ort_value(self, name: str, array: Any) -> Any:
-        kind = self._runtime.OrtValue
-        array = np.ascontiguousarray(array).reshape(np.shape(array))  # the former makes scalars vectors
-        if name in self._narrow:
-            bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
-            return kind.ortvalue_from_numpy_with_onnx_type(bits, self._narrow[name])
-        return kind.ortvalue_from_numpy(array)
-
-    def _array(self, value: Any) -> Any:
-        if not value.is_tensor() or value.element_type() not in NARROW:
-            return value.numpy()
-        dtype, shape = helper.tensor_dtype_to_np_dtype(value.element_type()), tuple(value.shape())
-        size = int(np.prod(shape)) * dtype.itemsize
-        if not size:
-            return np.empty(shape, dtype)
-        return np.frombuffer(bytes_at(value.data_ptr(), size, True, value), dtype).reshape(shape)
-
-
-NARROW = {16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz"}
-"""Element types that onnxruntime's Python interface does not exchange as arrays, by ONNX's number."""
-
-
-def onnxruntime() -> ModuleType:
-    """Return the package.
-
-    Raises
-    ------
-    GraphError
-        If it is not installed.
-    """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise GraphError(f"engine='onnxruntime' needs the onnxruntime package, which cannot be imported ({error}); "
-                         "`pip install onnxruntime` provides it") from error
-    return onnxruntime
-
-
-def in_our_domains(model: ModelProto) -> ModelProto:
-    """Return the model with nodes of ours moved from the domains of others to where onnxruntime knows them."""
-    moved = {(operator.spec.onnx_domain, operator.spec.name): ort_domain(operator.spec)
-             for operator in registry.operators() if operator.spec.onnx_domain != ort_domain(operator.spec)}
-    if not any((node.domain, node.op_type) in moved for node in nodes_of(model)):
-        return model
-    changed = ModelProto()
-    changed.CopyFrom(model)
-    versions = {entry.domain: entry.version for entry in model.opset_import}
-    for node in nodes_of(changed):
-        domain = moved.get((node.domain, node.op_type), node.domain)
-        if domain not in versions and node.domain in versions:
-            versions[domain] = versions[node.domain]
-            changed.opset_import.append(helper.make_opsetid(domain, versions[domain]))
-        node.domain = domain
-    return changed
 
 
 def declarations(model: ModelProto) -> dict[str, ValueInfoProto]:
