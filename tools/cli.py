@@ -81,12 +81,17 @@ def _summary(model: object) -> str:
 
 
 def run(parser: argparse.ArgumentParser) -> Action:
-    """Run a model and print a line on each output: name, shape, element type, smallest, largest and mean value."""
+    """Run a model and print a line on each output: name, shape, element type, smallest, largest and mean value.
+
+    A line after the outputs names the engine that computed them.
+    """
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
                         help="an .npy file, 'random', or 'random:2,3,4' to choose extents; once per input")
     parser.add_argument("--random", action="store_true", help="fill all inputs that are not given with random values")
     parser.add_argument("--seed", type=int, default=0, help="seed of random values (default 0)")
+    parser.add_argument("--engine", choices=("onnxruntime", "reference"),
+                        help="what runs the model (default: onnxruntime where it is installed and runs the model)")
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="write all outputs into one file")
     parser.add_argument("--output-dir", metavar="DIR", help="write each output as NAME.npy")
 
@@ -94,7 +99,7 @@ def run(parser: argparse.ArgumentParser) -> Action:
         from . import tensors
 
         model = convreg.onnx.load(args.model)
-        session = convreg.onnx.Session(model)
+        session = convreg.onnx.Session(model, engine=args.engine)
         feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)
         results = session.run(feeds)
         if args.output:
@@ -103,6 +108,8 @@ def run(parser: argparse.ArgumentParser) -> Action:
             tensors.save_apart(results, args.output_dir)
         for name, array in results.items():
             print(tensors.describe(name, array))
+        note = session.engine_note if results.engine == session.engine else "onnxruntime refuses these inputs"
+        print(f"engine: {results.engine}{f' ({note})' if note else ''}")
 
     return act
 

@@ -119,9 +119,9 @@ def onnxruntime() -> ModuleType:
     """
     try:
         import onnxruntime
-    except ImportError as error:
-        raise GraphError(f"engine='onnxruntime' needs the onnxruntime package, which cannot be imported ({error}); "
-                         "`pip install onnxruntime` provides it") from error
+    except Exception as error:  # a package for another NumPy, or with a missing library, raises anything
+        raise GraphError("engine='onnxruntime' needs the onnxruntime package, which cannot be imported "
+                         f"({sentence(error)}); `pip install onnxruntime` provides it") from error
     return onnxruntime
 
 

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
 
 from .. import registry
 from ..errors import GraphError
 from ..spec import OpSpec
+from .engines import Runner
 from .execution import Evaluator, sentence, used_names
 from .models import array_of
 from .ort import records_of
 from .ort_session import OnOrt, onnxruntime
+from .schemas import nodes_of
 
 NEWEST_IR = 10
 """Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
 
 SMALL = 1024
 """Bytes of a constant that an attempt to run one node may depend on, such as a shape or a list of axes."""
-
-
-class Runner(Protocol):
-    """Runs a graph: all of one, or a part."""
-
-    def run(self, output_names: Any, feeds: dict[str, Any]) -> list[Any]:
-        """Return the outputs, all of them for None."""
 
 
 class Partition:
@@ -54,11 +49,14 @@ class Partition:
         self._model = ModelProto()
         self._model.CopyFrom(model)
         self._model.ir_version = min(model.ir_version, NEWEST_IR)
+        for node in nodes_of(self._model):
+            while node.input and not node.input[-1]:  # onnxruntime 1.32 crashes on a blank bias of LayerNormalization
+                node.input.pop()
         self._outputs = [value.name for value in model.graph.output]
         self._values = declarations(self._model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._taken: dict[bytes, bool] = {}
-        ours = [index for index, node in enumerate(model.graph.node) if not self._expressible(node)]
+        ours = [index for index, node in enumerate(self._model.graph.node) if not self._expressible(node)]
         self.parts: list[Part] = []
         if not ours:
             try:
@@ -171,6 +169,7 @@ class Part:
 
     def __init__(self, model: ModelProto, runner: Runner) -> None:
         self.runner = runner
+        self.nodes = [*model.graph.node]
         self.inputs = [value.name for value in model.graph.input]
         self.outputs = [value.name for value in model.graph.output]
 
