@@ -11,8 +11,9 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shap
 from .. import registry
 from ..errors import GraphError
 from ..spec import OpSpec
+from . import payload
 from .engines import Runner
-from .execution import Evaluator, sentence, used_names
+from .execution import Evaluator, place, sentence, used_names
 from .models import array_of
 from .ort import records_of
 from .ort_session import OnOrt, onnxruntime
@@ -56,6 +57,7 @@ class Partition:
         self._values = declarations(self._model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._taken: dict[bytes, bool] = {}
+        self._check_order()
         ours = [index for index, node in enumerate(self._model.graph.node) if not self._expressible(node)]
         self.parts: list[Part] = []
         if not ours:
@@ -76,11 +78,26 @@ class Partition:
         return [values[name] if name in values else array_of(self._constants[name])
                 for name in output_names or self._outputs]
 
+    def _check_order(self) -> None:
+        """Refuse nodes that read what no earlier node makes: onnxruntime would put them in order."""
+        graph = self._model.graph
+        known = {"", *self._constants, *(value.name for value in graph.input),
+                 *(tensor.values.name for tensor in graph.sparse_initializer)}
+        for node in graph.node:
+            for name in node.input:
+                if name not in known:
+                    raise GraphError(f"{place(node)}: no earlier node makes its input {name!r}")
+            known.update(node.output)
+
     def _expressible(self, node: NodeProto) -> bool:
-        """Whether onnxruntime would give a node's outputs the types that the node computes."""
+        """Whether onnxruntime shows a node's attributes to it and gives its outputs the types that it computes."""
         operator = registry.find_node(node.domain, node.op_type)
         if operator is None:
             return True
+        known = {payload.ATTRIBUTE, *(name for record in records_of(operator.spec)
+                                      for name in record.operator.attributes)}
+        if any(attribute.name not in known for attribute in node.attribute):
+            return False  # our executor refuses it
         fixed = fixed_types(operator.spec, [self._element(name) if name else None for name in node.input])
         return fixed is None or all(
             not name or self._element(name) in (0, element)
