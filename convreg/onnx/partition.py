@@ -11,7 +11,6 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, shap
 from .. import registry
 from ..errors import GraphError
 from ..spec import OpSpec
-from . import payload
 from .engines import Runner
 from .execution import Evaluator, place, sentence, used_names
 from .models import array_of
@@ -94,10 +93,9 @@ class Partition:
         operator = registry.find_node(node.domain, node.op_type)
         if operator is None:
             return True
-        known = {payload.ATTRIBUTE, *(name for record in records_of(operator.spec)
-                                      for name in record.operator.attributes)}
+        known = {name for record in records_of(operator.spec) for name in record.operator.attributes}
         if any(attribute.name not in known for attribute in node.attribute):
-            return False  # our executor refuses it
+            return False  # such as `operand_types`, or one that our executor refuses
         fixed = fixed_types(operator.spec, [self._element(name) if name else None for name in node.input])
         return fixed is None or all(
             not name or self._element(name) in (0, element)
