@@ -132,6 +132,23 @@ def test_random_inputs_are_the_seeds(model, capsys):
     assert lines[0].startswith("y [2, 2, 7, 6] float32 min ")
 
 
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", None])
+def test_a_run_names_its_engine(model, capsys, monkeypatch, engine):
+    arguments = ["run", str(model), "-i", "x=random:2,3,3,3", *(["--engine", engine] if engine else [])]
+    if engine != "reference":
+        pytest.importorskip("onnxruntime")
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"engine: {engine or 'onnxruntime'}"
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    if engine == "onnxruntime":
+        assert "needs the onnxruntime package" in failed(capsys, *arguments)
+        return
+    assert main(arguments) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("engine: reference")
+    assert ("pip install onnxruntime" in line) == (engine is None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -168,7 +185,7 @@ def test_bfloat16_files_hold_bits(tmp_path, capsys):
         capsys.readouterr()
         given = ["-i", f"0={tmp_path / name}.npy", "--output-dir", str(tmp_path)]
         assert main(["run", str(tmp_path / "m.onnx"), *given]) == 0
-        assert capsys.readouterr().out == "1 [3] bfloat16 min 0 max 3 mean 1.83333\n"
+        assert capsys.readouterr().out.splitlines()[0] == "1 [3] bfloat16 min 0 max 3 mean 1.83333"
         np.testing.assert_array_equal(np.load(tmp_path / "1.npy").view(ml_dtypes.bfloat16), np.maximum(x, 0))
 
 
@@ -178,7 +195,7 @@ def test_random_values_of_every_type(tmp_path, capsys, dtype):
                                special_zero=False))
     assert main(["import", str(write_graph(tmp_path, document)), "-o", str(tmp_path / "m.onnx")]) == 0
     assert main(["run", str(tmp_path / "m.onnx"), "--random"]) == 0
-    assert "min" in capsys.readouterr().out.splitlines()[-1]
+    assert "min" in capsys.readouterr().out.splitlines()[-2]
 
 
 def test_checks_say_what_is_wrong(tmp_path, capsys, model):

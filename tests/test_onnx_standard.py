@@ -85,7 +85,7 @@ def compare(op_type: str, case: tuple) -> None:
     made = one_node(op_type, operands, attributes)
     expected = by_onnxruntime(made, operands)
     assume(expected is not None)
-    np.testing.assert_array_equal(convreg.onnx.run(made, operands)["Y"], expected)
+    np.testing.assert_array_equal(convreg.onnx.run(made, operands, engine="reference")["Y"], expected)
 
 
 @given(cases(transposed=False))
@@ -111,7 +111,7 @@ def test_what_is_refused(transposed):
         operands, attributes = case
         made = one_node(op_type, operands, attributes)
         try:
-            convreg.onnx.run(made, operands)
+            convreg.onnx.run(made, operands, engine="reference")
         except convreg.OpError:
             assert by_onnxruntime(made, operands) is None
 
@@ -124,9 +124,9 @@ def test_element_types(op_type, dtype):
     rng = np.random.default_rng(3)
     operands = {"X": dyadic(rng, (2, 4, 5, 6)), "W": dyadic(rng, (4, 2, 3, 3)), "B": dyadic(rng, (4,))}
     attributes = {"group": 2, "pads": [1, 0, 1, 2], "strides": [2, 1]}
-    exact = convreg.onnx.run(one_node(op_type, operands, attributes), operands)["Y"]
+    exact = convreg.onnx.run(one_node(op_type, operands, attributes), operands, engine="reference")["Y"]
     narrow = {name: array.astype(dtype) for name, array in operands.items()}
-    result = convreg.onnx.run(one_node(op_type, narrow, attributes), narrow)["Y"]
+    result = convreg.onnx.run(one_node(op_type, narrow, attributes), narrow, engine="reference")["Y"]
     assert result.dtype == dtype
     np.testing.assert_array_equal(result.astype(np.float64), exact.astype(dtype).astype(np.float64))
 
@@ -138,14 +138,14 @@ def test_element_types(op_type, dtype):
 def test_where_the_odd_element_goes_with_output_shape(mode, expected):
     operands = {"X": np.array([[[1, 2, 3]]], np.float32), "W": np.array([[[1, 10, 100]]], np.float32)}
     made = one_node("ConvTranspose", operands, {"strides": [2], "auto_pad": mode, "output_shape": [6]})
-    assert convreg.onnx.run(made, operands)["Y"].ravel().tolist() == expected
+    assert convreg.onnx.run(made, operands, engine="reference")["Y"].ravel().tolist() == expected
 
 
 def test_output_shape_beyond_the_kernel_is_zeros_and_bias():
     operands = {"X": np.ones((1, 1, 2), np.float32), "W": np.ones((1, 1, 2), np.float32),
                 "B": np.array([5], np.float32)}
     made = one_node("ConvTranspose", operands, {"output_shape": [6]})
-    assert convreg.onnx.run(made, operands)["Y"].ravel().tolist() == [6, 7, 6, 5, 5, 5]
+    assert convreg.onnx.run(made, operands, engine="reference")["Y"].ravel().tolist() == [6, 7, 6, 5, 5, 5]
 
 
 def test_sizes_beyond_64_bits():
@@ -185,7 +185,7 @@ def test_empty_batch():
 def test_bad_calls(op_type, shapes, attributes, argument):
     operands = {name: np.zeros(shape, np.float32) for name, shape in zip("XWB", shapes, strict=False)}
     with pytest.raises(convreg.OpError) as caught:
-        convreg.onnx.run(one_node(op_type, operands, attributes), operands)
+        convreg.onnx.run(one_node(op_type, operands, attributes), operands, engine="reference")
     assert caught.value.op == f"onnx::{op_type}"
     assert caught.value.argument == argument
     assert caught.value.__notes__ == [f"in the {op_type} node that makes 'Y'"]
@@ -208,4 +208,4 @@ def test_check_refuses_what_a_run_would(op_type, shapes, attributes, message):
     arrays = {name: np.ones([{"n": 1, "x": 5}.get(extent, extent) for extent in shape], np.float32)
               for name, shape in zip(names, shapes, strict=True)}
     with pytest.raises((GraphError, OpError)):
-        convreg.onnx.run(made, arrays)
+        convreg.onnx.run(made, arrays, engine="reference")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -30,7 +33,7 @@ from ort_sessions import (
 
 import convreg
 import convreg.onnx
-from convreg import GraphError, OpTypeError
+from convreg import GraphError, OpError, OpTypeError
 from convreg.onnx import Session
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -144,9 +147,9 @@ def test_wrong_types_are_refused_by_both():
         convreg.onnx.run(made, {"dy": DY_3X3, "w": W_3X3.astype(np.float16)}, engine="onnxruntime")
 
 
-@pytest.mark.parametrize("engine", ["ort", "", None, 1])
+@pytest.mark.parametrize("engine", ["ort", "", 1, [], True, "Reference"])
 def test_unknown_engine(engine):
-    with pytest.raises(GraphError, match=r"allowed: 'reference' or 'onnxruntime'"):
+    with pytest.raises(GraphError, match=r"allowed: 'onnxruntime' or 'reference', or None for the default"):
         Session(shaped(), engine=engine)
 
 
@@ -154,7 +157,140 @@ def test_without_onnxruntime(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(GraphError, match="needs the onnxruntime package"):
         Session(shaped(), engine="onnxruntime")
-    same([*Session(shaped()).run(feeds_of(1, 8)).values()], expected_of(feeds_of(1, 8)))
+    for engine in (None, "reference"):
+        running = Session(shaped(), engine=engine)
+        assert running.engine == "reference"
+        assert ("pip install onnxruntime" in running.engine_note) == (engine is None)
+        results = running.run(feeds_of(1, 8))
+        assert results.engine == "reference"
+        same([*results.values()], expected_of(feeds_of(1, 8)))
+
+
+def test_the_package_is_imported_when_a_session_needs_it():
+    program = ("import sys, warnings\nwarnings.simplefilter('error')\nimport convreg.onnx\n"
+               "assert 'onnxruntime' not in sys.modules\n"
+               "sys.path.insert(0, sys.argv[1])\nfrom ort_sessions import shaped, feeds_of\n"
+               "convreg.onnx.Session(shaped(), engine='reference')\n"
+               "assert 'onnxruntime' not in sys.modules\n"
+               "print(convreg.onnx.run(shaped(), feeds_of(1, 8)).engine)\n")
+    done = subprocess.run([sys.executable, "-c", program, str(Path(__file__).parent)], capture_output=True, text=True,
+                          timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("onnxruntime\n", "")
+
+
+def test_a_package_that_fails_to_import(monkeypatch, tmp_path):
+    """As one does that was compiled for another NumPy."""
+    (tmp_path / "onnxruntime.py").write_text("raise AttributeError('_ARRAY_API not found')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    running = Session(shaped())
+    assert (running.engine, "_ARRAY_API not found" in running.engine_note) == ("reference", True)
+
+
+def test_the_default_engine():
+    running = Session(shaped())
+    assert (running.engine, running.engine_note) == ("onnxruntime", "")
+    results = running.run(feeds_of(1, 8))
+    assert results.engine == "onnxruntime"
+    again = pickle.loads(pickle.dumps(results))
+    assert (type(again), again.engine, [*again]) == (type(results), "onnxruntime", ["dx"])
+    same([*results.values()], expected_of(feeds_of(1, 8)))
+    watched = Session(shaped(), observer=lambda call: None)
+    assert (watched.engine, watched.engine_note) == ("reference", "onnxruntime has no observer")
+
+
+def test_engines_of_models_that_onnxruntime_does_not_take():
+    newer = shaped()
+    newer.opset_import[0].version = 1000
+    newer.graph.node.append(helper.make_node("Relu", ["dx"], ["z"]))
+    newer.graph.output.append(value("z", [None] * 4))
+    running = Session(newer)
+    assert running.engine == "reference"
+    assert running.engine_note.startswith(f"onnxruntime {onnxruntime.__version__}: ")
+    assert [*running.run(feeds_of(1, 8))] == ["dx", "z"]
+    future = shaped()
+    future.ir_version = 1000
+    assert Session(future).engine == "onnxruntime"
+    exact = model([helper.make_node("Conv", ["x", "w"], ["y"])], [value("x", [1, 1, 4], np.float64),
+                                                                  value("w", [1, 1, 2], np.float64)], [value("y")])
+    running = Session(exact)
+    assert (running.engine, running.engine_note) == ("reference", "onnxruntime has no kernel for Conv")
+    exact.graph.node.append(helper.make_node("Cast", ["y"], ["z"], to=TensorProto.FLOAT))
+    exact.graph.output.append(value("z", [None] * 3))
+    running = Session(exact)
+    assert running.engine == "onnxruntime"
+    assert running.engine_note == "the reference engine runs Conv, for which onnxruntime has no kernel"
+    odd = model([helper.make_node("LRN", ["x"], ["y"], size=2)], [value("x", [1, 2, 1, 1])], [value("y")])
+    assert Session(odd).run({"x": np.ones((1, 2, 1, 1), np.float32)}).engine == "reference"
+
+
+def test_runs_that_onnxruntime_refuses():
+    """Dilation beside SAME pads: onnxruntime finds out when it runs."""
+    made = model([helper.make_node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", dilations=[2])],
+                 [value("x", ["N", "C", "L"]), value("w", ["M", "C", "K"])], [value("y", [None] * 3)])
+    running, feeds = Session(made), {"x": normal(RNG, (1, 2, 9)), "w": normal(RNG, (3, 2, 3))}
+    results = running.run(feeds)
+    assert (running.engine, results.engine) == ("onnxruntime", "reference")
+    same([*results.values()], Session(made, engine="reference").run(feeds)["y"])
+    with pytest.raises(GraphError, match="onnxruntime"):
+        Session(made, engine="onnxruntime").run(feeds)
+    texts = []
+    for engine in (None, "reference"):
+        with pytest.raises(OpError) as caught:
+            convreg.onnx.run(made, {**feeds, "w": normal(RNG, (3, 2, 30))[..., :0]}, engine=engine)
+        texts.append([str(caught.value), *caught.value.__notes__])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("feeds", [
+    None, {}, [], {"dy": 1}, {**feeds_of(1, 8), "z": 1}, {**feeds_of(1, 8), "w": "text"},
+    {**feeds_of(1, 8), "w": W_3X3.astype(np.float64)}, {**feeds_of(1, 8), "w": W_3X3[0]},
+    {**feeds_of(1, 8), "s": np.array([1, 3, 9, 8])}, {**feeds_of(1, 8), "dy": DY_3X3[:, :0]},
+    {**feeds_of(1, 8), 3: DY_3X3}, {**feeds_of(1, 8), "w": None},
+])
+def test_bad_inputs_are_refused_alike(feeds):
+    refusals = []
+    for engine in (None, "onnxruntime", "reference"):
+        with pytest.raises((GraphError, OpError)) as caught:
+            convreg.onnx.run(shaped(), feeds, engine=engine)
+        refusals.append((type(caught.value), str(caught.value)))
+    assert len({*refusals}) == 1
+
+
+def test_unknown_attributes_are_refused_alike():
+    made = model([data_gradient(["dy", "w"], dst_shape=[1, 3, 8, 8], stride=[1, 1])], [FREE["dy"], FREE["w"]],
+                 [value("dx")])
+    for engine in (None, "onnxruntime", "reference"):
+        with pytest.raises(OpError, match="strides"):
+            convreg.onnx.run(made, {"dy": DY_3X3, "w": W_3X3}, engine=engine)
+
+
+def test_a_blank_bias_of_layer_normalization():
+    """onnxruntime 1.32 crashes on it where the mean is asked for."""
+    made = model([helper.make_node("LayerNormalization", ["x", "scale", ""], ["y", "mean", "inverse"])],
+                 [value("x", [2, 4]), value("scale", [4])], [value("y"), value("mean"), value("inverse")])
+    feeds = {"x": normal(RNG, (2, 4)), "scale": np.ones(4, np.float32)}
+    for name, array in convreg.onnx.run(made, feeds, engine="onnxruntime").items():
+        np.testing.assert_allclose(convreg.onnx.run(made, feeds, engine="reference")[name], array, rtol=1e-3, atol=1e-5)
+
+
+def test_values_of_other_kinds():
+    """Strings, sequences, no elements, no nodes, no inputs."""
+    text = model([helper.make_node("Identity", ["x"], ["y"])], [value("x", [None], object)],
+                 [value("y", [None], object)])
+    many = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    listed = model([helper.make_node("SequenceAt", ["s", "i"], ["y"])], [many, value("i", [], np.int64)], [value("y")])
+    empty = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [0, None])], [value("y", [0, None])])
+    bare = model([], [value("x", [2])], [value("x", [2])])
+    constant = model([helper.make_node("Neg", ["c"], ["y"])], [], [value("y", [])], {"c": np.float32(3)})
+    for engine in (None, "onnxruntime", "reference"):
+        assert convreg.onnx.run(text, {"x": ["a", "b"]}, engine=engine)["y"].tolist() == ["a", "b"]
+        assert convreg.onnx.run(text, {"x": np.array(["a", "b"])}, engine=engine)["y"].tolist() == ["a", "b"]
+        arrays = [np.ones(2, np.float32), np.zeros(3, np.float32)]
+        assert convreg.onnx.run(listed, {"s": arrays, "i": 1}, engine=engine)["y"].tolist() == [0, 0, 0]
+        assert convreg.onnx.run(empty, {"x": np.empty((0, 3), np.float32)}, engine=engine)["y"].shape == (0, 3)
+        assert convreg.onnx.run(bare, {"x": [1, 2]}, engine=engine)["x"].tolist() == [1, 2]
+        assert convreg.onnx.run(constant, {}, engine=engine)["y"] == -3
 
 
 def test_operator_sets_newer_than_onnxruntime():

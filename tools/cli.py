@@ -84,12 +84,17 @@ def _summary(model: object) -> str:
 
 
 def run(parser: argparse.ArgumentParser) -> Action:
-    """Run a model and print one line per output: name, shape, element type, smallest, largest and mean value."""
+    """Run a model and print one line per output: name, shape, element type, smallest, largest and mean value.
+
+    A line after the outputs names the engine that computed them.
+    """
     parser.add_argument("model", metavar="MODEL", help="the ONNX file to run")
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
                         help="an input: an .npy file, 'random', or 'random:2,3,4' with the extents; may be repeated")
     parser.add_argument("--random", action="store_true", help="fill all other inputs with random values")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random values (default 0)")
+    parser.add_argument("--engine", choices=("onnxruntime", "reference"),
+                        help="what runs the model (default: onnxruntime if it is installed and runs the model)")
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="write all outputs to one file")
     parser.add_argument("--output-dir", metavar="DIR", help="write each output to DIR/NAME.npy")
 
@@ -97,7 +102,7 @@ def run(parser: argparse.ArgumentParser) -> Action:
         from . import tensors
 
         model = convreg.onnx.load(args.model)
-        session = convreg.onnx.Session(model)
+        session = convreg.onnx.Session(model, engine=args.engine)
         feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)
         results = session.run(feeds)
         if args.output:
@@ -106,6 +111,8 @@ def run(parser: argparse.ArgumentParser) -> Action:
             tensors.save_apart(results, args.output_dir)
         for name, array in results.items():
             print(tensors.describe(name, array))
+        note = session.engine_note if results.engine == session.engine else "onnxruntime refuses these inputs"
+        print(f"engine: {results.engine}{f' ({note})' if note else ''}")
 
     return act
 

@@ -76,8 +76,9 @@ def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) 
         return revealed(array, "hifloat8") if name in codes else array
 
     given = {name: read(name, np.asarray(array)) for name, array in given_values(inputs).items()}
-    results = {name: read(name, array) for name, array in convreg.onnx.run(model, given).items()}
-    exact = convreg.onnx.run(_wide(model, codes), {name: _widened(array) for name, array in given.items()})
+    results = {name: read(name, array) for name, array in convreg.onnx.run(model, given, engine="reference").items()}
+    exact = convreg.onnx.run(_wide(model, codes), {name: _widened(array) for name, array in given.items()},
+                             engine="reference")
     constants = {tensor.name: read(tensor.name, array_of(tensor)) for tensor in model.graph.initializer
                  if tensor.name not in given}
     parts = {"in": given, "const": constants, "out": results, "f64": exact}

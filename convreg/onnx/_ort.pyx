@@ -24,18 +24,6 @@ from libc.string cimport memcmp, memcpy
 cdef extern from "Python.h":
     bint Py_IsInitialized() noexcept nogil
 
-cdef extern from *:
-    """
-    #if defined(_WIN32)
-    #include <process.h>
-    #define process_number() _getpid()
-    #else
-    #include <unistd.h>
-    #define process_number() getpid()
-    #endif
-    """
-    int process_number() noexcept nogil
-
 include "ort_interface.pxi"
 include "ort_programs.pxi"
 include "ort_nodes.pxi"
@@ -141,14 +129,13 @@ cdef void destroy(void* kernel) noexcept nogil:
 # Registration
 
 cdef bint ready = False  # whether `install` has run
-cdef int home = 0
-cdef object list_records, explain, run_forked
+cdef object list_records, explain, run_kernel
 cdef dict domains = {}  # (interface, identity of the records) -> addresses; sessions point to domains for ever
 cdef list kept = []
 
 
-def install(records, explainer, forked):
-    """Take what `convreg.onnx.ort` provides: the records, the text of an exception, and the way to run after a fork.
+def install(records, explainer, runner):
+    """Take what `convreg.onnx.ort` provides: the records, the text of an exception, and the way to run a kernel.
 
     Parameters
     ----------
@@ -156,11 +143,16 @@ def install(records, explainer, forked):
         ``records() -> tuple of Record``.
     explainer : callable
         ``explainer(exception) -> (code, text)``.
-    forked : callable
-        ``forked(kernel, *operands, threads, **settings)``, for a process other than this one.
+    runner : callable
+        ``runner(kernel, operands, threads, settings)``, in this process and in those forked from it.
     """
-    global ready, home, list_records, explain, run_forked
-    list_records, explain, run_forked, home, ready = records, explainer, forked, process_number(), True
+    global ready, list_records, explain, run_kernel
+    list_records, explain, run_kernel, ready = records, explainer, runner, True
+
+
+def keep(value):
+    """Keep an object until the process ends, also while the interpreter shuts down and clears its modules."""
+    Py_INCREF(value)
 
 
 cdef Record* new_record(described) except NULL:

@@ -18,6 +18,8 @@ from ..errors import GraphError, OpError, add_note
 from ..formats import FORMATS, format_of
 from ..spec import OpSpec, Port
 from . import payload
+from .reference_corrections import Correction, correction_of, refusal
+from .reference_loop import Loop
 from .schemas import graphs_of
 from .standard import CONV, CONV_TRANSPOSE
 
@@ -102,11 +104,11 @@ def empty(spec: OpSpec, port: Port, inputs: Iterable[Any]) -> Any:
     return np.empty(0, FORMATS["float32"].dtype)
 
 
-def node_classes(observer: Observer | None = None) -> list[type[SpecNode]]:
+def node_classes(observer: Observer | None = None) -> list[type[OpRun]]:
     """Return one class per operator for ``ReferenceEvaluator(model, new_ops=...)``; `observer` sees every call."""
     body = {} if observer is None else {"observer": staticmethod(observer)}
     keys = [*STANDARD, *dict.fromkeys((spec.onnx_domain, spec.name) for spec in registry.specs())]
-    return [type(name, (SpecNode,), {"op_domain": domain, **body}) for domain, name in keys]
+    return [Loop, *(type(name, (SpecNode,), {"op_domain": domain, **body}) for domain, name in keys)]
 
 
 class Evaluator(ReferenceEvaluator):
@@ -117,6 +119,7 @@ class Evaluator(ReferenceEvaluator):
             kwargs["new_ops"] = node_classes()
         super().__init__(proto, **kwargs)
         self._reads = [used_names(node.onnx_node) for node in self.rt_nodes_]
+        self._corrections = [self._correction(node) for node in self.rt_nodes_]
         self._uses = dict(Counter(name for names in (*self._reads, self.output_names) for name in names))
 
     def run(
@@ -128,8 +131,8 @@ class Evaluator(ReferenceEvaluator):
         left = self._uses.copy()
         for name in output_names or ():
             left[name] = left.get(name, 0) + 1
-        for node, reads in zip(self.rt_nodes_, self._reads, strict=True):
-            for name, value in zip(node.output, self._compute(node, values, attributes), strict=False):
+        for node, correction, reads in zip(self.rt_nodes_, self._corrections, self._reads, strict=True):
+            for name, value in zip(node.output, self._compute(node, correction, values, attributes), strict=False):
                 if name and (intermediate or left.get(name)):
                     values[name] = value
             for name in () if intermediate else reads:
@@ -143,7 +146,14 @@ class Evaluator(ReferenceEvaluator):
                 raise GraphError(f"no node makes the output {name!r}")
         return [values[name] for name in output_names or self.output_names]
 
-    def _compute(self, node: OpRun, values: dict[str, Any], attributes: dict[str, Any] | None) -> tuple[Any, ...]:
+    def _correction(self, node: OpRun) -> Correction | None:
+        if isinstance(node, SpecNode) or node.domain not in ("", "ai.onnx"):
+            return None
+        return correction_of(node.op_type, node.run_params["opsets"][node.domain])
+
+    def _compute(
+        self, node: OpRun, correction: Correction | None, values: dict[str, Any], attributes: dict[str, Any] | None
+    ) -> tuple[Any, ...]:
         for name in node.input:
             if name not in values:
                 raise GraphError(f"{place(node.onnx_node)}: no earlier node makes its input {name!r}")
@@ -151,9 +161,14 @@ class Evaluator(ReferenceEvaluator):
         if node.need_context():
             extra["context"] = values
         inputs = [values[name] for name in node.input]
-        if (node.domain, node.op_type) == ("", "Loop") and inputs[1:] and inputs[1] is None:
-            inputs[1] = np.array(True)  # onnx's Loop takes an absent condition for a false one
         try:
+            if correction is not None:
+                stated = attributes_of(node, attributes)
+                reason = correction.refused and correction.refused(stated, len(node.output), inputs)
+                if reason:
+                    raise refusal(node.op_type, node.run_params["opsets"][node.domain], reason)
+                if correction.compute is not None:
+                    return correction.compute(stated, len(node.output), *inputs)
             return node.run(*inputs, **extra)
         except OpError as error:
             add_note(error, f"in {place(node.onnx_node)}")
@@ -163,6 +178,13 @@ class Evaluator(ReferenceEvaluator):
                 add_note(error.__cause__, f"in {place(node.onnx_node)}")
                 raise error.__cause__ from None
             raise GraphError(f"{place(node.onnx_node)}: {sentence(error)}") from error
+
+
+def attributes_of(node: OpRun, linked: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the attributes that a standard node states, the enclosing function's in place of references to them."""
+    found = {attribute.name: getattr(node, attribute.name) for attribute in node.onnx_node.attribute}
+    return {name: (linked or {}).get(value.name) if isinstance(value, RefAttrName) else value
+            for name, value in found.items()}
 
 
 def used_names(node: NodeProto) -> list[str]:

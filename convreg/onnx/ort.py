@@ -327,11 +327,10 @@ class _Program(Recorder):
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
         """Write down the compiled function, its settings and the places of its operands."""
-        settings = dict(settings)
+        settings = {key: setting for key, setting in settings.items() if key != "threads"}
         bias = settings.pop("bias", None)
         places = [self._place(array) for array in (*operands, *([] if bias is None else [bias]))]
         self.written.append(places[2][0])
-        settings["threads"] = kernels().default_threads()
         self.steps.append((kernels().implementation(kernel, settings["formats"]), settings, tuple(places)))
 
     def _place(self, array: Array) -> Place:

@@ -199,9 +199,7 @@ cdef object run_misaligned(object kernel, tuple operands, dict settings):
 
     from convreg.ops.kernels import run_anywhere
 
-    rest = dict(settings)
-    threads = rest.pop("threads", 0)
-    run_anywhere(kernel, tuple(map(asarray, operands)), threads, rest)
+    run_anywhere(kernel, tuple(map(asarray, operands)), 0, settings)
 
 
 cdef Status run_program(const Node* node, const Program* program, const Tensors* tensors) noexcept nogil:
@@ -219,16 +217,14 @@ cdef Status run_program(const Node* node, const Program* program, const Tensors*
                 settings = <dict>step.settings
                 if step.biased:
                     settings = {**settings, "bias": operand_memory(&step.operands[3], tensors.data, False)}
-                kernel = <object>step.kernel
                 operands = (operand_memory(&step.operands[0], tensors.data, False),
                             operand_memory(&step.operands[1], tensors.data, False),
                             operand_memory(&step.operands[2], tensors.data, True))
-                if not is_aligned(step, tensors.data):
-                    run_misaligned(kernel, operands, settings)
-                elif process_number() == home:
-                    kernel(*operands, **settings)
+                kernel = <object>step.kernel
+                if is_aligned(step, tensors.data):
+                    run_kernel(kernel, operands, 0, settings)
                 else:
-                    run_forked(kernel, *operands, **settings)
+                    run_misaligned(kernel, operands, settings)
         except BaseException as error:
             status = status_of(node.api, error)
     return status

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import ModuleType
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from .. import registry
-from ..errors import GraphError, OpError, add_note
+from ..errors import GraphError
 from ..spec import OpSpec
-from ._ort import bytes_at
-from .execution import Evaluator, sentence, used_names
-from .ort import last_error, ort_domain, ort_library, records_of
+from .engines import Runner
+from .execution import Evaluator, place, sentence, used_names
+from .ort import records_of
+from .ort_session import OnOrt, onnxruntime
 from .schemas import nodes_of
 from .tensor_data import array_of
 from .whole_inference import inferred
@@ -24,13 +23,6 @@ NEWEST_IR = 10
 
 SMALL = 1024
 """Bytes of a constant that an attempt to run one node may depend on, such as a shape or a list of axes."""
-
-
-class Runner(Protocol):
-    """Runs a graph: all of one, or a part."""
-
-    def run(self, output_names: Any, feeds: dict[str, Any]) -> list[Any]:
-        """Return the outputs, all of them for None."""
 
 
 class Partition:
@@ -57,11 +49,15 @@ class Partition:
         self._model = ModelProto()
         self._model.CopyFrom(model)
         self._model.ir_version = min(model.ir_version, NEWEST_IR)
+        for node in nodes_of(self._model):
+            while node.input and not node.input[-1]:  # onnxruntime 1.32 crashes on a blank bias of LayerNormalization
+                node.input.pop()
         self._outputs = [value.name for value in model.graph.output]
         self._values = declarations(self._model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._taken: dict[bytes, bool] = {}
-        ours = [index for index, node in enumerate(model.graph.node) if not self._expressible(node)]
+        self._check_order()
+        ours = [index for index, node in enumerate(self._model.graph.node) if not self._expressible(node)]
         self.parts: list[Part] = []
         if not ours:
             try:
@@ -81,11 +77,25 @@ class Partition:
         return [values[name] if name in values else array_of(self._constants[name])
                 for name in output_names or self._outputs]
 
+    def _check_order(self) -> None:
+        """Refuse nodes that read what no earlier node makes: onnxruntime would put them in order."""
+        graph = self._model.graph
+        known = {"", *self._constants, *(value.name for value in graph.input),
+                 *(tensor.values.name for tensor in graph.sparse_initializer)}
+        for node in graph.node:
+            for name in node.input:
+                if name not in known:
+                    raise GraphError(f"{place(node)}: no earlier node makes its input {name!r}")
+            known.update(node.output)
+
     def _expressible(self, node: NodeProto) -> bool:
-        """Whether onnxruntime would give a node's outputs the types that the node computes."""
+        """Whether onnxruntime shows a node's attributes to it and gives its outputs the types that it computes."""
         operator = registry.find_node(node.domain, node.op_type)
         if operator is None:
             return True
+        known = {name for record in records_of(operator.spec) for name in record.operator.attributes}
+        if any(attribute.name not in known for attribute in node.attribute):
+            return False  # such as `operand_types`, or one that our executor refuses
         fixed = fixed_types(operator.spec, [self._element(name) if name else None for name in node.input])
         return fixed is None or all(
             not name or self._element(name) in (0, element)
@@ -174,100 +184,9 @@ class Part:
 
     def __init__(self, model: ModelProto, runner: Runner) -> None:
         self.runner = runner
+        self.nodes = [*model.graph.node]
         self.inputs = [value.name for value in model.graph.input]
         self.outputs = [value.name for value in model.graph.output]
-
-
-class OnOrt:
-    """A model in an onnxruntime session that knows our operators."""
-
-    def __init__(self, model: ModelProto, runtime: ModuleType) -> None:
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4  # what goes wrong is in the exception
-        options.register_custom_ops_library(ort_library())
-        self._runtime = runtime
-        self._session = runtime.InferenceSession(in_our_domains(model).SerializeToString(), options,
-                                                 providers=["CPUExecutionProvider"])
-        self._outputs = [value.name for value in self._session.get_outputs()]
-        elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
-        self._narrow = {name: element for name, element in elements.items() if element in NARROW}
-        self._direct = not self._narrow and not any(
-            value.type in {f"tensor({name})" for name in NARROW.values()} for value in self._session.get_outputs())
-        if not self._direct and not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
-            raise GraphError(f"onnxruntime {runtime.__version__} exchanges no arrays of {', '.join(NARROW.values())}; "
-                             "1.20 and later do")
-
-    def run(self, output_names: Any, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the session; a refusal of ours is raised as what it was."""
-        last_error.error = None
-        try:
-            if self._direct:
-                return self._session.run(output_names, feeds)
-            values = {name: self._ort_value(name, array) for name, array in feeds.items()}
-            return [self._array(value) for value in
-                    self._session.run_with_ort_values(output_names or self._outputs, values)]
-        except Exception as error:  # its exceptions have no base of their own
-            own = last_error.error
-            if isinstance(own, OpError) and str(own) in str(error):
-                last_error.error = None
-                add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
-                raise own from None
-            raise GraphError(f"onnxruntime: {sentence(error)}") from error
-
-    def _ort_value(self, name: str, array: Any) -> Any:
-        kind = self._runtime.OrtValue
-        array = np.ascontiguousarray(array).reshape(np.shape(array))  # the former makes scalars vectors
-        if name in self._narrow:
-            bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
-            return kind.ortvalue_from_numpy_with_onnx_type(bits, self._narrow[name])
-        return kind.ortvalue_from_numpy(array)
-
-    def _array(self, value: Any) -> Any:
-        if not value.is_tensor() or value.element_type() not in NARROW:
-            return value.numpy()
-        dtype, shape = helper.tensor_dtype_to_np_dtype(value.element_type()), tuple(value.shape())
-        size = int(np.prod(shape)) * dtype.itemsize
-        if not size:
-            return np.empty(shape, dtype)
-        return np.frombuffer(bytes_at(value.data_ptr(), size, True, value), dtype).reshape(shape)
-
-
-NARROW = {16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz"}
-"""Element types that onnxruntime's Python interface does not exchange as arrays, by ONNX's number."""
-
-
-def onnxruntime() -> ModuleType:
-    """Return the package.
-
-    Raises
-    ------
-    GraphError
-        If it is not installed.
-    """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise GraphError(f"engine='onnxruntime' needs the onnxruntime package, which cannot be imported ({error}); "
-                         "`pip install onnxruntime` provides it") from error
-    return onnxruntime
-
-
-def in_our_domains(model: ModelProto) -> ModelProto:
-    """Return the model with nodes of ours moved from the domains of others to where onnxruntime knows them."""
-    moved = {(operator.spec.onnx_domain, operator.spec.name): ort_domain(operator.spec)
-             for operator in registry.operators() if operator.spec.onnx_domain != ort_domain(operator.spec)}
-    if not any((node.domain, node.op_type) in moved for node in nodes_of(model)):
-        return model
-    changed = ModelProto()
-    changed.CopyFrom(model)
-    versions = {entry.domain: entry.version for entry in model.opset_import}
-    for node in nodes_of(changed):
-        domain = moved.get((node.domain, node.op_type), node.domain)
-        if domain not in versions and node.domain in versions:
-            versions[domain] = versions[node.domain]
-            changed.opset_import.append(helper.make_opsetid(domain, versions[domain]))
-        node.domain = domain
-    return changed
 
 
 def declarations(model: ModelProto) -> dict[str, ValueInfoProto]:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto
+from onnx import ValueInfoProto
 
 from ..errors import GraphError
 from ..outputs import Array
 from ..spec import Shape
 from . import payload
-from .execution import Evaluator, Observer, node_classes, sentence
+from .engines import choose, reference
+from .execution import Observer, sentence
 from .inference import dims_of, dtype_of
 from .inlining import flattened
 from .models import Source, opened
 
-ENGINES = ("reference", "onnxruntime")
+
+class Results(dict[str, Array]):
+    """The outputs of one run by name.
+
+    Attributes
+    ----------
+    engine : str
+        ``"onnxruntime"`` or ``"reference"``: what computed them.
+    """
+
+    def __init__(self, values: Iterable[tuple[str, Array]], engine: str) -> None:
+        super().__init__(values)
+        self.engine = engine
 
 
 class Session:
@@ -26,19 +39,24 @@ class Session:
     Parameters
     ----------
     source : onnx.ModelProto or path
-    engine : str
+    engine : str, optional
         What runs the graph. ``"reference"``: nodes of convreg's domains and standard Conv and ConvTranspose run on
         convreg's kernels, all other standard nodes on onnx's reference implementations. ``"onnxruntime"``: all nodes
         run in onnxruntime, convreg's by its kernels there; what onnxruntime has no kernel for, as Conv in bfloat16 or
-        float64, runs as under ``"reference"``.
+        float64, runs as under ``"reference"``. By default ``"onnxruntime"`` where it is installed and runs the model,
+        else ``"reference"``; a run that onnxruntime refuses is then repeated by ``"reference"``.
     observer : callable, optional
         Called with an `ObservedCall` whenever a node of convreg's domains, a standard Conv or ConvTranspose is about to
-        run, except in a local function that cannot be inlined; under ``"reference"`` only.
+        run, except in a local function that cannot be inlined. The engine is then ``"reference"``.
 
     Attributes
     ----------
     inputs, outputs : list of str
         Names of the values that `run` needs, and of those it returns.
+    engine : str
+        ``"onnxruntime"`` if that runs the graph or parts of it, else ``"reference"``.
+    engine_note : str
+        What else runs nodes, or why onnxruntime does not run the graph; empty where there is nothing to say.
 
     Raises
     ------
@@ -47,11 +65,7 @@ class Session:
         onnxruntime is not installed or takes no graph with the model's operator sets.
     """
 
-    def __init__(self, source: Source, *, engine: str = "reference", observer: Observer | None = None) -> None:
-        if engine not in ENGINES:
-            raise GraphError(f"engine={engine!r} is refused; allowed: {' or '.join(map(repr, ENGINES))}")
-        if observer is not None and engine != "reference":
-            raise GraphError(f"engine={engine!r} has no observer; allowed: engine='reference'")
+    def __init__(self, source: Source, *, engine: str | None = None, observer: Observer | None = None) -> None:
         model = flattened(opened(source))
         given = {tensor.name for tensor in model.graph.initializer}
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
@@ -59,13 +73,14 @@ class Session:
         self.outputs = [value.name for value in model.graph.output]
         self._mirrors = payload.mirrors(model.graph.output)
         try:
-            self._runner = runner_of(model, engine, observer)
+            self._runner, self.engine, self.engine_note = choose(model, engine, observer)
         except GraphError:
             raise
         except Exception as error:  # onnx raises whatever its constructors meet
             raise GraphError(sentence(error)) from error
+        self._other = model if engine is None and self.engine == "onnxruntime" else None
 
-    def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any] | None = None) -> Results:
         """Run the model once.
 
         Parameters
@@ -76,8 +91,8 @@ class Session:
 
         Returns
         -------
-        dict
-            Output name -> array.
+        Results
+            Output name -> array: a dict with an attribute `engine`, which names what computed the outputs.
 
         Raises
         ------
@@ -87,8 +102,17 @@ class Session:
             If one of our nodes refuses its inputs; the exception's note names the node.
         """
         feeds = self._feeds({} if inputs is None else inputs)
-        results = dict(zip(self.outputs, self._runner.run(None, feeds), strict=True))
-        return results | {name: payload.revealed(results[name], said) for name, said in self._mirrors.items()}
+        engine = self.engine
+        try:
+            values = self._runner.run(None, feeds)
+        except Exception:
+            if self._other is None:
+                raise
+            values, engine = reference(self._other).run(None, feeds), "reference"
+        results = Results(zip(self.outputs, values, strict=True), engine)
+        for name, said in self._mirrors.items():
+            results[name] = payload.revealed(results[name], said)
+        return results
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if not isinstance(inputs, Mapping):
@@ -106,18 +130,9 @@ class Session:
         return "the model takes " + (", ".join(str(self._known[name]) for name in self.inputs) or "no inputs")
 
 
-def runner_of(model: ModelProto, engine: str, observer: Observer | None) -> Any:
-    """Return what runs a model under an engine."""
-    if engine == "reference":
-        return Evaluator(model, new_ops=node_classes(observer))
-    from .partition import Partition  # onnxruntime may be absent
-
-    return Partition(model)
-
-
 def run(
-    source: Source, inputs: Mapping[str, Any] | None = None, *, engine: str = "reference"
-) -> dict[str, Array]:
+    source: Source, inputs: Mapping[str, Any] | None = None, *, engine: str | None = None
+) -> Results:
     """Run a model once; see `Session`, which is faster for repeated steps.
 
     Parameters
@@ -125,13 +140,13 @@ def run(
     source : onnx.ModelProto or path
     inputs : mapping
         Input name -> array.
-    engine : str
+    engine : str, optional
         As in `Session`.
 
     Returns
     -------
-    dict
-        Output name -> array.
+    Results
+        Output name -> array: a dict with an attribute `engine`, which names what computed the outputs.
     """
     return Session(source, engine=engine).run(inputs)
 

@@ -74,7 +74,7 @@ def installed(package: str) -> Any:
 
 def reference(model: onnx.ModelProto, feeds: Feeds) -> Runner:
     """convreg's own session."""
-    return convreg.onnx.Session(model).run
+    return convreg.onnx.Session(model, engine="reference").run
 
 
 def with_library(model: onnx.ModelProto, feeds: Feeds) -> Runner:
@@ -165,12 +165,12 @@ def compare(model: onnx.ModelProto, feeds: Feeds, rounds: int) -> dict[str, tupl
 
 def tour(model: onnx.ModelProto, feeds: Feeds) -> Iterator[str]:
     """Translate from dialect to dialect, and say of each station that its results are equal bits."""
-    expected = convreg.onnx.run(model, feeds)
+    expected = convreg.onnx.run(model, feeds, engine="reference")
     for stations in TOURS:
         stage = model
         for to in stations:
             stage = convreg.onnx.translate(stage, to, rest="lower" if to == "openvino" else "error")
-            results = convreg.onnx.run(stage, feeds)
+            results = convreg.onnx.run(stage, feeds, engine="reference")
             for name, array in expected.items():
                 if results[name].tobytes() != array.tobytes():
                     sys.exit(f"{' -> '.join(stations)}: {name} differs in {to}")
