@@ -13,7 +13,7 @@ from onnx import ModelProto, helper
 
 from .. import registry
 from ..derive import kernels
-from ..errors import GraphError, OpError
+from ..errors import GraphError, OpError, add_note
 from ._ort import bytes_at, keep
 from .execution import sentence
 from .ort import last_error, ort_domain, ort_library
@@ -70,7 +70,7 @@ class OnOrt:
             own = last_error.error
             if isinstance(own, OpError) and str(own) in str(error):
                 last_error.error = None
-                own.add_note("onnxruntime: " + sentence(error).partition(" Status Message")[0])
+                add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
                 raise own from None
             raise GraphError(f"onnxruntime: {sentence(error)}") from error
 
