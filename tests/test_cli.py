@@ -65,7 +65,8 @@ def test_a_checkout_runs_the_verbs_as_tools():
     assert [line.split()[0] for line in done.stdout.splitlines()] == convreg.names()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\x08\x01", b"<net version='11'>", b'{"graph": []}', bytes(range(193, 256))])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\x08\x01", b"<net version='11'>", b'{"graph": []}', bytes(range(193, 256))])
 def test_a_bad_file_leaves_nothing_behind(tmp_path, content):
     source = tmp_path / "bad"
     source.write_bytes(content)

@@ -200,3 +200,20 @@ def test_tools_read_the_numbers_not_the_bytes():
     tools = pytest.importorskip("convreg.tools.tensors")
     ones = convreg.quantize(np.ones((2, 3)), "hifloat8")
     assert tools.describe("x", ones) == "x [2, 3] hifloat8 min 1 max 1 mean 1"
+
+
+def test_engines_read_the_same_types():
+    """Inside onnxruntime no kernel sees `operand_types`, and all bytes are HiFloat8: other nodes stay outside."""
+    pytest.importorskip("onnxruntime")
+    arrays = operands(HIFLOAT8)
+    bytes_ = [array.view(np.uint8) for array in arrays]
+    stated = graph(HIFLOAT8, types=["hifloat8"] * 3, conformance="emulation")
+    running = convreg.onnx.Session(stated)
+    found = {engine: convreg.onnx.run(stated, dict(zip(running.inputs, bytes_, strict=True)), engine=engine)
+             for engine in ("onnxruntime", "reference")}
+    for name, array in found["reference"].items():
+        assert found["onnxruntime"][name].tobytes() == array.tobytes()
+    unstated = graph(HIFLOAT8, types=None, conformance="emulation")
+    for engine in (None, "onnxruntime", "reference"):
+        with pytest.raises(convreg.OpError, match="uint8"):
+            convreg.onnx.run(unstated, dict(zip(running.inputs, bytes_, strict=True)), engine=engine)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from .. import registry
 from ..errors import GraphError
 from ..spec import OpSpec
+from . import payload
 from .engines import Runner
 from .execution import Evaluator, place, sentence, used_names
 from .ort import records_of
@@ -94,12 +95,26 @@ class Partition:
         if operator is None:
             return True
         known = {name for record in records_of(operator.spec) for name in record.operator.attributes}
+        if payload.may_carry(operator.spec):
+            known.add(payload.ATTRIBUTE)
+            if not self._carries_what_it_says(node):
+                return False
         if any(attribute.name not in known for attribute in node.attribute):
-            return False  # such as `operand_types`, or one that our executor refuses
+            return False  # our executor refuses it
         fixed = fixed_types(operator.spec, [self._element(name) if name else None for name in node.input])
         return fixed is None or all(
             not name or self._element(name) in (0, element)
             for name, element in zip(node.output, fixed, strict=False))
+
+    def _carries_what_it_says(self, node: NodeProto) -> bool:
+        """Whether exactly the bytes among a node's inputs are said to be HiFloat8: inside onnxruntime all bytes are."""
+        stated = next(([text.decode("utf-8", "replace") for text in attribute.strings]
+                       for attribute in node.attribute if attribute.name == payload.ATTRIBUTE), [])
+        if len(stated) > len(node.input):
+            return False
+        said = [*stated, *[""] * (len(node.input) - len(stated))]
+        return all(text == ("hifloat8" if self._element(name) == TensorProto.UINT8 else "")
+                   for name, text in zip(node.input, said, strict=True) if name or text)
 
     def _element(self, name: str) -> int:
         return self._values[name].type.tensor_type.elem_type if name in self._values else 0
