@@ -15,7 +15,7 @@ from . import payload
 from .execution import Evaluator, Observer, node_classes, sentence
 from .inference import dims_of, dtype_of
 from .inlining import flattened
-from .models import Source, opened
+from .models import Source, check_made_once, opened
 
 ENGINES = ("reference", "onnxruntime")
 
@@ -53,6 +53,7 @@ class Session:
         if observer is not None and engine != "reference":
             raise GraphError(f"engine={engine!r} has no observer; allowed: engine='reference'")
         model = flattened(opened(source))
+        check_made_once(model.graph)
         given = {tensor.name for tensor in model.graph.initializer}
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
         self.inputs = [name for name in self._known if name not in given]
