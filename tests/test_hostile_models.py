@@ -294,6 +294,8 @@ def test_splits_into_other_parts_than_outputs(count, outputs):
 def test_structure():
     refused(ModelProto(), "no graph")
     refused(model([helper.make_node("Relu", ["x"], ["z"])], [X], [Y]), "no node makes the output 'y'")
+    refused(model([helper.make_node("Relu", ["x"], ["y"])] * 2, [X], [Y]), "makes 'y', which is made already",
+            "Session", "run")
     refused(model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [-4])], [Y]), "extent -4")
 
 
@@ -338,6 +340,12 @@ def test_damaged_nodes_in_exporters(tmp_path, damage, suffix):
     with pytest.raises((GraphError, convreg.OpError)):
         onnx_io.export_model(made, tmp_path / f"out{suffix}", inputs)
     assert not list(tmp_path.iterdir())
+
+
+def test_constants_of_more_axes_than_numpy_has(tmp_path):
+    made = tensor(data_type=1, dims=[1] * 70, raw_data=b"\0" * 4)
+    with pytest.raises(GraphError):
+        onnx_io.export_model(made, tmp_path / "out.xml")
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

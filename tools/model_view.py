@@ -15,6 +15,7 @@ from convreg.onnx.execution import place
 from convreg.onnx.inference import attribute_value
 from convreg.onnx.lowering import OLDEST_OPSET
 from convreg.onnx.lowering_problem import Scope, scope_of
+from convreg.onnx.tensor_data import array_of
 from convreg.outputs import Array
 from convreg.spec import Shape
 
@@ -63,7 +64,7 @@ class View:
 
     def array(self, value: str) -> Array | None:
         """Value of a constant, None for a computed one."""
-        return numpy_helper.to_array(self.constants[value]) if value in self.constants else None
+        return array_of(self.constants[value]) if value in self.constants else None
 
 
 def view(model: ModelProto) -> View:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from onnx import NodeProto, numpy_helper
+from onnx import NodeProto
 
 import convreg.onnx
 from convreg import GraphError, OpError, registry
@@ -18,6 +18,7 @@ from convreg.onnx.execution import place
 from convreg.onnx.inlining import flattened
 from convreg.onnx.lowering_problem import problem_of
 from convreg.onnx.models import Source, opened
+from convreg.onnx.tensor_data import array_of
 from convreg.onnx.translation_targets import tails
 from convreg.paths import path_of
 
@@ -93,7 +94,7 @@ def _document(model: View) -> Document:
     def port_of(name: str) -> Port:
         if name not in ports:  # constants are written where they are used, so that what becomes an attribute is not
             tensor = model.constants[name]
-            ports[name] = document.constant(tensor.data_type, numpy_helper.to_array(tensor), name)
+            ports[name] = document.constant(tensor.data_type, array_of(tensor), name)
             document.name(ports[name], name)
         return ports[name]
 

@@ -151,6 +151,16 @@ def _check_operators(model: ModelProto) -> None:
             raise GraphError(str(UnknownOp(shorten(node.op_type), known, what=f"operator of {node.domain}")))
 
 
+def check_made_once(graph: GraphProto) -> None:
+    """Refuse a value that two nodes make, as onnx's checker does: executors differ in which one they take."""
+    made: set[str] = set()
+    for node in graph.node:
+        for name in filter(None, node.output):
+            if name in made:
+                raise GraphError(f"{place(node)} makes {shorten(name)}, which is made already")
+            made.add(name)
+
+
 def _check_mirrors(graph: GraphProto) -> None:
     """Refuse metadata that contradicts the nodes about codes which travel as bytes."""
     said = payload.mirrors([*graph.input, *graph.output, *graph.value_info, *graph.initializer])

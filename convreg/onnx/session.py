@@ -16,7 +16,7 @@ from .engines import choose, reference
 from .execution import Observer, sentence
 from .inference import dims_of, dtype_of
 from .inlining import flattened
-from .models import Source, opened
+from .models import Source, check_made_once, opened
 
 
 class Results(dict[str, Array]):
@@ -67,6 +67,7 @@ class Session:
 
     def __init__(self, source: Source, *, engine: str | None = None, observer: Observer | None = None) -> None:
         model = flattened(opened(source))
+        check_made_once(model.graph)
         given = {tensor.name for tensor in model.graph.initializer}
         self._known = {value.name: Declared.of(value) for value in model.graph.input}
         self.inputs = [name for name in self._known if name not in given]
