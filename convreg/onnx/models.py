@@ -179,7 +179,8 @@ def _bytes_of(where: str, tensor: TensorProto) -> int:
 def check(source: Source) -> None:
     """Check a model as onnx does with everything switched on, our operators included.
 
-    Standard Conv and ConvTranspose are also judged by the rules that run them, which onnx's checker has not.
+    Standard Conv and ConvTranspose are also judged by the rules that run them, which onnx's checker has not. Two nodes
+    of one graph must not have the same name: onnxruntime refuses such a model.
 
     Parameters
     ----------
@@ -188,11 +189,19 @@ def check(source: Source) -> None:
     Raises
     ------
     GraphError
-        If the structure, a type, an attribute or a declared shape is wrong; carries convreg's or onnx's text.
+        If the structure, a name, a type, an attribute or a declared shape is wrong; carries convreg's or onnx's text.
     """
-    from .standard_check import check_convolutions  # which needs the modules that need this one
+    from .node_names import check_node_names  # which needs the modules that need this one
 
     model = opened(source)
+    check_node_names(model)
+    check_opened(model)
+
+
+def check_opened(model: ModelProto) -> None:
+    """As `check`, for an opened model whose nodes may have equal names: other formats do not carry them."""
+    from .standard_check import check_convolutions  # which needs the modules that need this one
+
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
