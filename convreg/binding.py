@@ -12,6 +12,7 @@ import numpy as np
 from ._likeness import likeness
 from .errors import OpError
 from .formats import format_of
+from .geometry.layouts import with_hint
 from .outputs import Array, check_overlap, output_values
 from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType, by_conformance
 
@@ -177,6 +178,13 @@ def make_call(
 @lru_cache(maxsize=4096)
 def plan_of(call: Call) -> Plan:
     """Apply the declared bounds and formats, then the vendor's rule; cached, since a call holds no arrays."""
+    try:
+        return _planned(call)
+    except OpError as error:
+        raise with_hint(call, error, _planned) from None
+
+
+def _planned(call: Call) -> Plan:
     spec = call.spec
     check_declared(call)
     plan = spec.plan(call)

@@ -141,6 +141,8 @@ class Rules:
     output_format: str = "arguments"
     shape_format: str = "arguments"
     shape_length: str = "arguments"
+    default_order: str = ""
+    """Row for data in another order of axes than the default one, where the table has it."""
 
 
 @dataclass(frozen=True, eq=False)

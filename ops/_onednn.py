@@ -18,6 +18,7 @@ CONFORMANCES = ("document", "library")
 RULES = Rules(
     missing_input="R8", missing_attribute="R1", unknown="R3", kind="R2", empty_string="R33", arity="R8", format="R10",
     mixed_formats="R11", outputs="R9", output_format="R12", shape_format="R13", shape_length="R18",
+    default_order="R27",
 )
 
 _EXACT = {"None": "none", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}

@@ -14,7 +14,7 @@ import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
 from convreg.ops.kernels import threads
 from convreg.tools import bench, bench_check, bench_peers, bench_report
-from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULT_DTYPES, Case, defect, make_case, reference
+from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULTS, Case, defect, make_case, narrowed, reference
 from convreg.tools.bench_machine import Machine
 from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, open_peers
 from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
@@ -22,6 +22,7 @@ from convreg.tools.cli import main
 from graphs import data_gradient, value
 from onnx import helper
 
+import convreg
 from convreg import GraphError
 
 MACHINE = Machine("a processor", 2, "generic", dict.fromkeys(DTYPES, (100.0, "somebody")), 10.0)
@@ -57,20 +58,72 @@ def test_reference_equals_the_plain_loops(problems, direction, layout, monkeypat
         np.testing.assert_allclose(reference(case), wanted, rtol=1e-12, atol=1e-12, err_msg=problem.name)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_defects_are_found(dtype):
-    case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", dtype, "ncx")
+FORMATS = [(dtype, result) for dtype in DTYPES for result in RESULTS[dtype]]
+
+
+@pytest.mark.parametrize(("dtype", "result"), FORMATS)
+def test_defects_are_found(dtype, result):
+    case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", dtype, "ncx", result)
     expected = reference(case)
-    right = expected.astype(RESULT_DTYPES[dtype])
+    right = narrowed(expected, result)
     assert defect(case, right, expected) == ""
     assert "allowed" in defect(case, np.roll(right, 1, axis=3), expected)
-    assert "error nan" in defect(case, np.full_like(right, np.nan), expected)
-    assert "error inf" in defect(case, np.full_like(right, np.inf), expected)
+    assert "error nan" in defect(case, narrowed(np.full(right.shape, np.nan), result), expected)
+    wrong = "nan" if result == "e4m3fn" else "inf"
+    assert f"error {wrong}" in defect(case, narrowed(np.full(right.shape, np.inf), result), expected)
     assert "shape" in defect(case, right[:, :-1], expected)
     assert "instead of" in defect(case, expected, expected)
     one = right.copy()
-    one[1, 7, 8, 8] = 3
+    one[1, 7, 8, 8:] = narrowed(np.full(1, 3, np.float32), result)
     assert "at [1, 7, 8, 8]" in defect(case, one, expected)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
+def test_a_result_of_8_bits_is_rounded_once(dtype):
+    """The neighbours of the right code are wrong, except where the sum lies between them."""
+    case = make_case(parse_descriptor("mb1ic8ih9oc6kh3ph1"), "data", dtype, "ncx", dtype)
+    expected = reference(case)
+    right = narrowed(expected, dtype)
+    above = narrowed(np.asarray(convreg.dequantize(right), np.float64) * 1.2, dtype)
+    assert "times the allowed one" in defect(case, above, expected)
+
+
+def test_sums_beyond_the_largest_number_overflow():
+    case = make_case(parse_descriptor("mb1ic8ih9oc6kh3ph1"), "data", "e4m3fn", "ncx")
+    expected = np.full(case.result_shape, 463.0)
+    assert defect(case, narrowed(expected, "e4m3fn"), expected) == ""
+    expected = np.full(case.result_shape, -500.0)
+    assert defect(case, narrowed(expected, "e4m3fn"), expected) == ""
+    assert "allowed" in defect(case, narrowed(np.full(case.result_shape, 448.0), "e4m3fn"), expected)
+    assert "error nan" in defect(case, narrowed(expected, "e4m3fn"), np.full(case.result_shape, 400.0))
+
+
+@pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
+def test_8_bit_operands_are_timed_with_results_of_their_own_and_in_f32(machine, dtype):
+    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    report = bench.run([layer], dtypes=[dtype, "f32"], peers=["f32"], repeat=1, seconds=0)
+    assert [(row.direction, row.dtype, row.result) for row in report.rows] == [
+        ("data", dtype, dtype), ("weights", dtype, dtype), ("data", dtype, "f32"), ("weights", dtype, "f32"),
+        ("data", "f32", "f32"), ("weights", "f32", "f32")]
+    assert not any(row.wrong for row in report.rows)
+    assert all(row.timings["convreg"].runs for row in report.rows)
+    assert [title for title, _ in report.tables()] == [
+        f"data gradient, {dtype}, ncx", f"weights gradient, {dtype}, ncx",
+        f"data gradient, {dtype}, results in f32, ncx", f"weights gradient, {dtype}, results in f32, ncx",
+        "data gradient, f32, ncx", "weights gradient, f32, ncx"]
+    document = json.loads(bench_report.as_json(report))
+    assert [entry["result"] for entry in document["results"]] == [dtype, dtype, "f32", "f32", "f32", "f32"]
+    assert [entry["result"] for entry in document["tables"]] == [dtype, dtype, "f32", "f32", "f32", "f32"]
+    assert report.rows[0].bytes < report.rows[2].bytes
+
+
+@pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
+def test_what_is_timed_is_the_call_of_a_user(dtype):
+    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    own, wide = (Convreg(1).prepare(make_case(layer, "data", dtype, "ncx", result)) for result in (dtype, "f32"))
+    assert own.call().dtype == DTYPES[dtype]
+    assert "output_format" not in own.call.keywords
+    assert wide.call().dtype == np.float32
 
 
 def test_a_missing_tap_is_found():
@@ -246,16 +299,16 @@ def test_convreg_alone_with_every_output(tmp_path, capsys):
                  ",".join(DTYPES), "--layout", "ncx,nxc", "--repeat", "2", "--seconds", "0", "--threads", "1", "--json",
                  str(figures), "--markdown"]) == 0
     out, error = capsys.readouterr()
-    assert out.count("### ") == 36
+    assert out.count("### ") == 54  # three directions, two layouts, and f32 results beside 8-bit ones
     assert "threads of every library: 1" in out
     assert "| g2mb2_ic4ih6oc6kh3ph1 | 1.56e-05 |" in out
-    assert "36" in error.splitlines()[0]
+    assert "54" in error.splitlines()[0]
     written = json.loads(figures.read_text())
     assert written["machine"]["peaks"].keys() == DTYPES.keys()
     assert written["machine"]["bandwidth"] > 0
-    assert len(written["results"]) == 36
-    assert {(row["direction"], row["dtype"], row["layout"]) for row in written["results"]} == {
-        (direction, dtype, layout) for direction in DIRECTIONS for dtype in DTYPES for layout in LAYOUTS}
+    assert len(written["results"]) == 54
+    assert {(row["direction"], row["dtype"], row["result"], row["layout"]) for row in written["results"]} == {
+        (direction, *formats, layout) for direction in DIRECTIONS for formats in FORMATS for layout in LAYOUTS}
     for row in written["results"]:
         assert row["ms"]["convreg"] > 0
         assert row["runs"]["convreg"] >= 2
@@ -263,10 +316,10 @@ def test_convreg_alone_with_every_output(tmp_path, capsys):
         assert (row["wrong"], row["unsupported"], row["ratio"]) == ({}, {}, {})
         assert row["gflops"]["convreg"] == pytest.approx(row["gflop"] / row["ms"]["convreg"] * 1e3)
         assert row["roofline"]["convreg"] == pytest.approx(row["roofline_ms"] / row["ms"]["convreg"])
-    assert len(written["tables"]) == 36
+    assert len(written["tables"]) == 54
     for row, table in zip(written["results"], written["tables"], strict=True):
-        assert [row[key] for key in ("direction", "dtype", "layout")] == [
-            table[key] for key in ("direction", "dtype", "layout")]
+        assert [row[key] for key in ("direction", "dtype", "result", "layout")] == [
+            table[key] for key in ("direction", "dtype", "result", "layout")]
         assert table["geometric_mean"]["ms"]["convreg"] == pytest.approx(row["ms"]["convreg"])
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
+from convreg.tools import bench
+from convreg.tools.bench_machine import Machine
 from convreg.tools.bench_models import read_model
-from convreg.tools.bench_nodes import differences
+from convreg.tools.bench_nodes import differences, results_of
 from convreg.tools.bench_problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
@@ -41,6 +45,8 @@ def square(large, small, taps, stride=1, dilation=1, begin=0, axes=2):
     ("ic1ih161iw700oc32kh5kw20sh2sw2", 2, 1, (1, 32), (Axis(161, 79, 5, 2, 1, 0), Axis(700, 341, 20, 2, 1, 0))),
     ("ic4ih33oc4oh33kh3ph6dh5", 2, 1, (4, 4), square(33, 33, 3, dilation=6, begin=6)),
     ("ic4_ih8_oc4_kh1__", 2, 1, (4, 4), square(8, 8, 1)),
+    ("mb1_ic16oc16_ih4_oh1_kh2_sh5_ph2", 1, 1, (16, 16), square(4, 1, 2, stride=5, begin=2)),
+    ("mb1_ic8oc4_iw3_ow1_kw1_sw7_pw4", 1, 1, (8, 4), square(3, 1, 1, stride=7, begin=4, axes=1)),
 ])
 def test_descriptor(text, batch, groups, channels, axes):
     problem = parse_descriptor(text)
@@ -59,6 +65,23 @@ def test_descriptor_of_a_deconvolution(text, axes):
     problem = parse_descriptor(text, transposed=True)
     assert problem.geometry.axes == axes
     assert (problem.geometry.small_channels, problem.geometry.large_channels) == (16, 8)
+
+
+@pytest.mark.parametrize(("text", "options"), [
+    ("mb1_ic16oc16_ih4_oh1_kh2_sh5_ph2", []), ("mb2_ic4oc2_iw3_ow1_kw1_sw7_pw4", []),
+    ("mb1_ic4oc4_ih4_iw9_oh1_ow9_kh2_kw3_sh5_sw1_ph2_pw1", []), ("g2mb1_ic4oc4_id2_od1_kd1_sd5_pd3", []),
+    ("mb1_ic16oc16_ih1_oh4_kh2_sh5_ph2", ["--deconv"]),
+])
+def test_windows_that_see_only_padding(text, options, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "measure_machine", lambda *_: Machine("", 1, "", {"f32": (1.0, "")}, 1.0))
+    path = tmp_path / "figures.json"
+    assert main(["bench", text, *options, "--peers", "none", "--dir", "fwd,bwd_d,bwd_w", "--repeat", "1",
+                 "--seconds", "0", "--json", str(path)]) == 0
+    results = json.loads(path.read_text())["results"]
+    assert [entry["direction"] for entry in results] == ["forward", "data", "weights"]
+    assert not any(entry["wrong"] or entry["unsupported"] for entry in results)
+    assert main(["bench", re.sub("_p([dhw])", r"_p\g<1>9", text), *options, "--peers", "none"]) == 1
+    assert "belong together" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", ['nres2:conv"1"', 'n"res2:conv1"', "_nres2:conv1"])
@@ -123,6 +146,10 @@ def test_inside(axis):
     ({"kernel": []}, "'kernel'"), ({"kernel": [1, 1, 1, 1]}, "4 spatial axes"), ({"kernel": [2, 2]}, "has 1 entries"),
     ({"stride": [0]}, "'stride'"), ({"groups": 5}, "5 groups do not divide"), ({"transposed": "no"}, "'transposed'"),
     ({"spatial_out": [29]}, "contradict"), ({"pad_begin": [-1]}, "'pad_begin'"),
+    ({"group": 32}, "key 'group' is refused; allowed: name, N, C_in, C_out"), ({"group": 32}, "did you mean 'groups'?"),
+    ({"Groups": 2}, "did you mean 'groups'?"), ({"strides": [2]}, "did you mean 'stride'?"),
+    ({"dilations": [2]}, "did you mean 'dilation'?"), ({"pad": [1]}, "key 'pad' is refused"), ({"": 1}, "key '' is"),
+    ({"bias": True}, "key 'bias' is refused"), ({"dtype": "bf16"}, "key 'dtype' is refused"),
 ])
 def test_bad_shape(tmp_path, capsys, change, words):
     path = shapes_file(tmp_path, {**CAUSAL, "stride": [1], **change})
@@ -130,6 +157,18 @@ def test_bad_shape(tmp_path, capsys, change, words):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_key_that_occurs_twice(tmp_path, capsys):
+    path = tmp_path / "shapes.json"
+    path.write_text(json.dumps([CAUSAL]).replace('"N": 2', '"N": 2, "groups": 2, "groups": 1'))
+    assert main(["bench", "--shapes", str(path)]) == 1
+    assert "shapes.json: not a JSON file (key 'groups' occurs twice in one object)" in capsys.readouterr().err
+
+
+def test_remarks_are_allowed(tmp_path):
+    remarks = {"network": "a network", "origin": "a page", "note": "x", "gflop_per_pass": 1.0}
+    assert read_shapes(shapes_file(tmp_path, {**CAUSAL, **remarks})) == read_shapes(shapes_file(tmp_path, CAUSAL))
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[]", "[3]", "[" * 100_000])
@@ -224,8 +263,12 @@ def test_differences_between_a_model_and_what_is_timed():
     assert found(replace(plain, operands=("float32", "bfloat16")), None, ["nxc"], None) == [
         "the model computes in float32 and bfloat16, timed in f32, for want of that format here: layer"]
     eight = replace(plain, operands=("float8_e4m3fn",), result="float8_e4m3fn")
-    assert found(eight, None, ["nxc"], "e4m3fn") == [
-        "the model has results in float8_e4m3fn, timed with results in float32: layer"]
+    assert found(eight, None, ["nxc"], "e4m3fn") == []
+    assert found(replace(eight, result="float32"), None, ["nxc"], "e4m3fn") == []
+    assert found(replace(eight, result="bfloat16"), None, ["nxc"], "e4m3fn") == [
+        "the model has results in bfloat16, timed with results in e4m3fn and in f32: layer"]
+    for result, timed in (("float8_e4m3fn", ("e4m3fn",)), ("float32", ("f32",)), ("bfloat16", ("e4m3fn", "f32"))):
+        assert results_of(replace(layer, node=replace(eight, result=result)), "e4m3fn") == timed
     many = [replace(layer, name=f"layer{index}", node=replace(plain, extras=("a bias",)), dtype="bf16")
             for index in range(8)]
     assert differences(many, None, ["nxc"]) == [

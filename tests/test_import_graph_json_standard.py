@@ -7,8 +7,10 @@ from math import erf
 import ml_dtypes
 import numpy as np
 import pytest
-from model_files import graph, operation, run_graph, tensor
+from convreg.tools.onnx_io import import_graph_json
+from model_files import graph, operation, run_graph, tensor, write_graph
 
+import convreg.onnx
 from convreg import GraphError
 
 RNG = np.random.default_rng(11)
@@ -127,3 +129,30 @@ def test_float8_quantization(tmp_path):
         operation(2, "Dequantize", [tensor(1, (4,), "f8_e4m3")], [tensor(2, (4,))], scales=[0.5], axis=0))
     expected = np.clip(x / 0.5, -448, 448).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * 0.5
     np.testing.assert_array_equal(run_graph(tmp_path, document, {"0": x})["2"], expected)
+
+
+def matmul(x, w, made, **attributes):
+    return graph(operation(0, "MatMul", [tensor(0, x.shape), tensor(1, w.shape)], [tensor(2, made)], **attributes))
+
+
+def test_matmul_at_the_default_of_accumulation_mode(tmp_path):
+    x, w = (RNG.integers(-4, 5, shape).astype(np.float32) for shape in ((2, 3), (3, 4)))
+    got = run_graph(tmp_path, matmul(x, w, (2, 4), accumulation_mode="strict"), {"0": x, "1": w})
+    np.testing.assert_array_equal(got["2"], x @ w)
+    for mode in ("relaxed", "any", "f32", "f16", "s32", "Strict", ""):
+        with pytest.raises(GraphError, match=f"accumulation_mode is '{mode}'; allowed: 'strict'"):
+            run_graph(tmp_path, matmul(x, w, (2, 4), accumulation_mode=mode), {"0": x, "1": w})
+    with pytest.raises(GraphError, match="attribute 'accumulation_mode' is of type s64, not string"):
+        run_graph(tmp_path, matmul(x, w, (2, 4), accumulation_mode=0), {"0": x, "1": w})
+    other = operation(0, "Abs", [tensor(0, (2, 3))], [tensor(1, (2, 3))], accumulation_mode="strict")
+    with pytest.raises(GraphError, match="attribute 'accumulation_mode' is not known"):
+        run_graph(tmp_path, graph(other), {"0": x})
+
+
+def test_a_vector_times_transposed_matrices(tmp_path):
+    pytest.importorskip("onnxruntime")
+    matrices, vector = (RNG.integers(-4, 5, shape).astype(np.float32) for shape in ((3, 4, 2), (4,)))
+    made = import_graph_json(write_graph(tmp_path, matmul(matrices, vector, (3, 2), transpose_a=True)))
+    for engine in ("reference", "onnxruntime"):
+        got = convreg.onnx.run(made, {"0": matrices, "1": vector}, engine=engine)
+        np.testing.assert_array_equal(got["2"], matrices.swapaxes(1, 2) @ vector)

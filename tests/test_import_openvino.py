@@ -210,12 +210,6 @@ def test_pooling(tmp_path, attributes):
                                (sums / np.prod(kernel)).numpy(), rtol=1e-6)
 
 
-def test_pooling_that_rounds_up_with_a_remainder_is_refused(tmp_path):
-    with pytest.raises(GraphError, match="rounding_type 'ceil' has no exact counterpart"):
-        layer_of(tmp_path, "MaxPool", IMAGE, strides="2,2", kernel="2,2", pads_begin="0,0", pads_end="0,0",
-                 rounding_type="ceil")
-
-
 def test_second_output_of_max_pool(tmp_path):
     ir = IR()
     x = ir.parameter("x", "2,4,5,6")

@@ -26,9 +26,9 @@ from convreg.errors import near_misses
 from convreg.outputs import max_bytes
 from convreg.presentation import PLOT_FORMATS, picture_format
 
-from .bench_check import DTYPES, LAYOUTS, Array, Case, defect, make_case, reference
+from .bench_check import DTYPES, LAYOUTS, RESULTS, Array, Case, defect, make_case, reference
 from .bench_machine import measure_machine
-from .bench_nodes import differences
+from .bench_nodes import differences, results_of
 from .bench_peers import LIBRARIES, PEERS, Peer, Prepared, Unsupported, open_peers
 from .bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .bench_report import OURS, Report, Row, Timing, as_json, markdown, plot, set_rooflines, text
@@ -113,9 +113,10 @@ def run(
     workers = _workers(threads)
     own = dict.fromkeys(problem.dtype or "f32" for problem in problems)
     formats = own if dtypes is None else dtypes
-    jobs = [(problem, direction, dtype, layout) for layout in layouts for dtype in formats for direction in directions
-            for problem in problems if direction in (problem.directions or directions)
-            and (dtypes is not None or dtype == (problem.dtype or "f32"))]
+    jobs = [(problem, direction, dtype, layout, result) for layout in layouts for dtype in formats
+            for result in RESULTS[dtype] for direction in directions for problem in problems
+            if direction in (problem.directions or directions)
+            and (dtypes is not None or dtype == (problem.dtype or "f32")) and result in results_of(problem, dtype)]
     if not jobs:
         raise GraphError("nothing to time: no layer has one of the directions " + ", ".join(directions))
     timed = dict.fromkeys(problem for problem, *_ in jobs)
@@ -124,11 +125,11 @@ def run(
     opened, absent = open_peers([*dict.fromkeys(peers)], workers)
     if progress:
         progress(0, len(jobs), "peak and bandwidth")
-    machine = measure_machine(dict.fromkeys(dtype for _, _, dtype, _ in jobs), opened, workers)
+    machine = measure_machine(dict.fromkeys(dtype for _, _, dtype, _, _ in jobs), opened, workers)
     rows = []
     for done, job in enumerate(jobs):
         if progress:
-            progress(done, len(jobs), f"{job[0].name} {job[1]} {job[2]} {job[3]}")
+            progress(done, len(jobs), " ".join((job[0].name, *job[1:4])))
         case = make_case(*job)
         row = Row.of(case)
         calls = _checked(case, reference(case), opened, row)

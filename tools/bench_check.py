@@ -24,8 +24,8 @@ DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f1
           "e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2),
           "hifloat8": convreg.hifloat8}
 EIGHT_BIT = ("e4m3fn", "e5m2", "hifloat8")
-RESULT_DTYPES = {name: np.dtype(np.float32) if name in EIGHT_BIT else dtype for name, dtype in DTYPES.items()}
-"""The formats of results; sums of 8-bit numbers would overflow their format and are f32."""
+RESULTS = {name: (name, "f32") if name in EIGHT_BIT else (name,) for name in DTYPES}
+"""The formats of results that are timed: the format of the operands, and also f32 if it has 8 bits."""
 LAYOUTS = ("ncx", "nxc")
 OPERANDS = {"forward": ("large", "taps"), "backward_data": ("small", "taps"), "backward_weights": ("large", "small")}
 RESULT = {"forward": "small", "backward_data": "large", "backward_weights": "taps"}
@@ -35,13 +35,17 @@ BLOCK = 2**22
 
 @dataclass(frozen=True)
 class Case:
-    """One timed call. `operands` are arrays with channels before space, in any memory order."""
+    """One timed call. `operands` are arrays with channels before space, in any memory order.
+
+    `dtype` is the number format of the operands, `result` that of the result.
+    """
 
     problem: Problem
     direction: str
     dtype: str
     layout: str
     operands: dict[str, Array]
+    result: str
 
     @property
     def kernel(self) -> str:
@@ -68,11 +72,11 @@ class Case:
         shapes = self.problem.shapes._asdict()
         result = prod(shapes.pop(RESULT[self.kernel]))
         return (sum(map(prod, shapes.values())) * DTYPES[self.dtype].itemsize
-                + result * RESULT_DTYPES[self.dtype].itemsize)
+                + result * DTYPES[self.result].itemsize)
 
 
-def make_case(problem: Problem, direction: str, dtype: str, layout: str) -> Case:
-    """Return a call with operands uniform in [-1, 1), the same ones on every run."""
+def make_case(problem: Problem, direction: str, dtype: str, layout: str, result: str | None = None) -> Case:
+    """Return a call with operands uniform in [-1, 1), the same ones on every run; the result is of their format."""
     operands = {}
     for name in OPERANDS[problem.kernel(direction)]:
         shape = getattr(problem.shapes, name)
@@ -81,10 +85,8 @@ def make_case(problem: Problem, direction: str, dtype: str, layout: str) -> Case
         values = random.random(stored, np.float32)
         values *= 2
         values -= 1
-        stored_values = (convreg.quantize(values, "hifloat8") if dtype == "hifloat8"
-                         else values.astype(DTYPES[dtype], copy=False))
-        operands[name] = from_layout(stored_values, name, layout)
-    return Case(problem, direction, dtype, layout, operands)
+        operands[name] = from_layout(narrowed(values, dtype), name, layout)
+    return Case(problem, direction, dtype, layout, operands, result or dtype)
 
 
 def to_layout_shape(shape: tuple[int, ...], name: str, layout: str) -> tuple[int, ...]:
@@ -137,6 +139,11 @@ def widened(array: Array, dtype: Any = np.float64) -> Array:
     return np.asarray(array, dtype)
 
 
+def narrowed(array: Array, dtype: str) -> Array:
+    """Round to one of the formats."""
+    return convreg.quantize(array, dtype) if dtype == "hifloat8" else array.astype(DTYPES[dtype], copy=False)
+
+
 def _products(case: Case) -> Iterator[tuple[int, tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
     """Yield sample, tap and the slices of the large and small side that this tap joins, in blocks of bounded size."""
     g = case.problem.geometry
@@ -159,23 +166,44 @@ def defect(case: Case, result: Array, expected: Array) -> str:
     """Return the defect of a result, or an empty string.
 
     An element may be off by four roundings of f32 at 1 per term summed (one chain of thousands of terms uses up
-    more than one of them), and by eight roundings of the format it is stored in
-    (some libraries keep partial sums in it) at the size that it has or that sums of such operands have.
+    more than one of them). Then it is rounded once to an 8-bit format, or eight times to a wider one (some libraries
+    keep partial sums in it) at the size that it has or that sums of such operands have.
     """
     if result.shape != expected.shape:
         return f"shape {list(result.shape)} instead of {list(expected.shape)}"
-    stored = RESULT_DTYPES[case.dtype]
+    stored = DTYPES[case.result]
     if result.dtype != stored:
         return f"{result.dtype} instead of {stored}"
-    unit = float(ml_dtypes.finfo(stored).eps) / 2
-    typical = sqrt(case.terms) / 3  # the product of two operands has the standard deviation 1/3
+    shares = _shares_of_one_rounding if case.result in EIGHT_BIT else _shares_of_many_roundings
     worst, where, error = -1.0, [0], 0.0
     for index in range(result.shape[0]):  # in slices: the results of large layers fill memory
-        wanted = expected[index]
-        errors = np.abs(result[index].astype(np.float64) - wanted)
-        share = errors / (4 * 2.0**-24 * case.terms + 8 * unit * (np.abs(wanted) + typical))
+        found, wanted = widened(result[index]), expected[index]
+        share = shares(case, found, wanted)
         share[np.isnan(share)] = np.inf
         place = np.unravel_index(int(share.argmax()), share.shape)
         if share[place] > worst:
-            worst, where, error = float(share[place]), [index, *map(int, place)], float(errors[place])
+            worst, where, error = float(share[place]), [index, *map(int, place)], float(abs(found - wanted)[place])
     return f"error {error:.3g} at {where}, {worst:.2g} times the allowed one" if worst > 1 else ""
+
+
+def _shares_of_many_roundings(case: Case, found: Array, wanted: Array) -> Array:
+    """The errors over the allowed ones."""
+    unit = float(ml_dtypes.finfo(DTYPES[case.result]).eps) / 2
+    typical = sqrt(case.terms) / 3  # the product of two operands has the standard deviation 1/3
+    shares: Array = np.abs(found - wanted) / (4 * 2.0**-24 * case.terms + 8 * unit * (np.abs(wanted) + typical))
+    return shares
+
+
+def _shares_of_one_rounding(case: Case, found: Array, wanted: Array) -> Array:
+    """The errors over the allowed ones: rounding is monotonic, so it keeps bounds of the sum bounds of the result."""
+    slack = 4 * 2.0**-24 * case.terms
+    low, high = (widened(narrowed(wanted + shift, case.result)) for shift in (-slack, slack))
+    overflow = np.copysign(np.inf, wanted)  # which a format without infinities stores as NaN
+    beyond = np.isnan(low) | np.isnan(high)
+    found = np.where(np.isnan(found) & beyond, overflow, found)
+    low, high = (np.where(np.isnan(bound), overflow, bound) for bound in (low, high))
+    inside = (low <= found) & (found <= high)
+    allowed = np.where(found > wanted, high - wanted, wanted - low)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(allowed >= 0, np.abs(found - wanted) / allowed, np.inf)
+    return np.where(inside, 0.0, shares)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from convreg.formats import format_of
 
-from .bench_check import DTYPES, RESULT_DTYPES
+from .bench_check import DTYPES, RESULTS
 from .bench_problems import Node, Problem
 
 NAMES = {known.name: name for name, dtype in DTYPES.items() if (known := format_of(dtype)) is not None}
@@ -19,6 +19,12 @@ MOST_NAMES = 5
 def dtype_of(node: Node) -> str | None:
     """Return the number format that a node computes in, None if that is not timed."""
     return NAMES.get(node.operands[0]) if len(node.operands) == 1 else None
+
+
+def results_of(problem: Problem, dtype: str) -> tuple[str, ...]:
+    """Return the formats in which results are timed: for a model's node its own, if it is one of them."""
+    own = NAMES.get(problem.node.result) if problem.node is not None else None
+    return (own,) if own in RESULTS[dtype] else RESULTS[dtype]
 
 
 def differences(problems: Iterable[Problem], dtypes: Sequence[str] | None, layouts: Sequence[str]) -> list[str]:
@@ -46,10 +52,8 @@ def _differences(node: Node, dtypes: Sequence[str], layouts: Sequence[str]) -> I
         computes = " and ".join(node.operands)
         yield (f"the model computes in {computes}, timed in {', '.join(dtypes)}"
                + ("" if own else ", for want of that format here"))
-    else:
-        result = format_of(RESULT_DTYPES[own])
-        if result is not None and result.name != node.result:
-            yield f"the model has results in {node.result}, timed with results in {result.name}"
+    elif NAMES.get(node.result) not in RESULTS[own]:
+        yield f"the model has results in {node.result}, timed with results in {' and in '.join(RESULTS[own])}"
     if node.layouts not in [LAYOUTS[layout] for layout in layouts]:
         data, weights = node.layouts
         yield f"the model has data in {data} and weights in {weights}, timed in layout {', '.join(layouts)}"

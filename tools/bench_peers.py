@@ -23,10 +23,10 @@ from .bench_check import (
     LAYOUTS,
     OPERANDS,
     RESULT,
-    RESULT_DTYPES,
     Array,
     Case,
     from_layout,
+    narrowed,
     to_layout,
     widened,
 )
@@ -55,7 +55,7 @@ class Peer(Protocol):
 
 
 class Convreg:
-    """convreg's oneDNN operators, called as a Python user calls them; for 8-bit formats with results in f32."""
+    """convreg's oneDNN operators, called as a Python user calls them."""
 
     def __init__(self, threads: int | None) -> None:
         self.threads = threads
@@ -75,7 +75,9 @@ class Convreg:
             "weights_format": weights[LAYOUTS.index(layout)], "threads": self.threads,
         }
         if case.dtype in EIGHT_BIT:
-            settings |= {"conformance": "emulation", "output_format": RESULT_DTYPES[case.dtype].name}
+            settings["conformance"] = "emulation"
+        if case.result != case.dtype:
+            settings["output_format"] = DTYPES[case.result].name
         result = RESULT[case.kernel]
         inputs = [to_layout(case.operands[name], name, layout) for name in OPERANDS[case.kernel]]
         names = ("conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weights")
@@ -109,8 +111,8 @@ class Float32:
             raise Unsupported("f32 itself")
         operands = {name: from_layout(np.ascontiguousarray(widened(to_layout(array, name, case.layout), np.float32)),
                                       name, case.layout) for name, array in case.operands.items()}
-        call, array = self.own.prepare(replace(case, dtype="f32", operands=operands))
-        return Prepared(call, lambda result: array(result).astype(RESULT_DTYPES[case.dtype]))
+        call, array = self.own.prepare(replace(case, dtype="f32", operands=operands, result="f32"))
+        return Prepared(call, lambda result: narrowed(array(result), case.result))
 
 
 class Torch:

@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from convreg import GraphError
+from convreg.errors import near_misses
 from convreg.geometry import Axis, Geometry, effective
 
 from .files import PathLike, read_bytes
 
 DIRECTIONS = ("data", "weights", "forward")
+KEYS = ("name", "N", "C_in", "C_out", "spatial_in", "spatial_out", "kernel", "stride", "dilation", "pad_begin",
+        "pad_end", "groups", "transposed", "output_padding")
+"""The keys of an object in a shapes file that describe the layer."""
+REMARKS = ("network", "origin", "note", "gflop_per_pass")
+"""Those that are for the reader of the file alone."""
 
 
 class Shapes(NamedTuple):
@@ -144,12 +150,22 @@ def read_shapes(path: PathLike) -> list[Problem]:
 
 def _problems(content: bytes, where: str) -> list[Problem]:
     try:
-        entries = json.loads(content)
+        entries = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise GraphError(f"{where}: not a JSON file ({error})") from None
     if not isinstance(entries, list) or not entries:
         raise GraphError(f"{where}: not a list of one or more shapes")
     return [_entry(entry, f"{where}: shape {number}") for number, entry in enumerate(entries)]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of the file; a key that occurs twice in it is not JSON here."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} occurs twice in one object")
+    return found
 
 
 def _entry(entry: Any, where: str) -> Problem:
@@ -159,6 +175,11 @@ def _entry(entry: Any, where: str) -> Problem:
     if not isinstance(name, str) or not name:
         raise GraphError(f"{where} has no name")
     where = f"{where} ({name})"
+    for key in entry:
+        if key not in (*KEYS, *REMARKS):
+            near = near_misses(key, KEYS)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise GraphError(f"{where}: key {key!r} is refused; allowed: {', '.join((*KEYS, *REMARKS))}{hint}")
     transposed = entry.get("transposed", False)
     if not isinstance(transposed, bool):
         raise GraphError(f"{where}: 'transposed' is not true or false")
@@ -296,6 +317,6 @@ def _axis(values: Mapping[str, int], letter: str, transposed: bool, where: str) 
     covered = stride * (small - 1) + kernel
     if padding is None:
         padding = max((covered - large) // 2, 0)
-    if large + padding - covered >= stride or covered <= padding:
+    if large + padding - covered >= stride:
         raise GraphError(f"{where}: i{letter}, o{letter}, k{letter} and the others contradict each other")
     return Axis(large, small, taps, stride, dilation, padding)

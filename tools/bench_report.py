@@ -26,7 +26,7 @@ class Timing:
 
 @dataclass
 class Row:
-    """One call: the times by library, and why a library has none."""
+    """One call: the times by library, and why a library has none; `dtype` is the format of the operands."""
 
     name: str
     direction: str
@@ -40,12 +40,18 @@ class Row:
     timings: dict[str, Timing] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     unsupported: dict[str, str] = field(default_factory=dict)
+    result: str = ""
+    """Format of the result, by default that of the operands."""
+
+    def __post_init__(self) -> None:
+        self.result = self.result or self.dtype
 
     @staticmethod
     def of(case: Case) -> Row:
         """Return the row of a call that has not been timed yet."""
-        return Row(case.problem.name, case.direction, case.dtype, case.layout, str(case.problem), case.problem.gflop,
-                   case.problem.gflop_inside, case.bytes)
+        problem = case.problem
+        return Row(problem.name, case.direction, case.dtype, case.layout, str(problem), problem.gflop,
+                   problem.gflop_inside, case.bytes, result=case.result)
 
     def seconds(self, peer: str) -> float | None:
         """Return the time of a library whose result is right."""
@@ -86,13 +92,14 @@ class Report:
         return [name for name in self.peers if name != OURS]
 
     def tables(self) -> Iterator[tuple[str, list[Row]]]:
-        """Yield a title and the rows of each direction, number format and layout."""
-        tables: dict[tuple[str, str, str], list[Row]] = {}
+        """Yield a title and the rows of each direction, number format, format of results and layout."""
+        tables: dict[tuple[str, str, str, str], list[Row]] = {}
         for row in self.rows:
-            tables.setdefault((row.direction, row.dtype, row.layout), []).append(row)
-        for (direction, dtype, layout), rows in tables.items():
+            tables.setdefault((row.direction, row.dtype, row.result, row.layout), []).append(row)
+        for (direction, dtype, result, layout), rows in tables.items():
             what = "forward" if direction == "forward" else f"{direction} gradient"
-            yield f"{what}, {dtype}, {layout}", rows
+            formats = dtype if result == dtype else f"{dtype}, results in {result}"
+            yield f"{what}, {formats}, {layout}", rows
 
 
 def set_rooflines(machine: Machine, rows: Sequence[Row]) -> Machine:
@@ -237,7 +244,7 @@ def as_json(report: Report) -> str:
     for _, rows in report.tables():
         summary = summarize(report, rows)
         tables.append({
-            "direction": rows[0].direction, "dtype": rows[0].dtype, "layout": rows[0].layout,
+            "direction": rows[0].direction, "dtype": rows[0].dtype, "result": rows[0].result, "layout": rows[0].layout,
             "geometric_mean": {"ms": {peer: 1e3 * seconds for peer, seconds in summary.seconds.items()},
                                "gflops": summary.rate, "roofline": summary.share, "ratio": summary.ratio},
             "worst_ratio": {peer: {"ratio": ratio, "name": name} for peer, (ratio, name) in summary.worst.items()},

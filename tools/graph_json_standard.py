@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from convreg import GraphError
 
 from .graph_json import LogicalTensor, Operation
+from .matrix_product import matrix_product
 from .model_builder import ModelBuilder
 
 ELEMENTS = {
@@ -61,13 +62,16 @@ class Step(NamedTuple):
 
     def finish(self, op_type: str, *inputs: str, **attributes: Any) -> None:
         """Add the last node of an f32 computation and round to the output's type."""
+        self.deliver(lambda output: self.builder.node(op_type, inputs, output, **attributes))
+
+    def deliver(self, make: Callable[[str | None], str]) -> None:
+        """Let `make` add the last nodes of an f32 computation, under a name if it gets one, and round its result."""
         if self.output.dtype not in FLOATS:
             raise GraphError(f"output {self.output.id} is {self.output.dtype}; allowed: {', '.join(FLOATS)}")
         if self.output.dtype == "f32":
-            self.builder.node(op_type, inputs, self.output.name, **attributes)
+            make(self.output.name)
         else:
-            made = self.builder.node(op_type, inputs, **attributes)
-            self.builder.node("Cast", [made], self.output.name, to=element(self.output))
+            self.builder.node("Cast", [make(None)], self.output.name, to=element(self.output))
 
     def choice(self, name: str, *allowed: str) -> str:
         """A string attribute that must be one of `allowed`."""
@@ -130,9 +134,13 @@ def _binary(op_type: str) -> Kind:
 
 
 def _relu(step: Step) -> None:
-    if step.operation.inputs[0].dtype not in FLOATS:
-        raise GraphError(f"input {step.plain(0)} is {step.operation.inputs[0].dtype}; allowed: {', '.join(FLOATS)}")
-    step.builder.node("Relu", [step.plain(0)], step.output.name)
+    """In f32, for which every runtime has a kernel, and back: exact, and the output has the input's type."""
+    source = step.operation.inputs[0]
+    if source.dtype == "f32":
+        step.builder.node("Relu", [step.float32(0)], step.output.name)
+    else:
+        made = step.builder.node("Relu", [step.float32(0)])
+        step.builder.node("Cast", [made], step.output.name, to=element(source))
 
 
 def _square(step: Step) -> None:
@@ -194,17 +202,13 @@ def _soft_max(op_type: str, axis: int, **more: Attribute) -> Kind:
 
 
 def _matmul(step: Step) -> None:
-    operands = []
-    for index, name in enumerate(("transpose_a", "transpose_b")):
-        rank = len(step.operation.inputs[index].shape)
-        value = step.float32(index)
-        if step.attributes[name] and rank > 1:
-            value = step.builder.node("Transpose", [value], perm=[*range(rank - 2), rank - 1, rank - 2])
-        operands.append(value)
+    step.choice("accumulation_mode", "strict")
+    operands = [step.float32(index) for index in (0, 1)]
+    transposed = [step.attributes[name] for name in ("transpose_a", "transpose_b")]
     if len(step.operation.inputs) == 2:
-        step.finish("MatMul", *operands)
+        step.deliver(lambda output: matrix_product(step.builder, operands, transposed, output))
     else:
-        step.finish("Add", step.builder.node("MatMul", operands), step.float32(2))
+        step.finish("Add", matrix_product(step.builder, operands, transposed), step.float32(2))
 
 
 def _reshape(step: Step) -> None:
@@ -323,7 +327,9 @@ STANDARD = {
     "LeakyReLU": Kind(range(1, 2), {"alpha": Attribute("f32")},
                       lambda step: step.finish("LeakyRelu", step.float32(0), alpha=step.attributes["alpha"])),
     "LogSoftmax": _soft_max("LogSoftmax", -1),
-    "MatMul": Kind(range(2, 4), {name: Attribute("bool", False) for name in ("transpose_a", "transpose_b")}, _matmul),
+    "MatMul": Kind(range(2, 4), {
+        "transpose_a": Attribute("bool", False), "transpose_b": Attribute("bool", False),
+        "accumulation_mode": Attribute("string", "strict")}, _matmul),
     "Quantize": Kind(range(1, 2), _SCALING, _quantize),
     "ReLU": Kind(range(1, 2), {}, _relu),
     **{kind: _reduction(kind) for kind in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")},

@@ -17,6 +17,7 @@ import convreg.onnx
 from convreg import GraphError, OpError, OpSpec, __version__
 from convreg.onnx.execution import sentence
 from convreg.onnx.export import IR_VERSION, OPSET
+from convreg.onnx.lowering_builder import Names
 from convreg.onnx.onnx_faults import STEPS, check_slice, check_split
 from convreg.onnx.schemas import attribute_proto, register_schemas
 from convreg.spec import Kind
@@ -57,35 +58,32 @@ class ModelBuilder:
         self._constants: dict[str, TensorProto] = {}
         self._known: dict[str, TensorProto] = {}
         self._types: dict[str, TypeProto] = {}
-        self._taken: set[str] = set()
-        self._counts: dict[str, int] = {}
+        self._tensor_names = Names(first=1)
         self._domains: dict[str, int] = {"": OPSET}
-        self._node_name = ""
+        self._origin = ""
+        self._node_names = Names()
         register_schemas()
 
     @contextmanager
     def origin(self, text: str, name: str) -> Iterator[None]:
-        """Name the nodes added in the block, and let errors raised there begin with `text`."""
-        self._node_name = name
+        """Name the nodes added in the block after `name`, and let errors raised there begin with `text`."""
+        self._origin = name
         try:
             yield
         except (GraphError, OpError) as error:
             raise GraphError(f"{text}: {error}") from error
+        finally:
+            self._origin = ""
 
     def reserve(self, name: str) -> str:
         """Keep a name for a tensor that a node will produce, or return a variant where it is taken."""
-        candidate = name
-        while candidate in self._taken or not candidate:
-            count = self._counts[name] = self._counts.get(name, 0) + 1
-            candidate = f"{name}_{count}"
-        self._taken.add(candidate)
-        return candidate
+        return self._tensor_names.fresh(name or "tensor")
 
     def input(self, name: str, element: int, shape: Sequence[Dim]) -> str:
         """Add a graph input; its name must be free."""
-        if name in self._taken:
+        if name in self._tensor_names:
             raise GraphError(f"two inputs are called {name!r}")
-        self._taken.add(name)
+        self.reserve(name)
         self._types[name] = self._inputs[name] = helper.make_tensor_type_proto(element, shape)
         return name
 
@@ -106,12 +104,15 @@ class ModelBuilder:
 
     def node(self, op_type: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
         """Add a node of standard ONNX with one output and return its name, a fresh one unless given."""
-        output = output or self.reserve(f"{op_type}_{len(self._nodes)}")
-        return self.nodes(op_type, inputs, [output], **attributes)[0]
+        if output is not None:
+            return self.nodes(op_type, inputs, [output], **attributes)[0]
+        output = self.reserve(f"{op_type}_{len(self._nodes)}")
+        self._add(helper.make_node(op_type, inputs, [output], name=self._on_the_way(op_type), **attributes), OPSET)
+        return output
 
     def nodes(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> list[str]:
         """Add a node of standard ONNX with several outputs."""
-        node = helper.make_node(op_type, inputs, outputs, name=self._node_name, **attributes)
+        node = helper.make_node(op_type, inputs, outputs, name=self._final(op_type), **attributes)
         self._add(node, OPSET)
         return list(outputs)
 
@@ -120,7 +121,7 @@ class ModelBuilder:
         kinds: dict[str, Kind] = {attribute.name: attribute.kind for attribute in spec.attributes}
         kinds |= {port.name: "ints" for port in spec.shape_ports}
         kinds["conformance"] = "string"
-        node = helper.make_node(spec.name, inputs, [output], name=self._node_name, domain=spec.onnx_domain)
+        node = helper.make_node(spec.name, inputs, [output], name=self._final(spec.name), domain=spec.onnx_domain)
         node.attribute.extend(attribute_proto(name, value, kinds[name]) for name, value in attributes.items())
         self._add(node, spec.since_version)
         return output
@@ -170,6 +171,14 @@ class ModelBuilder:
         convreg.onnx.check(model)
         return model
 
+    def _final(self, op_type: str) -> str:
+        """Name of a node that makes an output of its origin: the origin's, numbered from the second node on."""
+        return self._node_names.fresh(self._origin or op_type)
+
+    def _on_the_way(self, op_type: str) -> str:
+        """Name of a node whose output only its origin reads."""
+        return self._node_names.fresh(f"{self._origin}/{op_type}" if self._origin else op_type)
+
     def _used_constants(self) -> list[TensorProto]:
         used = {name for node in self._nodes for name in node.input}
         return [tensor for name, tensor in self._constants.items() if name in used]
@@ -211,7 +220,6 @@ class ModelBuilder:
         if node.op_type == "Identity" and node.input[0] in self._known:
             self._known[node.output[0]] = self._known[node.input[0]]
         for name in node.output:
-            self._taken.add(name)
             self._types[name] = types.get(name, TypeProto())
 
 

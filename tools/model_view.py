@@ -15,6 +15,7 @@ from convreg.onnx.execution import place
 from convreg.onnx.inference import attribute_value
 from convreg.onnx.lowering import OLDEST_OPSET
 from convreg.onnx.lowering_problem import Scope, scope_of
+from convreg.onnx.models import check_opened
 from convreg.onnx.tensor_data import array_of
 from convreg.outputs import Array
 from convreg.spec import Shape
@@ -75,7 +76,7 @@ def view(model: ModelProto) -> View:
     GraphError
         If the model fails a check, is sparse, or imports a version of standard ONNX before 13.
     """
-    convreg.onnx.check(model)
+    check_opened(model)
     versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
     if versions.get("", OLDEST_OPSET) < OLDEST_OPSET:
         raise GraphError(f"the model imports version {versions['']} of standard ONNX; writing it needs {OLDEST_OPSET} "

@@ -132,7 +132,7 @@ def _of_layer(args: argparse.Namespace) -> Iterator[Job]:
     for direction in problem.directions or ("data", "weights"):
         kernel = problem.kernel(direction)
         operands = {name: _drawn(problem, name, args.draw, args.seed) for name in OPERANDS[kernel]}
-        call = cast("partial[Any]", Convreg(None).prepare(Case(problem, direction, "f32", "ncx", operands)).call)
+        call = cast("partial[Any]", Convreg(None).prepare(Case(problem, direction, "f32", "ncx", operands, "f32")).call)
         yield Job(f"{problem.name} {direction}", cast("Operator", call.func), call.args, call.keywords)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from convreg import GraphError
+from convreg.onnx.lowering_builder import Names
 from convreg.spec import Shape
 
 from .openvino_ir import Port
@@ -38,8 +39,7 @@ class Document:
         self._edges = ElementTree.SubElement(self._net, "edges")
         self._outputs: dict[Port, ElementTree.Element] = {}
         self._names: dict[Port, str] = {}
-        self._taken: set[str] = set()
-        self._counts: dict[str, int] = {}
+        self._layer_names = Names(first=1)
         self._offsets: dict[bytes, int] = {}
 
     def parameter(self, name: str, element: int, shape: Shape) -> Port:
@@ -66,8 +66,8 @@ class Document:
               data: dict[str, str]) -> list[Port]:
         """Add a layer whose outputs have the given element types; its ports are numbered through."""
         number = len(self._layers)
-        layer = ElementTree.SubElement(self._layers, "layer", id=str(number), name=self._free(name), type=kind,
-                                       version=opset)
+        layer = ElementTree.SubElement(self._layers, "layer", id=str(number), name=self._layer_names.fresh(name),
+                                       type=kind, version=opset)
         if data:
             ElementTree.SubElement(layer, "data", data)
         if inputs:
@@ -112,15 +112,6 @@ class Document:
         ElementTree.indent(self._net, "\t")
         text: bytes = ElementTree.tostring(self._net, encoding="utf-8", xml_declaration=True)
         return text
-
-    def _free(self, name: str) -> str:
-        """A layer's name, which occurs once."""
-        candidate = name
-        while candidate in self._taken:
-            count = self._counts[name] = self._counts.get(name, 0) + 1
-            candidate = f"{name}_{count}"
-        self._taken.add(candidate)
-        return candidate
 
 
 def _escaped(name: str) -> str:

@@ -5,6 +5,7 @@ Source: the operation pages of OpenVINO's sets opset1 to opset16; a variant with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from onnx import TensorProto, helper
 
 from convreg import GraphError
 
+from .matrix_product import matrix_product
 from .openvino_movement import MOVEMENT
+from .openvino_pooling import average_pool, max_pool
 from .openvino_step import ELEMENTS, Kind, Step, element
+from .openvino_windows import convolution_window
 
 
 def _same(op_type: str) -> Kind:
@@ -22,29 +26,69 @@ def _same(op_type: str) -> Kind:
 
 def _binary(op_type: str) -> Kind:
     def build(step: Step) -> None:
-        step.text("auto_broadcast", "numpy", "numpy", "none")
+        _check_broadcast(step)
         step.finish(op_type, step.inputs)
 
     return Kind(range(2, 3), ("auto_broadcast",), build)
 
 
+def _arithmetic(op_type: str) -> Kind:
+    def build(step: Step) -> None:
+        _check_broadcast(step)
+        _saturated(step, op_type, step.inputs)
+
+    return Kind(range(2, 3), ("auto_broadcast",), build)
+
+
+def _check_broadcast(step: Step) -> None:
+    """Refuse shapes that differ where nothing is to be broadcast."""
+    if step.text("auto_broadcast", "numpy", "numpy", "none") == "none":
+        shapes = [step.builder.value(name).shape for name in step.inputs]
+        first, *others = [shape for shape in shapes if shape is not None] or [()]
+        for other in others:
+            if len(first) != len(other) or any(isinstance(x, int) and isinstance(y, int) and x != y
+                                               for x, y in zip(first, other, strict=True)):
+                raise GraphError(f"shapes {list(first)} and {list(other)} differ with auto_broadcast 'none'")
+
+
+def _saturated(step: Step, op_type: str, inputs: Sequence[str]) -> None:
+    """A sum, difference or product; 8-bit results saturate, as the runtime's do, and are found in 32 bits."""
+    kind = step.builder.value(step.inputs[0]).element
+    if kind not in (TensorProto.INT8, TensorProto.UINT8):
+        step.finish(op_type, inputs)
+        return
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
+    wide = step.node(op_type, *(step.node("Cast", name, to=TensorProto.INT32) for name in inputs))
+    bounds = [step.builder.constant(np.array(limit, np.int32), "limit") for limit in (limits.min, limits.max)]
+    step.finish("Cast", [step.node("Clip", wide, *bounds)], to=kind)
+
+
 def _select(step: Step) -> None:
-    step.text("auto_broadcast", "numpy", "numpy", "none")
+    _check_broadcast(step)
     step.finish("Where", step.inputs)
 
 
 def _not_equal(step: Step) -> None:
-    step.text("auto_broadcast", "numpy", "numpy", "none")
+    _check_broadcast(step)
     step.finish("Not", [step.node("Equal", *step.inputs)])
 
 
 def _reduction(op_type: str) -> Kind:
     def build(step: Step) -> None:
-        axes = step.vector(1)
+        axes = _distinct(step, step.vector(1))
         keep = int(step.flag("keep_dims", False))
         step.finish(op_type, [step.inputs[0], axes], keepdims=keep, noop_with_empty_axes=1)
 
     return Kind(range(2, 3), ("keep_dims",), build)
+
+
+def _distinct(step: Step, axes: str) -> str:
+    """Axes of which none occurs twice, as far as they are constant."""
+    held, shape = step.builder.constant_array(axes), step.builder.value(step.inputs[0]).shape
+    if held is None or shape is None:
+        return axes
+    places = [int(axis) % len(shape) if -len(shape) <= axis < len(shape) else int(axis) for axis in held]
+    return axes if len({*places}) == len(places) else step.builder.integers([*dict.fromkeys(places)], "axes")
 
 
 def _is_integral(step: Step) -> bool:
@@ -52,7 +96,7 @@ def _is_integral(step: Step) -> bool:
 
 
 def _divide(step: Step) -> None:
-    step.text("auto_broadcast", "numpy", "numpy", "none")
+    _check_broadcast(step)
     numerator, denominator = step.inputs
     if step.flag("m_pythondiv", True) and _is_integral(step):  # rounds down, ONNX toward zero
         numerator = step.node("Sub", numerator, step.node("Mod", numerator, denominator))
@@ -60,7 +104,10 @@ def _divide(step: Step) -> None:
 
 
 def _squared_difference(step: Step) -> None:
-    step.text("auto_broadcast", "numpy", "numpy", "none")
+    _check_broadcast(step)
+    kind = step.builder.value(step.inputs[0]).element
+    if kind in (TensorProto.INT8, TensorProto.UINT8):
+        raise GraphError(f"{TensorProto.DataType.Name(kind)} is not known to the reader here")
     difference = step.node("Sub", *step.inputs)
     step.finish("Mul", [difference, difference])
 
@@ -80,6 +127,8 @@ def _clamp(step: Step) -> None:
     low, high = step.real("min"), step.real("max")
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
+        if dtype.itemsize == 1 and not all(np.isinf(bound) or bound.is_integer() for bound in (low, high)):
+            raise GraphError(f"min {low} and max {high} for {dtype}; allowed for 8-bit integers: whole numbers")
         low, high = max(np.ceil(low), limits.min), min(np.floor(high), limits.max)
     if low > high:
         raise GraphError(f"min {low} is above max {high}")
@@ -90,10 +139,24 @@ def _clamp(step: Step) -> None:
 
 def _prelu(step: Step) -> None:
     data, slope = step.inputs
-    shape = step.builder.value(slope).static("the slope")
-    if len(shape) == 1 and shape != (1,) and step.rank(0) > 2:  # one slope per channel
-        slope = step.node("Unsqueeze", slope, step.builder.integers(range(1, step.rank(0) - 1), "axes"))
+    shape, rank = step.builder.value(slope).static("the slope"), step.rank(0)
+    if len(shape) == 1 and shape != (1,) and rank > 2:
+        channels = (step.builder.value(data).shape or ())[1]
+        if not isinstance(channels, int):
+            raise GraphError("the number of channels is not known, so a list of slopes may mean the last axis")
+    if len(shape) == 1 and shape != (1,) and rank > 2 and shape[0] == channels:  # one slope per channel
+        slope = step.node("Unsqueeze", slope, step.builder.integers(range(1, rank - 1), "axes"))
     step.finish("PRelu", [data, slope])
+
+
+def _soft_max(step: Step) -> None:
+    if step.layer.opset >= 8:
+        axis = step.number("axis", 1)
+    else:
+        axis = step.number("axis")  # the page and the runtime disagree on the default
+        if axis < 0:
+            raise GraphError(f"axis is {axis}; allowed: at least 0, negative ones from opset8 on")
+    step.finish("Softmax", step.inputs, axis=axis)
 
 
 def _swish(step: Step) -> None:
@@ -125,17 +188,20 @@ def _check_channels(step: Step, groups: int, per_group: Any) -> None:
 def _convolution(step: Step) -> None:
     shape = step.builder.value(step.inputs[1]).shape
     _check_channels(step, 1, shape[1] if shape is not None and len(shape) > 1 else None)
-    step.finish("Conv", step.inputs, **step.window())
+    step.finish("Conv", step.inputs, **convolution_window(step, (None,) if shape is None else shape[2:]))
 
 
 def _fake_quantize(step: Step) -> None:
     """Round to one of `levels` places from the low to the high input bound, then stretch to the output bounds."""
-    step.text("auto_broadcast", "numpy", "numpy", "none")
+    _check_broadcast(step)
     data, low, high, out_low, out_high = step.inputs
     node, dtype = step.node, helper.tensor_dtype_to_np_dtype(step.builder.value(data).element)
     levels = step.number("levels")
     if levels < 2:
         raise GraphError(f"levels is {levels}; allowed: at least 2")
+    bounds = [step.builder.constant_array(name) for name in (low, high)]
+    if bounds[0] is not None and bounds[1] is not None and np.any(np.greater(*bounds)):
+        raise GraphError("an input_low is above its input_high; allowed: at most equal")
     steps = step.builder.constant(np.array(levels - 1).astype(dtype), "steps")
     place = node("Round", node("Mul", node("Div", node("Sub", data, low), node("Sub", high, low)), steps))
     value = node("Add", node("Mul", node("Div", place, steps), node("Sub", out_high, out_low)), out_low)
@@ -157,51 +223,18 @@ def _group_convolution(step: Step) -> None:
         raise GraphError("the shape of the filter is not known")
     _check_channels(step, groups, rest[0])
     folded = step.node("Reshape", filter_name, step.builder.integers([groups * outputs, *extents], "filter_shape"))
-    step.finish("Conv", [data, folded], group=groups, **step.window())
-
-
-def _pool(step: Step, op_type: str, **attributes: int) -> None:
-    kernel, window = step.numbers("kernel"), step.window()
-    count = step.rank(0) - 2
-    lengths = {len(kernel), *(len(window.get(name, kernel)) for name in ("strides", "dilations"))}
-    if count < 1 or lengths != {count} or len(window.get("pads", kernel * 2)) != 2 * count:
-        raise GraphError(f"kernel {kernel} and window {window} do not have an entry per spatial axis ({count})")
-    if step.text("rounding_type", "floor", "floor", "ceil", "ceil_torch") != "floor":
-        # The frameworks disagree on a last window that starts in the padding; without a remainder there is none.
-        spatial = step.builder.value(step.inputs[0]).static("the input of a pooling that rounds up")[2:]
-        strides, dilations = (window.get(name, [1] * count) for name in ("strides", "dilations"))
-        pads = window.get("pads", [0] * 2 * count)
-        if min(strides) < 1:
-            raise GraphError(f"strides {strides} are not positive")
-        rooms = [x + before + after - (k - 1) * d - 1 for x, k, d, before, after in
-                 zip(spatial, kernel, dilations, pads[:count], pads[count:], strict=True)]
-        if "auto_pad" not in window and any(room % s for room, s in zip(rooms, strides, strict=True)):
-            raise GraphError(f"rounding_type {step.layer.attributes['rounding_type']!r} has no exact counterpart for "
-                             "these sizes")
-    step.finish(op_type, step.inputs, kernel_shape=kernel, **window, **attributes)
-
-
-def _max_pool(step: Step) -> None:
-    if step.used_beyond_first:
-        raise GraphError("the second output, the indices, is not known to the reader")
-    _pool(step, "MaxPool")
-
-
-def _average_pool(step: Step) -> None:
-    _pool(step, "AveragePool", count_include_pad=int(not step.flag("exclude-pad", False)))
+    step.finish("Conv", [data, folded], group=groups, **convolution_window(step, rest[1:]))
 
 
 def _one_hot(step: Step) -> None:
     """Indices outside of the range are all off; ONNX counts negative ones from the end, so these get out of it."""
-    if step.text("negative_indices_mode", "ignore_negative", "ignore_negative", "normalize") == "normalize":
-        indices = step.inputs[0]
-    else:
-        depth = step.node("Cast", step.inputs[1], to=step.builder.value(step.inputs[0]).element)
+    indices, depth = step.int64(0), step.int64(1)  # for few combinations of other types do runtimes have kernels
+    if step.text("negative_indices_mode", "ignore_negative", "ignore_negative", "normalize") == "ignore_negative":
         zero = step.node("Sub", depth, depth)
-        indices = step.node("Where", step.node("Less", step.inputs[0], zero), depth, step.inputs[0])
+        indices = step.node("Where", step.node("Less", indices, zero), depth, indices)
     axes = step.builder.integers([0], "axes")
     off_on = [step.node("Unsqueeze", step.inputs[index], axes) for index in (3, 2)]
-    step.finish("OneHot", [indices, step.inputs[1], step.node("Concat", *off_on, axis=0)], axis=step.number("axis", -1))
+    step.finish("OneHot", [indices, depth, step.node("Concat", *off_on, axis=0)], axis=step.number("axis", -1))
 
 
 def _top_k(step: Step) -> None:
@@ -222,13 +255,8 @@ def _top_k(step: Step) -> None:
 
 
 def _matmul(step: Step) -> None:
-    operands = list(step.inputs)
-    for index, name in enumerate(("transpose_a", "transpose_b")):
-        rank = step.rank(index)
-        if step.flag(name, False) and rank > 1:
-            axes = [*range(rank - 2), rank - 1, rank - 2]
-            operands[index] = step.node("Transpose", operands[index], perm=axes)
-    step.finish("MatMul", operands)
+    transposed = [step.flag(name, False) for name in ("transpose_a", "transpose_b")]
+    matrix_product(step.builder, step.inputs, transposed, step.outputs[0])
 
 
 _WINDOW = ("strides", "dilations", "pads_begin", "pads_end", "auto_pad")
@@ -241,14 +269,15 @@ LAYERS = {
         "Sigmoid": "Sigmoid", "Sign": "Sign", "Sin": "Sin", "SoftPlus": "Softplus", "Sqrt": "Sqrt", "Tanh": "Tanh",
     }.items()},
     **{name: _binary(op_type) for name, op_type in {
-        "Add": "Add", "Maximum": "Max", "Minimum": "Min", "Multiply": "Mul", "Power": "Pow", "Subtract": "Sub",
+        "Maximum": "Max", "Minimum": "Min", "Power": "Pow",
     }.items()},
+    **{name: _arithmetic(op_type) for name, op_type in {"Add": "Add", "Multiply": "Mul", "Subtract": "Sub"}.items()},
     **{name: _binary(op_type) for name, op_type in {
         "Equal": "Equal", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual", "Less": "Less",
         "LessEqual": "LessOrEqual", "LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor",
     }.items()},
     **{f"Reduce{name}": _reduction(f"Reduce{name}") for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")},
-    "AvgPool": Kind(range(1, 2), (*_POOL, "exclude-pad"), _average_pool),
+    "AvgPool": Kind(range(1, 2), (*_POOL, "exclude-pad"), average_pool),
     "BatchNormInference": Kind(range(5, 6), ("epsilon",), _batch_norm),
     "Clamp": Kind(range(1, 2), ("min", "max"), _clamp),
     "Convert": Kind(range(1, 2), ("destination_type",), _convert),
@@ -262,14 +291,13 @@ LAYERS = {
     "LogSoftmax": Kind(range(1, 2), ("axis",),
                        lambda step: step.finish("LogSoftmax", step.inputs, axis=step.number("axis", 1))),
     "MatMul": Kind(range(2, 3), ("transpose_a", "transpose_b"), _matmul),
-    "MaxPool": Kind(range(1, 2), (*_POOL, "dilations", "index_element_type", "axis"), _max_pool, several=True),
+    "MaxPool": Kind(range(1, 2), (*_POOL, "dilations", "index_element_type", "axis"), max_pool, several=True),
     "NotEqual": Kind(range(2, 3), ("auto_broadcast",), _not_equal),
     "OneHot": Kind(range(4, 5), ("axis", "negative_indices_mode"), _one_hot),
     "PReLU": Kind(range(2, 3), (), _prelu),
     "PRelu": Kind(range(2, 3), (), _prelu),
     "Select": Kind(range(3, 4), ("auto_broadcast",), _select),
-    "SoftMax": Kind(range(1, 2), ("axis",),
-                    lambda step: step.finish("Softmax", step.inputs, axis=step.number("axis", 1))),
+    "SoftMax": Kind(range(1, 2), ("axis",), _soft_max),
     "SquaredDifference": Kind(range(2, 3), ("auto_broadcast",), _squared_difference),
     "Swish": Kind(range(1, 3), (), _swish),
     "TopK": Kind(range(2, 3), ("axis", "mode", "sort", "index_element_type", "stable"), _top_k, several=True),

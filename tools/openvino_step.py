@@ -125,16 +125,6 @@ class Step(NamedTuple):
         """Number of axes of an input."""
         return self.builder.value(self.inputs[index]).rank
 
-    def window(self) -> dict[str, Any]:
-        """ONNX attributes for the window of a forward convolution or pooling."""
-        mode = self.text("auto_pad", "explicit", "explicit", "valid", "same_upper", "same_lower")
-        given: dict[str, Any] = {name: self.numbers(name) for name in ("strides", "dilations")}
-        given = {name: value for name, value in given.items() if value}
-        begin, end = self.numbers("pads_begin"), self.numbers("pads_end")
-        if mode != "explicit":
-            return {**given, "auto_pad": mode.upper()}
-        return {**given, "pads": begin + end} if begin or end else given
-
 
 class Kind(NamedTuple):
     """Numbers of inputs a layer may have, its attributes, its translation, and whether it may have several outputs."""

@@ -6,10 +6,8 @@ Source: operation pages and `shape_infer.cpp` of oneDNN 3.13/3.14; conformance `
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
-from ..errors import OpError
 from ..spec import Call, Dim, Shape
 from . import Axis, Geometry, effective, halves, ints
 
@@ -164,18 +162,6 @@ def relate(call: Call, sides: Sides, pads: list[tuple[int, int]], groups: int) -
     return Geometry(batch, groups, large_channels // groups, sides.small[1] // groups, tuple(axes)).checked(call)
 
 
-def hint_layout(call: Call, error: OpError) -> OpError:
-    """Return R27 for a mismatch that only the default data_format causes."""
-    if error.rule not in ("R22", "R25", "R26", "R21") or "data_format" in call.given or call["data_format"] == "NCX":
-        return error
-    attributes = tuple((name, "NCX" if name == "data_format" else value) for name, value in call.attributes)
-    try:
-        call.spec.plan(replace(call, attributes=attributes, given=call.given | {"data_format"}))
-    except OpError:
-        return error
-    return call.refuse("data_format", call["data_format"], "'NCX' for these shapes (the default is 'NXC')", "R27")
-
-
 def check_bias(call: Call, channels: int) -> None:
     """Refuse a bias that is not one value per output channel."""
     if call.has("bias") and call.shape("bias") != (channels,):
@@ -190,13 +176,10 @@ def backward_data(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     shape = resolve_shape(call, "dst_shape", "diff_src", rank)
     sides = Sides(split_data(shape, layout), split_data(diff_dst, layout),
                   split_weights(weights, call["weights_format"]))
-    try:
-        groups = check_channels(call, sides, ("diff_src", "diff_dst"))
-        page = sides.small[2] if call.base == "document" else None
-        pads = pads_in_effect(call, sides.large[2], page, sides.weights[2])
-        return relate(call, sides, pads, groups), shape
-    except OpError as error:
-        raise hint_layout(call, error) from None
+    groups = check_channels(call, sides, ("diff_src", "diff_dst"))
+    page = sides.small[2] if call.base == "document" else None
+    pads = pads_in_effect(call, sides.large[2], page, sides.weights[2])
+    return relate(call, sides, pads, groups), shape
 
 
 def backward_weights(call: Call, large: str, small: str, output: str) -> tuple[Geometry, tuple[int, ...]]:
@@ -207,12 +190,9 @@ def backward_weights(call: Call, large: str, small: str, output: str) -> tuple[G
     shape = resolve_shape(call, "weights_shape", output, rank)
     sides = Sides(split_data(call.shape(large), layout), split_data(call.shape(small), layout),
                   split_weights(shape, call["weights_format"]))
-    try:
-        groups = check_channels(call, sides, (large, small))
-        pads = pads_in_effect(call, sides.large[2], None, sides.weights[2])
-        return relate(call, sides, pads, groups), shape
-    except OpError as error:
-        raise hint_layout(call, error) from None
+    groups = check_channels(call, sides, (large, small))
+    pads = pads_in_effect(call, sides.large[2], None, sides.weights[2])
+    return relate(call, sides, pads, groups), shape
 
 
 def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, ...], bool]:
@@ -231,28 +211,25 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     page_order = (call.base == "document" and transposed and groups > 1 and large_channels == channels)
     if page_order:
         small_channels, large_channels = small_channels * groups, channels // groups
-    try:
-        pads = pads_in_effect(call, spatial, None, taps)
-        extents = tuple(
-            forward_extent(x, effective(k, d), s, begin, end)
-            for x, k, s, d, (begin, end) in zip(spatial, taps, call["strides"], call["dilations"], pads, strict=True)
-        )
-        shape = join_data(batch, small_channels, extents, layout)
-        if call.has(output):
-            shape = call.shape(output)
-            if len(shape) != rank:
-                raise call.refuse(output, list(shape), f"a tensor of rank {rank}", "R15")
-        sides = Sides((batch, channels, spatial), split_data(shape, layout),
-                      (small_channels, large_channels, taps))
-        check_channels(call, sides, (large, output))
-        if any(extent <= 0 for extent in extents):
-            raise call.refuse(large, list(spatial), "spatial extents that hold the kernel", "R26")
-        geometry = relate(call, sides, pads, groups)
-        if transposed:
-            check_slack(call, geometry, pads)
-        return geometry, shape, page_order
-    except OpError as error:
-        raise hint_layout(call, error) from None
+    pads = pads_in_effect(call, spatial, None, taps)
+    extents = tuple(
+        forward_extent(x, effective(k, d), s, begin, end)
+        for x, k, s, d, (begin, end) in zip(spatial, taps, call["strides"], call["dilations"], pads, strict=True)
+    )
+    shape = join_data(batch, small_channels, extents, layout)
+    if call.has(output):
+        shape = call.shape(output)
+        if len(shape) != rank:
+            raise call.refuse(output, list(shape), f"a tensor of rank {rank}", "R15")
+    sides = Sides((batch, channels, spatial), split_data(shape, layout),
+                  (small_channels, large_channels, taps))
+    check_channels(call, sides, (large, output))
+    if any(extent <= 0 for extent in extents):
+        raise call.refuse(large, list(spatial), "spatial extents that hold the kernel", "R26")
+    geometry = relate(call, sides, pads, groups)
+    if transposed:
+        check_slack(call, geometry, pads)
+    return geometry, shape, page_order
 
 
 def check_slack(call: Call, geometry: Geometry, pads: list[tuple[int, int]]) -> None:
@@ -292,13 +269,10 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     shape = join_data(batch, large_channels * groups, tuple(extents), layout)
     sides = Sides(split_data(shape, layout), (batch, channels, spatial),
                   (small_channels, large_channels, taps))
-    try:
-        check_channels(call, sides, ("dst", "src"))
-        if any(extent < 1 for extent in extents):
-            raise call.refuse("src", list(data), f"sizes whose result {extents} is positive", "R26")
-        return relate(call, sides, pads, groups), shape
-    except OpError as error:
-        raise hint_layout(call, error) from None
+    check_channels(call, sides, ("dst", "src"))
+    if any(extent < 1 for extent in extents):
+        raise call.refuse("src", list(data), f"sizes whose result {extents} is positive", "R26")
+    return relate(call, sides, pads, groups), shape
 
 
 def known_ranks(call: Call, data: str) -> tuple[Shape, Shape] | None:

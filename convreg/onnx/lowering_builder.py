@@ -19,11 +19,15 @@ finite number or for NaN, but infinity for what it is."""
 
 
 class Names:
-    """Names that are taken, and new ones beside them."""
+    """Names that are taken, and new ones beside them; `first` is the number of a name's first variant."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str] = (), *, first: int = 2) -> None:
         self._taken = set(taken)
+        self._first = first
         self._counts: dict[str, int] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
 
     @classmethod
     def of(cls, model: ModelProto) -> Names:
@@ -39,10 +43,10 @@ class Names:
 
     def fresh(self, wish: str) -> str:
         """Return `wish`, numbered if it is taken, and take it."""
-        name = wish
+        name, count = wish, self._counts.get(wish, self._first)
         while name in self._taken:
-            count = self._counts[wish] = self._counts.get(wish, 1) + 1
-            name = f"{wish}_{count}"
+            name, count = f"{wish}_{count}", count + 1
+        self._counts[wish] = count  # so that many wishes for one name take no longer than others
         self._taken.add(name)
         return name
 

@@ -181,6 +181,7 @@ def check(source: Source) -> None:
     """Check a model with all checks of onnx and with the rules of convreg's operators.
 
     Standard Conv and ConvTranspose are also checked by the rules that run them, because onnx's checker has none.
+    Nodes of one graph must have different names, because onnxruntime refuses equal ones.
 
     Parameters
     ----------
@@ -189,11 +190,19 @@ def check(source: Source) -> None:
     Raises
     ------
     GraphError
-        If the structure, a type, an attribute or a declared shape is wrong. The message is convreg's or onnx's.
+        If the structure, a name, a type, an attribute or a declared shape is wrong. The message is convreg's or onnx's.
     """
-    from .standard_check import check_convolutions  # which needs the modules that need this one
+    from .node_names import check_node_names  # which needs the modules that need this one
 
     model = opened(source)
+    check_node_names(model)
+    check_opened(model)
+
+
+def check_opened(model: ModelProto) -> None:
+    """Check an opened model as `check` does, except for equal names of nodes: other formats do not store them."""
+    from .standard_check import check_convolutions  # which needs the modules that need this one
+
     _check_operators(model)
     try:
         onnx.checker.check_model(model)
