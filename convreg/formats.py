@@ -14,8 +14,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-hifloat8: np.dtype[Any] = np.dtype([("hifloat8", np.uint8)])
-"""Arrays of HiFloat8 codes: a structured dtype of one byte, so that slices, files and views know what they hold."""
+hifloat8: np.dtype[Any] = np.dtype([("hifloat8", "V1"), ("codes", "V0")])
+"""Arrays of HiFloat8 codes: a structured dtype of one byte, so that slices, files and views know what they hold.
+
+NumPy reads a byte of type V1 as no number, and casts a structure of two fields, of which one is empty, to nothing else.
+So casts from HiFloat8 raise instead of returning codes as if they were numbers.
+"""
+
+_FORMER_HIFLOAT8 = np.dtype([("hifloat8", np.uint8)])
+"""What convreg 0.1.0 wrote into files."""
 
 ROUNDINGS = ("nearest_even", "half_away", "toward_zero", "stochastic", "hybrid")
 """What `quantize` can do; "hybrid" is HiFloat8's own."""
@@ -174,7 +181,7 @@ OPERAND_ROUNDINGS: dict[str, Format] = {
 }
 """Formats that nothing is stored in: operands are rounded to them and stay what they were."""
 
-_BY_DTYPE = {format.dtype: format for format in FORMATS.values()}
+_BY_DTYPE = {**{format.dtype: format for format in FORMATS.values()}, _FORMER_HIFLOAT8: FORMATS["hifloat8"]}
 
 
 def format_of(dtype: np.dtype[Any]) -> Format | None:
