@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from .derive import thread_count
-from .errors import OpError, OpTypeError, UnknownOp
+from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
-from .ops.kernels import convert
+from .ops.kernels import check_isa, convert
 from .ops.kernels.threads import run
 from .outputs import Array, max_bytes, overlaps_itself, share_memory
 
@@ -87,7 +87,7 @@ def quantize(
     ask = _Asking("convreg::quantize")
     target = ask.format(format, formats())
     rule = target.rounding if rounding is None else rounding
-    if rule not in target.roundings:
+    if not isinstance(rule, str) or rule not in target.roundings:
         raise ask.refuse("rounding", rounding, " or ".join(map(repr, target.roundings)))
     if saturate is not True and saturate is not False and not isinstance(saturate, np.bool_):
         raise ask.refuse("saturate", saturate, "True or False", wrong_type=True)
@@ -146,7 +146,7 @@ def dequantize(
                    wrong_type=True)
     try:
         target = format_of(np.dtype(dtype))
-    except TypeError:
+    except Exception:  # NumPy raises whatever the reader of such a description meets
         target = None
     wide = WIDE[:2] if source.bits > 8 else WIDE
     if target is None or target.name not in (*wide, source.name):
@@ -154,16 +154,8 @@ def dequantize(
     return ask.convert("codes", array, source, target, "nearest_even", False, 0, out, threads)
 
 
-class _Asking:
+class _Asking(Asking):
     """A call of one of the two, as its errors name it."""
-
-    def __init__(self, op: str) -> None:
-        self.op = op
-
-    def refuse(
-        self, argument: str, value: Any, allowed: str, rule: str = "arguments", *, wrong_type: bool = False
-    ) -> OpError:
-        return (OpTypeError if wrong_type else OpError)(self.op, argument, value, allowed, rule=rule)
 
     def format(self, name: Any, known: Mapping[str, Format]) -> Format:
         if not isinstance(name, str):
@@ -178,12 +170,21 @@ class _Asking:
         except Exception as error:  # __array__ of foreign objects may raise anything
             raise self.refuse(argument, type(value).__name__, f"something numpy.asarray takes ({error})",
                               wrong_type=True) from None
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        if array.dtype.isnative:
+            return array
+        self.fits(argument, array, array.dtype)
+        return array.astype(array.dtype.newbyteorder("="))
+
+    def fits(self, argument: str, array: Array, dtype: np.dtype[Any]) -> None:
+        """Refuse to make an array of another type where that takes more memory than there is."""
+        if array.size * dtype.itemsize > max_bytes(self):
+            raise self.refuse(argument, list(array.shape), f"a result of at most {max_bytes(self)} bytes", "max_bytes")
 
     def numbers(self, value: Any) -> Array:
         """Return an array of a known format; integers become float64, which holds those let through."""
         array = self.array("x", value)
         if array.dtype.kind in "iu":
+            self.fits("x", array, np.dtype(np.float64))
             if array.size and max(abs(int(array.max())), abs(int(array.min()))) > 2**53:
                 raise self.refuse("x", str(array.dtype), "integers up to 2**53: larger ones would be rounded twice")
             return array.astype(np.float64)
@@ -200,6 +201,7 @@ class _Asking:
         self, argument: str, array: Array, source: Format, target: Format, rounding: str, saturate: bool, seed: int,
         out: Any, threads: Any,
     ) -> Array:
+        check_isa()
         count = thread_count(self, threads)
         written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
         read, write = array.view(source.storage), written.view(target.storage)
@@ -217,8 +219,7 @@ class _Asking:
         return written
 
     def output(self, argument: str, array: Array, target: Format) -> Array:
-        if array.size * target.dtype.itemsize > max_bytes(self):
-            raise self.refuse(argument, list(array.shape), f"a result of at most {max_bytes(self)} bytes", "max_bytes")
+        self.fits(argument, array, target.dtype)
         return np.empty_like(array, target.dtype, order="K", subok=False)
 
     def given(self, argument: str, array: Array, target: Format, out: Any) -> Array:

@@ -18,7 +18,7 @@ from ._likeness import likeness
 from .binding import asking, bind, remember
 from .errors import Refusing, near_misses
 from .formats import FORMATS
-from .outputs import Array, allocate
+from .outputs import Array, allocate, check_sizes
 from .spec import Attribute, Call, OpSpec, Plan, Rules, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...] | None
@@ -176,6 +176,7 @@ def refer(
     from .conversion import dequantize  # compiled, as the loops are
 
     bound = bind(spec, inputs, attributes, conformance=conformance)
+    check_sizes(bound.call, [made and made._replace(format="float64") for made in bound.plan.outputs])
     wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
     outputs = exact_results(spec, bound.plan, wide)
     return outputs[0] if len(outputs) == 1 else outputs
@@ -219,7 +220,8 @@ def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: 
 
 def _rules(call: Call, conformance: Any) -> Rules:
     """Return the rows under a conformance that may be none."""
-    return call.spec.rules_under(conformance if conformance in call.spec.conformances else call.conformance)
+    known = isinstance(conformance, str) and conformance in call.spec.conformances
+    return call.spec.rules_under(conformance if known else call.conformance)
 
 
 def signature_of(spec: OpSpec) -> inspect.Signature:

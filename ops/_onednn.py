@@ -26,7 +26,7 @@ _FOLDED = {"none": "none", "same_upper": "same_upper", "same_lower": "same_lower
 
 AUTO_PAD = Attribute(
     "auto_pad", "string", "How pads are found: given, none, or so that the small side has ceil(large / stride) "
-    "elements; other modes than 'none' ignore pads_begin and pads_end.", "none",
+    "elements; other modes than 'None' ignore pads_begin and pads_end.", "None",
     choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
 
 
