@@ -5,21 +5,25 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ._likeness import likeness
-from .errors import OpError
+from .errors import OpError, Refusing
 from .formats import format_of
 from .geometry.layouts import with_hint
-from .outputs import Array, check_overlap, output_values
+from .outputs import Array, check_overlap, max_bytes, output_values
 from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType, by_conformance
 
 T = TypeVar("T")
 
 UNSET_SHAPE = (0,) * 12
 """The value that means "not given" in oneDNN's files: zeros, as many as the library's largest rank."""
+
+LONGEST = 4096
+"""Entries of the longest list that is read; rules refuse much shorter ones."""
 
 
 class Bound(NamedTuple):
@@ -67,6 +71,8 @@ def bind(
     """
     if len(inputs) < len(spec.inputs):
         inputs = (*inputs, *(None,) * (len(spec.inputs) - len(inputs)))
+    if conformance is not None:
+        check_conformance(spec, conformance)
     alike = None if out is not None else likeness(spec.input_names, spec.tensor_names, inputs, attributes)
     key = None if alike is None else (spec, conformance, wanted, alike)
     if key is not None and key in _seen:
@@ -93,9 +99,7 @@ def remember(seen: dict[Hashable, Any], key: Hashable, known: Any) -> None:
 def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -> T:
     """Return ``attempt(conformance)``, None being the default; an `OpError` from it learns who else would accept."""
     chosen = spec.conformances[0] if conformance is None else conformance
-    if chosen not in spec.conformances:
-        raise OpError(spec.qualified_name, "conformance", conformance,
-                      " or ".join(map(repr, spec.conformances)), rule="arguments")
+    check_conformance(spec, chosen)
     try:
         return attempt(chosen)
     except OpError as error:
@@ -103,6 +107,14 @@ def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -
         error.accepted_by = tuple(
             other for other in accepting if spec.base(other) == other or spec.base(other) not in accepting)
         raise
+
+
+def check_conformance(spec: OpSpec, conformance: Any) -> None:
+    """Refuse what names no conformance of the operator."""
+    if not isinstance(conformance, str) or conformance not in spec.conformances:
+        raise asking(spec, spec.conformances[0]).refuse(
+            "conformance", conformance, " or ".join(map(repr, spec.conformances)), "arguments",
+            wrong_type=not isinstance(conformance, str))
 
 
 def _accepts(attempt: Callable[[str], Any], conformance: str) -> bool:
@@ -171,7 +183,8 @@ def make_call(
             raise before.refuse(port.name, list(other), f"{list(said)}, the value of the input", port.rule)
     return Call(
         spec, conformance, tensors, tuple(values.items()) + tuple(shapes.items()),
-        outputs or (None,) * len(spec.outputs), wanted or (True,) * len(spec.outputs), frozenset(attributes),
+        outputs or (None,) * len(spec.outputs), wanted or (True,) * len(spec.outputs),
+        frozenset(name for name, value in attributes.items() if value is not None),
     )
 
 
@@ -219,12 +232,15 @@ def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
     try:
         array = np.asarray(value)
         if not hasattr(value, "dtype") and (array.dtype == np.float64 or (port.scales and array.dtype.kind == "i")):
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 array = array.astype(np.float32)
     except Exception as error:  # __array__ of foreign objects may raise anything
         raise call.refuse(port.name, type(value).__name__, f"a value that numpy.asarray takes ({error})", rules.format,
                           wrong_type=True) from None
     if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
+        if array.nbytes > max_bytes(call):
+            raise call.refuse(port.name, list(array.shape), f"an array in native byte order, or one of at most "
+                              f"{max_bytes(call)} bytes (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
         array = array.astype(array.dtype.newbyteorder("="))
     return array
 
@@ -232,13 +248,19 @@ def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
 def shape_value(call: Call, rules: Rules, port: Port, value: Any) -> tuple[int, ...]:
     """Return the extents that a shape argument states."""
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except Exception as error:  # __array__ of foreign objects may raise anything
+            raise call.refuse(port.name, type(value).__name__, f"a list of integers ({error})", rules.kind,
+                              wrong_type=True) from None
         strict = call.base == "library"
         if array.dtype != np.int32 if strict else array.dtype.kind not in "iu":
             raise call.refuse(port.name, str(array.dtype), "int32" if strict else "an integer tensor",
                               rules.shape_format, wrong_type=True)
         if array.ndim != 1:
             raise call.refuse(port.name, list(array.shape), "a 1-D tensor", rules.shape_length)
+        if array.size > LONGEST:
+            raise call.refuse(port.name, list(array.shape), f"at most {LONGEST} extents", rules.shape_length)
         return tuple(array.tolist())
     return integers(call, rules, port.name, value)
 
@@ -247,11 +269,14 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
     """Return all attributes by name: given ones as the rules see them, the others at their defaults."""
     spec = call.spec
     values: dict[str, Any] = {}
-    known = {attribute.name: attribute for attribute in spec.attributes
+    declared = {attribute.name: attribute for attribute in spec.attributes}
+    known = {name: attribute for name, attribute in declared.items()
              if not attribute.only or call.conformance in attribute.only or call.base in attribute.only}
     stating = {port.name for port in spec.shape_ports if port.attribute}
     for name in given:
         if name not in known and name not in stating:
+            if name in declared and states_default(call, rules, declared[name], given[name]):
+                continue
             raise call.refuse(name, given[name], "one of " + ", ".join([*known, *sorted(stating)]), rules.unknown,
                               wrong_type=True)
     for name in stating & given.keys():
@@ -265,9 +290,24 @@ def attribute_values(call: Call, rules: Rules, given: Mapping[str, Any]) -> dict
             raise call.refuse(attribute.name, None, f"a value ({attribute.kind}): it is required",
                               rules.missing_attribute, wrong_type=True)
         else:
-            spellings = attribute.spellings(call.base)
-            values[attribute.name] = (spellings.resolve(attribute.default) if spellings else None) or attribute.default
+            values[attribute.name] = default_value(call, attribute)
     return values
+
+
+def default_value(call: Call, attribute: Attribute) -> Any:
+    """Return the default of an attribute as the rules see it."""
+    spellings = attribute.spellings(call.base)
+    return (spellings.resolve(attribute.default) if spellings else None) or attribute.default
+
+
+def states_default(call: Call, rules: Rules, attribute: Attribute, value: Any) -> bool:
+    """Whether a value given for an attribute that the conformance lacks is its default, so that nothing is asked."""
+    if value is None:
+        return True
+    try:
+        return bool(attribute_value(call, rules, attribute, value) == default_value(call, attribute))
+    except OpError:
+        return False
 
 
 def attribute_value(call: Call, rules: Rules, attribute: Attribute, value: Any) -> Any:
@@ -281,15 +321,13 @@ def attribute_value(call: Call, rules: Rules, attribute: Attribute, value: Any) 
         case "bool":
             return boolean(call, rules, attribute.name, value)
         case "bools":
-            if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-                raise call.refuse(attribute.name, value, "a list of booleans", rules.kind, wrong_type=True)
-            return tuple(boolean(call, rules, attribute.name, entry) for entry in value)
+            return tuple([boolean(call, rules, attribute.name, entry)
+                          for entry in entries_of(call, rules, attribute.name, value, "a list of booleans")])
         case "string":
             return spelled(call, rules, attribute, value)
         case "strings":
-            if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
-                raise call.refuse(attribute.name, value, "a list of strings", rules.kind, wrong_type=True)
-            return tuple("" if entry is None else spelled(call, rules, attribute, entry) for entry in value)
+            return tuple(["" if entry is None else spelled(call, rules, attribute, entry)
+                          for entry in entries_of(call, rules, attribute.name, value, "a list of strings")])
 
 
 def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:
@@ -311,27 +349,42 @@ def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:
     return meant
 
 
-def integer(call: Call, rules: Rules, name: str, value: Any) -> int:
+def integer(call: Refusing, rules: Rules, name: str, value: Any) -> int:
     """Return a 64-bit integer; booleans and floats are not taken for one."""
     if isinstance(value, bool | np.bool_):
         raise call.refuse(name, value, "an integer", rules.kind, wrong_type=True)
     try:
         number = operator.index(value)
-    except TypeError:
+    except Exception:  # __index__ of foreign objects may raise anything
         raise call.refuse(name, value, "an integer", rules.kind, wrong_type=True) from None
     if not -(2**63) <= number < 2**63:
         raise call.refuse(name, number, "a 64-bit integer", rules.kind, wrong_type=True)
     return number
 
 
-def integers(call: Call, rules: Rules, name: str, value: Any) -> tuple[int, ...]:
+def integers(call: Refusing, rules: Rules, name: str, value: Any) -> tuple[int, ...]:
     """Return a tuple of 64-bit integers from a list, tuple or 1-D array."""
-    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__") or np.ndim(value) != 1:
-        raise call.refuse(name, value, "a list of integers", rules.kind, wrong_type=True)
-    return tuple(integer(call, rules, name, entry) for entry in value)
+    return tuple([integer(call, rules, name, entry)
+                  for entry in entries_of(call, rules, name, value, "a list of integers")])
 
 
-def boolean(call: Call, rules: Rules, name: str, value: Any) -> bool:
+def entries_of(call: Refusing, rules: Rules, name: str, value: Any, what: str) -> list[Any]:
+    """Return the entries of a list, tuple, other sequence or 1-D array of bounded length."""
+    try:
+        if isinstance(value, str | bytes | bytearray | Mapping):
+            raise TypeError
+        listed = value if isinstance(value, Sequence) else np.asarray(value)
+        if isinstance(listed, np.ndarray) and listed.ndim != 1:
+            raise TypeError
+        entries = list(islice(listed, LONGEST + 1))
+    except Exception:  # methods of foreign objects may raise anything
+        raise call.refuse(name, value, what, rules.kind, wrong_type=True) from None
+    if len(entries) > LONGEST:
+        raise call.refuse(name, value, f"{what} of at most {LONGEST} entries", rules.kind)
+    return entries
+
+
+def boolean(call: Refusing, rules: Rules, name: str, value: Any) -> bool:
     """Return a boolean; ONNX spells them 0 and 1."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1)):
         return bool(value)

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, DTypeLike
 import convreg.ops.kernels.convert as convert
 
 from .derive import thread_count
-from .errors import OpError, OpTypeError, UnknownOp
+from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
+from .ops.kernels import check_isa
 from .ops.kernels.threads import run
 from .outputs import Array, max_bytes, overlaps_itself, share_memory
 
@@ -89,7 +90,7 @@ def quantize(
     ask = _Asking("convreg::quantize")
     target = ask.format(format, formats())
     rule = target.rounding if rounding is None else rounding
-    if rule not in target.roundings:
+    if not isinstance(rule, str) or rule not in target.roundings:
         raise ask.refuse("rounding", rounding, " or ".join(map(repr, target.roundings)))
     if saturate is not True and saturate is not False and not isinstance(saturate, np.bool_):
         raise ask.refuse("saturate", saturate, "True or False", wrong_type=True)
@@ -148,7 +149,7 @@ def dequantize(
                    wrong_type=True)
     try:
         target = format_of(np.dtype(dtype))
-    except TypeError:
+    except Exception:  # NumPy raises whatever the reader of such a description meets
         target = None
     wide = WIDE[:2] if source.bits > 8 else WIDE
     if target is None or target.name not in (*wide, source.name):
@@ -156,16 +157,8 @@ def dequantize(
     return ask.convert("codes", array, source, target, "nearest_even", False, 0, out, threads)
 
 
-class _Asking:
+class _Asking(Asking):
     """A call of one of the two, as its errors name it."""
-
-    def __init__(self, op: str) -> None:
-        self.op = op
-
-    def refuse(
-        self, argument: str, value: Any, allowed: str, rule: str = "arguments", *, wrong_type: bool = False
-    ) -> OpError:
-        return (OpTypeError if wrong_type else OpError)(self.op, argument, value, allowed, rule=rule)
 
     def format(self, name: Any, known: Mapping[str, Format]) -> Format:
         if not isinstance(name, str):
@@ -212,6 +205,7 @@ class _Asking:
         self, argument: str, array: Array, source: Format, target: Format, rounding: str, saturate: bool, seed: int,
         out: Any, threads: Any,
     ) -> Array:
+        check_isa()
         count = thread_count(self, threads)
         written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
         read, write = array.view(source.storage), written.view(target.storage)
@@ -229,8 +223,7 @@ class _Asking:
         return written
 
     def output(self, argument: str, array: Array, target: Format) -> Array:
-        if array.size * target.dtype.itemsize > max_bytes(self):
-            raise self.refuse(argument, list(array.shape), f"a result of at most {max_bytes(self)} bytes", "max_bytes")
+        self.check_copy(argument, array, target.dtype.itemsize)
         return np.empty_like(array, target.dtype, order="K", subok=False)
 
     def given(self, argument: str, array: Array, target: Format, out: Any) -> Array:

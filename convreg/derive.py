@@ -235,7 +235,8 @@ def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: 
 
 def _rules(call: Call, conformance: Any) -> Rules:
     """Return the rows under a conformance that may be none."""
-    return call.spec.rules_under(conformance if conformance in call.spec.conformances else call.conformance)
+    known = isinstance(conformance, str) and conformance in call.spec.conformances
+    return call.spec.rules_under(conformance if known else call.conformance)
 
 
 def signature_of(spec: OpSpec) -> inspect.Signature:

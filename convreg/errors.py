@@ -2,12 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+import pickle
+import re
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Protocol, SupportsIndex
+
+MOST_BYTES = 2**20
+"""The largest array that an exception takes along in a copy."""
 
 
-class OpError(ValueError):
+class _Portable(Exception):
+    """An exception that copies and pickles with all its attributes, whatever its constructor takes.
+
+    A value that does not pickle, such as a lambda, or is too large is replaced in the pickle by its description: an
+    error raised in a worker process has to reach the parent.
+    """
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
+        def picklable(value: Any) -> Any:
+            there_and_back = _copies(value, lambda value: pickle.loads(pickle.dumps(value, int(protocol))))
+            return value if there_and_back else Description(shorten(value))
+
+        return _restored, (type(self), _each(self.args, picklable), _each(vars(self), picklable))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BaseException:
+        def copied(value: Any) -> Any:
+            return copy.deepcopy(value) if _copies(value, copy.deepcopy) else value
+
+        return _restored(type(self), _each(self.args, copied), _each(vars(self), copied))
+
+
+def _restored(kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
+
+
+def _each(values: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(values, dict):
+        return {name: change(value) for name, value in values.items()}
+    return tuple(map(change, values))
+
+
+def _copies(value: Any, make: Callable[[Any], Any]) -> bool:
+    """Whether a value is small and has a copy that prints as it does."""
+    try:
+        entries = value if isinstance(value, list | tuple) else (value,)
+        size = sum(getattr(entry, "nbytes", 0) for entry in entries)
+        return bool(size <= MOST_BYTES and shorten(make(value)) == shorten(value))
+    except Exception:  # copying runs code of foreign objects
+        return False
+
+
+class Description:
+    """Stands for a value that does not pickle; it prints as the value did."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        """What the value's own was."""
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Description) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+class OpError(_Portable, ValueError):
     """A value that an operator's rules refuse.
 
     Attributes
@@ -36,14 +103,20 @@ class OpError(ValueError):
         self.accepted_by: tuple[str, ...] = ()
         super().__init__(op, argument, value, allowed)
 
+    def __repr__(self) -> str:
+        """Return the constructor's call with the value in bounded text."""
+        return f"{type(self).__name__}({self.op!r}, {self.argument!r}, {shorten(self.value)}, {self.allowed!r})"
+
     def __str__(self) -> str:
         """Return one sentence: operator, value, what is allowed, the rule, and the conformances that accept it."""
-        text = f"{self.op}: {self.argument}={shorten(self.value)} is refused; allowed: {self.allowed} [rule {self.rule}"
+        plain = len(self.argument) < 100 and self.argument.isprintable()
+        argument = self.argument if plain else shorten(self.argument)
+        text = f"{self.op}: {argument}={shorten(self.value)} is refused; allowed: {self.allowed} [rule {self.rule}"
         if self.status is not None:
             text += f", status {self.status}"
         if self.accepted_by:
             text += "; accepted under conformance=" + " or ".join(repr(name) for name in self.accepted_by)
-        return text + "]"
+        return printable(text + "]")
 
 
 class OpTypeError(OpError, TypeError):
@@ -59,7 +132,20 @@ class Refusing(Protocol):
         """Return the exception for a value that is not allowed."""
 
 
-class UnknownOp(KeyError):
+class Asking:
+    """A call of a function that is not an operator, with the name that its errors use."""
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+
+    def refuse(
+        self, argument: str, value: Any, allowed: str, rule: str = "arguments", *, wrong_type: bool = False
+    ) -> OpError:
+        """Return the exception for a value that is not allowed."""
+        return (OpTypeError if wrong_type else OpError)(self.op, argument, value, allowed, rule=rule)
+
+
+class UnknownOp(_Portable, KeyError):
     """No operator, format or conformance has that name. The message lists similar names."""
 
     def __init__(self, name: str, known: Iterable[str], *, what: str = "operator", note: str = "") -> None:
@@ -71,10 +157,10 @@ class UnknownOp(KeyError):
     def __str__(self) -> str:
         """Name the unknown thing, similar names or all known names, and any broken plug-in."""
         hint = "did you mean " + ", ".join(self.near) if self.near else "known: " + ", ".join(self.known)
-        return f"no {self.what} named {self.name!r}; {hint}" + (f" ({self.note})" if self.note else "")
+        return f"no {self.what} named {shorten(self.name)}; {hint}" + (f" ({self.note})" if self.note else "")
 
 
-class GraphError(ValueError):
+class GraphError(_Portable, ValueError):
     """A model or a file that cannot be read, checked, executed or written."""
 
 
@@ -89,11 +175,26 @@ def near_misses(name: str, known: Iterable[str]) -> list[str]:
     for full in known:
         by_folded.setdefault(full.lower(), full)
         by_folded.setdefault(full.rpartition("::")[2].lower(), full)
-    found = get_close_matches(name.lower(), by_folded, n=6, cutoff=0.6)
+    found = get_close_matches(name[:200].lower(), by_folded, n=6, cutoff=0.6)
     return list(dict.fromkeys(by_folded[key] for key in found))[:3]
 
 
 def shorten(value: Any, limit: int = 120) -> str:
     """Return ``repr(value)`` cut to `limit` characters, so that no message prints a tensor."""
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    if isinstance(value, list | tuple | str | bytes) and len(value) > limit:
+        value = value[:limit]  # each entry takes a character at least
+        cut = True
+    elif isinstance(value, dict | set | frozenset) and len(value) > limit:
+        value, cut = type(value)(islice(value.items() if isinstance(value, dict) else value, limit)), True
+    else:
+        cut = False
+    try:
+        text = re.sub(r"\s*\n\s*", " ", repr(value))
+    except Exception:  # integers of thousands of digits have none, and foreign objects may raise anything
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= limit and not cut else text[: limit - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """Return text with lone surrogates, which no encoding has, written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import registry
-from .binding import UNSET_SHAPE, asking, make_call, plan_of, shape_value, tensor_type
+from .binding import UNSET_SHAPE, asking, make_call, plan_of, shape_value, tensor_type, tensor_value
 from .derive import Arguments, reader_of
 from .errors import OpError
 from .geometry import Axis, Geometry, effective, ints
@@ -143,7 +143,7 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     >>> told["document"].begin, told["library"].begin
     ((2,), (1,))
     """
-    spec = registry.get(name).spec
+    spec = registry.resolve(name).spec
     given = reader_of(spec)(shapes, dict(arguments))
     tensors = tuple(_tensor(spec, index, value, dtypes) for index, value in enumerate(given.tensors))
     return Explanation(spec.qualified_name, tuple(_readings(spec, tensors, given)),
@@ -164,11 +164,15 @@ def _tensor(spec: OpSpec, index: int, value: Any, dtypes: str | Mapping[str, str
     port = spec.inputs[index]
     if value is None or port.shape:
         return None
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return tensor_type(value)
-    before = asking(spec, spec.conformances[0])
-    extents = shape_value(before, spec.rules_under(spec.conformances[0]), port, value)
-    return TensorType(extents, dtypes if isinstance(dtypes, str) else dtypes.get(port.name, "float32"))
+    before, rules = asking(spec, spec.conformances[0]), spec.rules_under(spec.conformances[0])
+    if hasattr(type(value), "__array__"):
+        return tensor_type(tensor_value(before, rules, port, value))
+    extents = shape_value(before, rules, port, value)
+    format = dtypes.get(port.name, "float32") if isinstance(dtypes, Mapping) else dtypes
+    if not isinstance(format, str):
+        raise before.refuse("dtypes", dtypes, "the name of a format, or a mapping from ports to names", "arguments",
+                            wrong_type=True)
+    return TensorType(extents, format)
 
 
 def _reading(

@@ -14,8 +14,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-hifloat8: np.dtype[Any] = np.dtype([("hifloat8", np.uint8)])
-"""The dtype of HiFloat8 codes: a structured dtype of one byte, which slices, files and views keep."""
+hifloat8: np.dtype[Any] = np.dtype([("hifloat8", "V1"), ("codes", "V0")])
+"""The dtype of HiFloat8 codes: a structured dtype of one byte, which slices, files and views keep.
+
+NumPy does not read a byte of type V1 as a number, and it casts a structure with two fields, one of them empty, to no
+other type. Therefore casts from HiFloat8 raise an exception and do not return codes as numbers.
+"""
+
+_FORMER_HIFLOAT8 = np.dtype([("hifloat8", np.uint8)])
+"""The dtype in files that convreg 0.1.0 wrote."""
 
 ROUNDINGS = ("nearest_even", "half_away", "toward_zero", "stochastic", "hybrid")
 """The roundings of `quantize`; "hybrid" exists for HiFloat8 only."""
@@ -174,7 +181,7 @@ OPERAND_ROUNDINGS: dict[str, Format] = {
 }
 """Formats that no array is stored in: operands are rounded to them and keep their dtype."""
 
-_BY_DTYPE = {format.dtype: format for format in FORMATS.values()}
+_BY_DTYPE = {**{format.dtype: format for format in FORMATS.values()}, _FORMER_HIFLOAT8: FORMATS["hifloat8"]}
 
 
 def format_of(dtype: np.dtype[Any]) -> Format | None:

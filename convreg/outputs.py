@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,7 +58,7 @@ def share_memory(first: Array, second: Array) -> bool:
     """Whether two arrays share an element; undecidable cases count as shared."""
     try:
         return np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
+    except (np.exceptions.TooHardError, OverflowError):
         return True
 
 
@@ -75,34 +77,54 @@ def overlaps_itself(array: Array) -> bool:
 
 def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
     """Return the output arrays: those given, and new ones for the rest. At most ``max_bytes`` are allocated."""
-    limit = max_bytes(call)
-    needed = [None if tensor is None or array is not None else needs(tensor)
-              for tensor, array in zip(plan.outputs, outputs, strict=True)]
-    for port, some in zip(call.spec.outputs, needed, strict=True):
-        if some is not None:
-            limit -= some[2]
-            if limit < 0:
-                raise call.refuse(port.name, list(some[0]), f"outputs of at most {max_bytes(call)} bytes in all, "
-                                  f"{-limit} less (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
-    return tuple([None if tensor is None else array if some is None else np.empty(*some[:2])
+    needed = check_sizes(call, [tensor if array is None else None
+                                for tensor, array in zip(plan.outputs, outputs, strict=True)])
+    return tuple([None if tensor is None else array if some is None else np.empty(some.extents, some.dtype)
                   for tensor, array, some in zip(plan.outputs, outputs, needed, strict=True)])
 
 
+class Needs(NamedTuple):
+    """What an array for a tensor takes; `span` is what its extents would take if those of 0 were 1."""
+
+    extents: tuple[int, ...]
+    dtype: np.dtype[Any]
+    bytes: int
+    span: int
+
+
+def check_sizes(call: Call, tensors: Sequence[TensorType | None]) -> list[Needs | None]:
+    """Return what fresh arrays for the outputs take; refuse them above ``max_bytes``, or if NumPy cannot make them."""
+    limit = max_bytes(call)
+    needed = [None if tensor is None else needs(tensor) for tensor in tensors]
+    for port, some in zip(call.spec.outputs, needed, strict=True):
+        if some is None:
+            continue
+        limit -= some.bytes
+        if limit < 0:
+            raise call.refuse(port.name, list(some.extents), f"outputs of at most {max_bytes(call)} bytes in all, "
+                              f"{-limit} less (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
+        if some.span >= 2**63:
+            raise call.refuse(port.name, list(some.extents), "extents that an array can have: without those of 0, "
+                              "they make less than 2**63 bytes", "max_bytes")
+    return needed
+
+
 @lru_cache(maxsize=4096)
-def needs(tensor: TensorType) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def needs(tensor: TensorType) -> Needs:
     """Return the shape, dtype and bytes of an array for a tensor."""
     dtype = FORMATS[tensor.format].dtype
-    return tensor.extents, dtype, prod(tensor.extents) * dtype.itemsize
+    return Needs(tensor.extents, dtype, prod(tensor.extents) * dtype.itemsize,
+                 prod([extent or 1 for extent in tensor.extents]) * dtype.itemsize)
 
 
 def max_bytes(call: Refusing) -> int:
     """Return the largest total of new outputs: CONVREG_MAX_BYTES, else the physical memory."""
-    text = os.environ.get("CONVREG_MAX_BYTES")
-    if text is None:
+    text = os.environ.get("CONVREG_MAX_BYTES", "").strip()
+    if not text:
         return physical_memory()
-    if not text.strip().isdecimal():
+    if not re.fullmatch("[0-9]+", text):
         raise call.refuse("CONVREG_MAX_BYTES", text, "a number of bytes", "arguments")
-    return int(text)
+    return int(text) if len(text) < 100 else sys.maxsize
 
 
 @lru_cache(maxsize=1)

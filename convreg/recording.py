@@ -5,13 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
-
 from .binding import bind
 from .derive import Operator, kernels, reader_of, thread_count, too_large
-from .formats import FORMATS
-from .outputs import Array
-from .registry import get
+from .outputs import Array, allocate
+from .registry import resolve
 
 
 class Recorder(ABC):
@@ -75,12 +72,11 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     OpError
         As the call would.
     """
-    function = get(operator) if isinstance(operator, str) else operator
+    function = resolve(operator)
     tensors, attributes, conformance, out, threads = reader_of(function.spec)(args, kwargs)
     bound = bind(function.spec, tensors, attributes, conformance=conformance, out=out)
     workers = thread_count(bound.call, threads) or kernels().default_threads()
-    outputs = tuple(given if given is not None or made is None else np.empty(made.extents, FORMATS[made.format].dtype)
-                    for given, made in zip(bound.outputs, bound.plan.outputs, strict=True))
+    outputs = allocate(bound.call, bound.plan, bound.outputs)
     recorder = _Workspace()
     try:
         function.spec.run(bound.plan, bound.inputs, outputs, recorder, workers)

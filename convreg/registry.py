@@ -6,15 +6,20 @@ calls `register` when imported.
 
 from __future__ import annotations
 
+import operator as arithmetic
 import sys
 import threading
 import warnings
 from collections.abc import Iterable
+from functools import lru_cache
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
+from .declaration import check_declaration
 from .derive import Operator, function_of
-from .errors import UnknownOp
+from .errors import Asking, UnknownOp, shorten
 from .spec import OpSpec
 
 GROUP = "convreg.ops"
@@ -42,17 +47,34 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
 
     Raises
     ------
-    ValueError
-        If the name and version are taken and `replace` is false.
+    OpError, OpTypeError
+        If the name and version are taken and `replace` is false, or the declaration is none; nothing is added then.
     """
     with _lock:
+        check_declaration(spec, _parts())
+        if spec.since_version in _operators.get(spec.qualified_name, {}) and not replace:
+            raise Asking("convreg::register").refuse(
+                "spec", f"{spec.qualified_name} version {spec.since_version}",
+                "a name and version that nobody has, or replace=True: it is registered already")
+        operator = function_of(spec)
         versions = _operators.setdefault(spec.qualified_name, {})
-        if spec.since_version in versions and not replace:
-            raise ValueError(f"{spec.qualified_name} version {spec.since_version} is registered already")
-        operator = versions[spec.since_version] = function_of(spec)
+        versions[spec.since_version] = operator
         if max(versions) == spec.since_version:
             setattr(namespace(spec.vendor), spec.function_name, operator)
         return operator
+
+
+def _parts() -> set[str]:
+    """Names of convreg's own modules and functions, which no vendor may have."""
+    package = sys.modules[__package__]
+    other = {name for name, value in vars(package).items()
+             if not isinstance(value, ModuleType) or value.__spec__ is not None}
+    return other | _modules()
+
+
+@lru_cache(maxsize=1)
+def _modules() -> frozenset[str]:
+    return frozenset(module.name for module in iter_modules(sys.modules[__package__].__path__))
 
 
 def namespace(vendor: str) -> ModuleType:
@@ -98,6 +120,8 @@ def get(name: str, version: int | None = None) -> Operator:
     ------
     UnknownOp
         If neither convreg nor a plug-in has registered that name and version. The message lists similar names.
+    OpTypeError
+        If the version is not an integer.
 
     Examples
     --------
@@ -106,7 +130,9 @@ def get(name: str, version: int | None = None) -> Operator:
     True
     """
     if not isinstance(name, str):
-        raise UnknownOp(repr(name), names())
+        raise UnknownOp(shorten(name), names())
+    if version is not None:
+        version = _checked_version(version)
     found = _find(name, version)
     if found is None:
         _load_plugins()
@@ -120,6 +146,30 @@ def get(name: str, version: int | None = None) -> Operator:
     if candidates:
         note = f"version {version} predates it" + (f"; {note}" if note else "")
     raise UnknownOp(name, names(), note=note)
+
+
+def resolve(operator: Any) -> Operator:
+    """Return an operator given as itself or by its name.
+
+    Raises
+    ------
+    UnknownOp
+        If it is neither.
+    """
+    try:
+        known = isinstance(operator.spec, OpSpec)
+    except Exception:  # attributes of foreign objects may raise anything
+        known = False
+    return operator if known else get(operator)
+
+
+def _checked_version(version: Any) -> int:
+    try:
+        if not isinstance(version, bool):
+            return arithmetic.index(version)
+    except Exception:  # __index__ of foreign objects may raise anything
+        pass
+    raise Asking("convreg::get").refuse("version", version, "an integer or None", wrong_type=True)
 
 
 def find_node(domain: str, op_type: str, version: int | None = None) -> Operator | None:

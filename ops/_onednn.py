@@ -26,8 +26,8 @@ _FOLDED = {"none": "none", "same_upper": "same_upper", "same_lower": "same_lower
            "explicit": "none"}
 
 AUTO_PAD = Attribute(
-    "auto_pad", "string", "Padding mode: none uses pads_begin and pads_end, valid uses no padding, and the same modes "
-    "pad so that the small side has ceil(large / stride) elements. Only none reads pads_begin and pads_end.", "none",
+    "auto_pad", "string", "Padding mode: None uses pads_begin and pads_end, VALID uses no padding, and the SAME modes "
+    "pad so that the small side has ceil(large / stride) elements. Only None reads pads_begin and pads_end.", "None",
     choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
 
 

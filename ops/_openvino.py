@@ -23,8 +23,8 @@ _RUNTIME = Spellings({"explicit": "none", "same_upper": "same_upper", "same_lowe
 _DOCUMENT = Spellings({"none": "none", **_RUNTIME.table}, case_sensitive=False)
 
 
-def attributes(auto_pad: str) -> tuple[Attribute, ...]:
-    """Attributes of the window; `auto_pad` is the default spelling."""
+def attributes() -> tuple[Attribute, ...]:
+    """Attributes of the window."""
     return (
         Attribute("strides", "ints", "Step of the scatter, one per spatial axis.", minimum=1,
                   rule={"document": "R29", "openvino": "9"}, rule_negative={"document": "R29", "openvino": "11"}),
@@ -37,7 +37,7 @@ def attributes(auto_pad: str) -> tuple[Attribute, ...]:
                   rule={"document": "R30", "openvino": "10"}),
         Attribute("auto_pad", "string", "Place of the window: none and explicit use the pads, valid starts at "
                   "0, and the same modes centre the stated extent; same_upper cuts the odd element at the beginning.",
-                  auto_pad, choices={"document": _DOCUMENT, "openvino": _RUNTIME},
+                  "explicit", choices={"document": _DOCUMENT, "openvino": _RUNTIME},
                   rule={"document": "R4", "openvino": "18"}),
         Attribute("output_padding", "ints", "Elements appended at the end, one per spatial axis.", None,
                   minimum={"document": 0, "openvino": None}, rule={"document": "R32", "openvino": "8"},

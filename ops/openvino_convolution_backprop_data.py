@@ -23,7 +23,7 @@ convolution_backprop_data = register(emulated(OpSpec(
     ),
     outputs=(Port("input_delta", "Gradient of the convolution's input, (N, I, X...) or (N, X..., I).", rule="R20"),),
     attributes=(
-        *_openvino.attributes("none"),
+        *_openvino.attributes(),
         Attribute("groups", "int", "Number of groups that the channels are divided into.", 1, minimum=1, rule="R31"),
         Attribute("data_format", "string", "Axis order of the data.", "NXC",
                   choices=_onednn.spellings("NXC", "NCX"), rule="R5"),

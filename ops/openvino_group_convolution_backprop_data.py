@@ -21,7 +21,7 @@ group_convolution_backprop_data = register(emulated(OpSpec(
         _openvino.shape_port("Spatial extents of the result.", attribute=False),
     ),
     outputs=(Port("output", "Result, (N, groups*I, X...).", rule="15"),),
-    attributes=_openvino.attributes("explicit"),
+    attributes=_openvino.attributes(),
     types=_openvino.TYPES,
     conformances=("openvino",),
     rules=_openvino.RULES,

@@ -73,6 +73,8 @@ def quantized(
     result = result | (signed.astype(np.int64) << (format.bits - 1))
     if name == "hifloat8":
         return np.where(np.isnan(x), 0 if saturate else 0x80, result)
+    if format.bits == 8:  # one code for all that is no number
+        return np.where(np.isnan(x) | np.isin(result, format.nan_codes), format.nan, result)
     return np.where(np.isnan(x), format.nan | np.signbit(x).astype(np.int64) << (format.bits - 1), result)
 
 

@@ -24,7 +24,7 @@ def dtype_of(node: Node) -> str | None:
 def results_of(problem: Problem, dtype: str) -> tuple[str, ...]:
     """Return the formats in which results are timed: for a model's node its own, if it is one of them."""
     own = NAMES.get(problem.node.result) if problem.node is not None else None
-    return (own,) if own in RESULTS[dtype] else RESULTS[dtype]
+    return (own,) if own is not None and own in RESULTS[dtype] else RESULTS[dtype]
 
 
 def differences(problems: Iterable[Problem], dtypes: Sequence[str] | None, layouts: Sequence[str]) -> list[str]:

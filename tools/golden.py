@@ -7,7 +7,7 @@ Number formats that NumPy lacks are stored as their bits, uint16 or uint8; the d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import convreg
 import convreg.onnx
-from convreg import GraphError, registry
+from convreg import GraphError
 from convreg.derive import SCALES
 from convreg.formats import format_of
 from convreg.onnx import NodeCall
@@ -23,12 +23,12 @@ from convreg.onnx.export import given_values
 from convreg.onnx.lowering import rewrite, write_wide
 from convreg.onnx.messages import tensors_of
 from convreg.onnx.models import Source, opened
-from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
-from convreg.onnx.payload import is_carried, may_carry, mirrors, revealed
+from convreg.onnx.payload import revealed
 from convreg.onnx.schemas import nodes_of
 from convreg.onnx.tensor_data import array_of
 from convreg.outputs import Array
 
+from .carried import code_names
 from .files import PathLike
 from .model_view import attributes_of
 from .tensors import save_together
@@ -36,13 +36,6 @@ from .tensors import save_together
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN,
           TensorProto.FLOAT8E5M2}
 """What the reference computes in float64 instead."""
-MOVES: dict[str, Callable[[list[str]], list[str]]] = {
-    **dict.fromkeys(("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
-                     "Unsqueeze"), lambda inputs: inputs[:1]),
-    "Concat": lambda inputs: inputs,
-    "Pad": lambda inputs: [inputs[0], *inputs[2:3]],
-}
-"""Standard operators that move elements, and which of their inputs hold them."""
 
 
 def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
@@ -70,7 +63,7 @@ def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) 
     if isinstance(subject, NodeCall):
         subject, inputs = _as_model(subject, inputs)
     model = opened(subject)
-    codes = _code_names(model)
+    codes = code_names(model)
 
     def read(name: str, array: Array) -> Array:
         return revealed(array, "hifloat8") if name in codes else array
@@ -113,26 +106,6 @@ def _as_model(call: NodeCall, inputs: Mapping[str, Any] | None) -> tuple[ModelPr
              *zip(spec.scale_ports, call.attributes.get(SCALES, ()), strict=False)]
     taken = {value.name for value in model.graph.input}
     return model, {port.name: value for port, value in given if port.name in taken}
-
-
-def _code_names(model: ModelProto) -> set[str]:
-    """The values that are bytes of HiFloat8: what our nodes read and make as such, and what only moves them."""
-    graph, imports = model.graph, {entry.domain: entry.version for entry in model.opset_import}
-    found = set(mirrors([*graph.input, *graph.output, *graph.initializer, *graph.value_info]))
-    moving = []
-    for node in nodes_of(model):
-        operator = registry.find_node(node.domain, node.op_type, imports.get(node.domain))
-        if operator is not None and may_carry(operator.spec):
-            stated = attributes_of(node).get(OPERAND_TYPES) or []
-            found |= {name for name, format in zip(node.input, stated, strict=False) if is_carried(format)}
-        if operator is not None:
-            found |= {value.name for value in graph.output
-                      if value.name in node.output and value.type.tensor_type.elem_type == TensorProto.UINT8}
-        elif node.op_type in MOVES:
-            moving.append({*MOVES[node.op_type](list(node.input)), *node.output} - {""})
-    while touched := [names for names in moving if names & found and not names <= found]:
-        found = found.union(*touched)
-    return found
 
 
 def _wide(model: ModelProto, codes: set[str]) -> ModelProto:

@@ -125,7 +125,7 @@ _KINDS = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
 def _typed(value: Any, kind: type, where: str) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise GraphError(f"{where} is {_shown(value)}, not {_KINDS[kind]}")
-    if kind is str and any("\ud800" <= letter <= "\udfff" for letter in value):
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise GraphError(f"{where} is {_shown(value)}, which has half a surrogate pair and is no Unicode text")
     return value
 

@@ -199,8 +199,8 @@ def _fake_quantize(step: Step) -> None:
     levels = step.number("levels")
     if levels < 2:
         raise GraphError(f"levels is {levels}; allowed: at least 2")
-    bounds = [step.builder.constant_array(name) for name in (low, high)]
-    if bounds[0] is not None and bounds[1] is not None and np.any(np.greater(*bounds)):
+    lowest, highest = (step.builder.constant_array(name) for name in (low, high))
+    if lowest is not None and highest is not None and np.any(np.greater(lowest, highest)):
         raise GraphError("an input_low is above its input_high; allowed: at most equal")
     steps = step.builder.constant(np.array(levels - 1).astype(dtype), "steps")
     place = node("Round", node("Mul", node("Div", node("Sub", data, low), node("Sub", high, low)), steps))

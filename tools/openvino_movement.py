@@ -70,7 +70,8 @@ def _slice(step: Step) -> None:
             raise GraphError(f"start {begin}, stop {end}, step {strides} and axes {axes} are not of one length")
         if any(not -len(shape) <= axis < len(shape) for axis in axes):
             raise GraphError(f"axes {axes} are not axes of {len(shape)}")
-        bounds = [_bounds(*entry, shape[axis]) for *entry, axis in zip(begin, end, strides, axes, strict=True)]
+        bounds = [_bounds(first, last, stride, shape[axis])
+                  for first, last, stride, axis in zip(begin, end, strides, axes, strict=True)]
         operands[:2] = (step.builder.integers([bound[side] for bound in bounds], "bounds") for side in (0, 1))
     starts, stops, steps, *axes_given = operands
     step.finish("Slice", [data, starts, stops, *(axes_given or [""]), steps])

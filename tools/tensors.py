@@ -7,30 +7,49 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
-from onnx import ModelProto, TypeProto, helper
+from onnx import ModelProto, TypeProto
 
-from convreg import GraphError, dequantize
-from convreg.formats import format_of
+from convreg import GraphError, dequantize, quantize
+from convreg.formats import FORMATS, format_of
+from convreg.onnx.inference import dtype_of
 from convreg.onnx.limits import ADDED_BYTES
 from convreg.outputs import Array
 from convreg.paths import path_of
 
+from .carried import code_names
 from .files import PathLike, read_bytes, reason, refuse_devices, write_atomically
 
 INFLATED_FACTOR = 100
 """Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
 
 
-def needed(model: ModelProto) -> dict[str, TypeProto]:
-    """Return the inputs that a run of a model has to be given, name -> type."""
-    held = {tensor.name for tensor in model.graph.initializer}
-    return {value.name: value.type for value in model.graph.input if value.name not in held}
+class Wanted(NamedTuple):
+    """An input that a run has to be given: its type, and the format of its bytes where ONNX has no type for it."""
+
+    type: TypeProto
+    format: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What NumPy holds it in."""
+        dtype = FORMATS[self.format].dtype if self.format else dtype_of(self.type.tensor_type.elem_type)
+        if dtype is None or not self.type.HasField("tensor_type"):
+            raise GraphError("an input that is no tensor of a known element type cannot be given here")
+        return dtype
 
 
-def feeds(inputs: Mapping[str, TypeProto], given: Sequence[str], *, fill: bool, seed: int) -> dict[str, Array]:
+def needed(model: ModelProto) -> dict[str, Wanted]:
+    """Return the inputs that a run of a model has to be given, by name."""
+    held, codes = {tensor.name for tensor in model.graph.initializer}, code_names(model)
+    return {value.name: Wanted(value.type, "hifloat8" if value.name in codes else "")
+            for value in model.graph.input if value.name not in held}
+
+
+def feeds(inputs: Mapping[str, Wanted], given: Sequence[str], *, fill: bool, seed: int) -> dict[str, Array]:
     """Return an array for every input named in `given` (``name=file.npy``, ``name=random``, ``name=random:2,3``).
 
     Parameters
@@ -67,17 +86,17 @@ def feeds(inputs: Mapping[str, TypeProto], given: Sequence[str], *, fill: bool, 
             for name in inputs if name in values}
 
 
-def _random(name: str, kind: TypeProto, text: str, generator: np.random.Generator) -> Array:
-    """Normal values for floating types, 0 to 9 for integers, truth values for booleans."""
-    extents = _extents(name, kind, text.partition(":")[2])
-    dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+def _random(name: str, wanted: Wanted, text: str, generator: np.random.Generator) -> Array:
+    """Normal numbers, rounded to the input's format, for floating types, 0 to 9 for integers, and truth values."""
+    extents, dtype = _extents(name, wanted.type, text.partition(":")[2]), wanted.dtype
     if prod(extents) > 2**32:
         raise GraphError(f"input {name!r} of shape {extents} is too large for random values")
     if dtype.kind == "b":
         return generator.integers(0, 2, extents).astype(bool)
     if dtype.kind in "iu":
         return generator.integers(0, 10, extents).astype(dtype)
-    return generator.standard_normal(extents, np.float32).astype(dtype)
+    numbers, known = generator.standard_normal(extents, np.float32), format_of(dtype)
+    return quantize(numbers, known.name) if known else numbers.astype(dtype)
 
 
 def _extents(name: str, kind: TypeProto, chosen: str) -> list[int]:
@@ -91,7 +110,7 @@ def _extents(name: str, kind: TypeProto, chosen: str) -> list[int]:
     return [dim.dim_value for dim in dims]
 
 
-def _loaded(kind: TypeProto, path: str) -> Array:
+def _loaded(wanted: Wanted, path: str) -> Array:
     """The array in a file; formats that NumPy files cannot name (bfloat16, float8) come as raw bits."""
     try:
         array: Array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
@@ -101,18 +120,18 @@ def _loaded(kind: TypeProto, path: str) -> Array:
         raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
     if not isinstance(array, np.ndarray):
         raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
-    return _declared(array, kind)
+    return _declared(array, wanted)
 
 
-def _declared(array: Array, kind: TypeProto) -> Array:
+def _declared(array: Array, wanted: Wanted) -> Array:
     """Raw bits as the formats that they stand for."""
-    dtype = helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
+    dtype = wanted.dtype
     if dtype.isbuiltin != 1 and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu":
         return array.view(dtype)
     return array
 
 
-def archived(inputs: Mapping[str, TypeProto], path: PathLike) -> dict[str, Array]:
+def archived(inputs: Mapping[str, Wanted], path: PathLike) -> dict[str, Array]:
     """Return the arrays of an .npz file as a model's inputs.
 
     Raises

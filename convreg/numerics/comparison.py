@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .. import registry
-from ..binding import asking, bind, tensor_value
+from ..binding import asking, bind, boolean, check_conformance, entries_of, integer, tensor_value
 from ..conversion import dequantize
 from ..derive import Arguments, Operator, exact_results, execute, reader_of
 from ..errors import UnknownOp
@@ -270,16 +270,25 @@ def compare(
     >>> found.row("gradInput", "bfloat16").error.snr_db > 40
     True
     """
-    function = registry.get(op) if isinstance(op, str) else op
-    call = _Measured(function, inputs, attributes or {})
+    function = registry.resolve(op)
+    call = _Measured(function, inputs, {} if attributes is None else attributes)
+    rules = call.spec.rules_under(call.asking.conformance)
+    names = entries_of(call.asking, rules, "formats", formats, "a list of names")
+    for argument, name in (*(("formats", name) for name in names), ("result", "" if result is None else result)):
+        if not isinstance(name, str):
+            raise call.asking.refuse(argument, name, "names of formats", "arguments", wrong_type=True)
+    scaled, seed = boolean(call.asking, rules, "scaled", scaled), integer(call.asking, rules, "seed", seed)
+    saturate = boolean(call.asking, rules, "saturate", saturate)
+    if seed < 0:
+        raise call.asking.refuse("seed", seed, "an integer not below 0", "arguments")
     rows: list[Row] = []
-    for name in dict.fromkeys(formats):
+    for name in dict.fromkeys(names):
         operand = _rounding(call.asking, "formats", name, rounding, saturate)
         target = _rounding(call.asking, "result", result or ("float32" if name == "hf32" else name), rounding, saturate)
         for with_scale in (False, True) if scaled else (False,):
             rows += call.rows(operand, target, with_scale, seed)
     if not rows:
-        raise call.asking.refuse("formats", list(formats), "at least one name", "arguments")
+        raise call.asking.refuse("formats", names, "at least one name", "arguments")
     order = list(call.exact)
     rows.sort(key=lambda row: order.index(row.output))
     return Comparison(function.spec.qualified_name, {name: array.shape for name, array in call.operands.items()},
@@ -289,11 +298,11 @@ def compare(
 def _rounding(call: Call, argument: str, name: str, rounding: str | None, saturate: bool) -> Rounding:
     known = formats()
     if name not in known:
-        raise UnknownOp(str(name), known, what="format")
+        raise UnknownOp(name, known, what="format")
     if name == "float64" or (argument == "result" and name not in STORED):
         raise call.refuse(argument, name, " or ".join(key for key in known if key not in ("float64", "hf32")),
                           "arguments")
-    if rounding is not None and rounding not in known[name].roundings:
+    if rounding is not None and (not isinstance(rounding, str) or rounding not in known[name].roundings):
         raise call.refuse("rounding", rounding, f"{' or '.join(known[name].roundings)} for {name}", "arguments")
     return Rounding(known[name], rounding, saturate)
 
@@ -304,11 +313,21 @@ class _Measured:
     def __init__(self, function: Operator, inputs: Sequence[Any] | Mapping[str, Any], attributes: Mapping[str, Any]
                  ) -> None:
         self.spec = spec = function.spec
+        self.asking = asking(spec, spec.conformances[0])
+        rules = spec.rules_under(self.asking.conformance)
+        if not isinstance(inputs, Mapping):
+            inputs = entries_of(self.asking, rules, "inputs", inputs, "a list or mapping of arrays")
+        named = inputs if isinstance(inputs, Mapping) else {}
+        for argument, mapping in (("inputs", named), ("attributes", attributes)):
+            if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
+                raise self.asking.refuse(argument, mapping, "a mapping from names to values", "arguments",
+                                         wrong_type=True)
         given: Arguments = reader_of(spec)(
             () if isinstance(inputs, Mapping) else tuple(inputs),
             {**(inputs if isinstance(inputs, Mapping) else {}), **attributes})
-        conformance = given.conformance if given.conformance in spec.conformances else spec.conformances[0]
-        self.asking = asking(spec, conformance)
+        if given.conformance is not None:
+            check_conformance(spec, given.conformance)
+            self.asking = asking(spec, given.conformance)
         if given.out is not None:
             raise self.asking.refuse("out", "given", "no array, because only errors are returned", "arguments")
         self.given, self.operands = given, self._operands(given.tensors)

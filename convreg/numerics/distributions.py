@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 
-from ..errors import OpError
-from ..outputs import Array
+from ..binding import integer, integers
+from ..errors import Asking
+from ..outputs import Array, max_bytes
+from ..spec import Rules
+from .arguments import name_of
 
 Generator = np.random.Generator
 
@@ -61,9 +65,13 @@ def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
     OpError
         If there is no such distribution, or the seed is negative.
     """
-    if distribution not in _DRAWS:
-        raise OpError("convreg::numerics", "distribution", distribution, " or ".join(map(repr, _DRAWS)),
-                      rule="arguments")
-    if seed < 0:
-        raise OpError("convreg::numerics", "seed", seed, "an integer of at least 0", rule="arguments")
-    return _DRAWS[distribution][1](np.random.default_rng(seed), tuple(shape)).astype(np.float32)
+    ask, rules = Asking("convreg::numerics"), Rules()
+    make = _DRAWS[name_of(ask, "distribution", distribution, _DRAWS)][1]
+    extents, number = integers(ask, rules, "shape", shape), integer(ask, rules, "seed", seed)
+    if number < 0:
+        raise ask.refuse("seed", seed, "an integer not below 0")
+    if any(extent < 0 for extent in extents) or len(extents) > 32:
+        raise ask.refuse("shape", shape, "at most 32 extents, none below 0")
+    if 8 * prod([extent or 1 for extent in extents]) > max_bytes(ask):
+        raise ask.refuse("shape", shape, f"an array of at most {max_bytes(ask)} bytes in float64", "max_bytes")
+    return make(np.random.default_rng(number), extents).astype(np.float32)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Asking
 from ..outputs import Array
+from .arguments import numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,13 @@ class Error:
 
 def error_of(array: Array, exact: Array) -> Error:
     """Return the error of an array against a finite exact array of the same shape, computed in float64."""
-    found, wanted = (np.asarray(values, np.float64).ravel() for values in (array, exact))
+    ask = Asking("convreg::numerics")
+    found, wanted = numbers(ask, "array", array), numbers(ask, "exact", exact)
+    if found.shape != wanted.shape:
+        raise ask.refuse("array", list(found.shape), f"shape {list(wanted.shape)}, as exact has")
+    if not np.isfinite(wanted).all():
+        raise ask.refuse("exact", "infinity or NaN", "finite numbers")
+    found, wanted = found.ravel(), wanted.ravel()
     unit = -binade_of_largest(wanted)  # so that squares of gradients like 1e-200 are not zero
     found, wanted = np.ldexp(found, unit), np.ldexp(wanted, unit)
     if not np.isfinite(found).all():
@@ -80,7 +88,7 @@ class Binades:
 
 def binades_of(values: Array) -> Binades:
     """Return the histogram of an array's magnitudes."""
-    flat = np.asarray(values, np.float64).ravel()
+    flat = numbers(Asking("convreg::numerics"), "values", values).ravel()
     finite = flat[np.isfinite(flat)]
     exponents, counts = np.unique(np.frexp(finite[finite != 0])[1] - 1, return_counts=True)
     return Binades(dict(zip(exponents.tolist(), counts.tolist(), strict=True)), int((finite == 0).sum()),

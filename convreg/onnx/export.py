@@ -12,7 +12,6 @@ from .. import __version__, registry
 from ..binding import Bound, asking, bind
 from ..derive import SCALES, Arguments, Operator, reader_of
 from ..errors import GraphError, shorten
-from ..formats import FORMATS
 from ..outputs import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
@@ -63,9 +62,7 @@ def node_model(
     GraphError
         If `out`, `threads` or a name in `as_inputs` has no place in the model.
     """
-    spec = registry.get(operator).spec if isinstance(operator, str) else getattr(operator, "spec", None)
-    if not isinstance(spec, OpSpec):
-        raise GraphError(f"operator={shorten(operator)} is refused; allowed: an operator or its name")
+    spec = registry.resolve(operator).spec
     given = reader_of(spec)(args, dict(kwargs))
     for name, value in (("out", given.out), ("threads", given.threads)):
         if value is not None:
@@ -89,8 +86,9 @@ def node_model(
         node.attribute.append(attribute_proto(payload.ATTRIBUTE, types, "strings"))
     graph = helper.make_graph(
         [node], spec.function_name,
-        [_value_info(name, array) for name, array in tensors.items() if name in free],
-        [_value_info(name, np.broadcast_to(np.empty((), FORMATS[output.format].dtype), output.extents))
+        [_value_info(name, helper.np_dtype_to_tensor_dtype(payload.written(array).dtype), array.shape,
+                     payload.carried_format(array)) for name, array in tensors.items() if name in free],
+        [_value_info(name, payload.element_of(output.format), output.extents, output.format)
          for name, output in made.items()],
         [_initializer(name, array) for name, array in tensors.items() if name not in free])
     imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(spec.onnx_domain, spec.since_version)]
@@ -101,7 +99,8 @@ def node_model(
 def _written(spec: OpSpec, given: Arguments, bound: Bound) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the tensors and attributes of the node by name."""
     tensors: dict[str, Array] = {}
-    attributes = {name: value for name, value in given.attributes.items() if value is not None}
+    attributes = {name: value for name, value in given.attributes.items()
+                  if value is not None and bound.call.declares(name)}
     for port, value, array in zip(spec.inputs, given.tensors, bound.inputs, strict=True):
         if array is not None:
             tensors[port.name] = array
@@ -128,10 +127,9 @@ def _kind(spec: OpSpec, name: str) -> Kind:
     return next((attribute.kind for attribute in spec.attributes if attribute.name == name), "ints")
 
 
-def _value_info(name: str, array: Array) -> ValueInfoProto:
-    element = helper.np_dtype_to_tensor_dtype(payload.written(array).dtype)
-    value = helper.make_tensor_value_info(name, element, array.shape)
-    payload.set_mirror(value, payload.carried_format(array))
+def _value_info(name: str, element: int, extents: Sequence[int], format: str | None) -> ValueInfoProto:
+    value = helper.make_tensor_value_info(name, element, extents)
+    payload.set_mirror(value, format)
     return value
 
 

@@ -32,6 +32,8 @@ import convreg.ops.kernels.engine as engine
 import numpy as np
 from numpy.typing import NDArray
 
+from convreg.errors import Asking
+
 from .threads import default_threads, run
 
 Array = NDArray[Any]
@@ -42,6 +44,7 @@ openmp: bool = direct.OPENMP
 
 def capabilities() -> dict[str, Any]:
     """Return the instruction set in use, those usable here, those compiled, the default threads, and OpenMP."""
+    check_isa()
     return {
         "isa": engine.isa(),
         "usable": engine.usable(),
@@ -49,6 +52,17 @@ def capabilities() -> dict[str, Any]:
         "threads": default_threads(),
         "openmp": openmp,
     }
+
+
+def check_isa() -> None:
+    """Refuse to compute where ``CONVREG_ISA`` names an instruction set that this build does not have.
+
+    Raises
+    ------
+    OpError
+    """
+    if engine.unknown_isa is not None:
+        raise Asking("convreg").refuse("CONVREG_ISA", engine.unknown_isa, " or ".join(map(repr, engine.compiled())))
 
 
 def forward(
@@ -126,6 +140,7 @@ def bias_operands(small: Array, bias: Array, format: str) -> tuple[Array, Array,
 
 def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., None]:
     """Return the compiled function of a kernel, which takes aligned arrays and a resolved number of threads."""
+    check_isa()
     if "float64" in formats and len({*formats}) > 1:
         raise TypeError(direct.MIXED)
     return getattr(engine, kernel)

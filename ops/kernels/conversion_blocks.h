@@ -48,7 +48,8 @@ static void SUFFIX(encode_block)(const uint32_t *restrict values, const uint32_t
     case rule:                                                                                                         \
         for (i = 0; i < count; i++) {                                                                                  \
             uint32_t code = encode_ordinary_as(values[i], drawn, E, M, top, nan, rule, saturate);                      \
-            to[i] = (__typeof__(*to))(values[i] >> 31 << (sign) | code << (shift));                                    \
+            uint32_t signed_code = values[i] >> 31 << (sign) | code << (shift);                                        \
+            to[i] = (__typeof__(*to))choose((sign) == 7 && code == (nan), (nan), signed_code);                         \
         }                                                                                                              \
         break
 #define ORDINARY(...)                                                                                                  \

@@ -1,8 +1,9 @@
 /* Number formats as C sees them: a small code for each, exact decoding to float, one rounding to encode.
  *
  * Encoding rounds to nearest, ties to even (HiFloat8: ties away from zero), overflows to infinity (E4M3FN, which has
- * none: to NaN) and keeps NaN a NaN, quiet and without payload.  No step meets a subnormal float as operand or result
- * of arithmetic, so a processor set to flush subnormals gives the same codes.
+ * none: to NaN) and keeps NaN a NaN, quiet and without payload.  The 8-bit formats get one code for every NaN, the
+ * positive one, because the sign of a NaN in a float32 sum depends on the processor's instructions.  No step meets a
+ * subnormal float as operand or result of arithmetic, so a processor set to flush subnormals gives the same codes.
  */
 #ifndef CONVREG_NUMBERS_H
 #define CONVREG_NUMBERS_H
@@ -119,8 +120,8 @@ static inline float decode_float8_e4m3fn(uint8_t code)
 
 static inline uint8_t encode_float8_e4m3fn(float value)
 {
-    uint32_t sign = float_bits(value) >> 31;
-    return (uint8_t)(sign << 7 | (is_nan(value) ? 0x7fu : encode_ordinary(value, 4, 3, 0x7fu)));
+    uint32_t sign = float_bits(value) >> 31, magnitude = encode_ordinary(value, 4, 3, 0x7fu);
+    return (uint8_t)(is_nan(value) || magnitude == 0x7fu ? 0x7fu : sign << 7 | magnitude);
 }
 
 /* E5M2 is the upper half of a float16. */
@@ -132,7 +133,7 @@ static inline float decode_float8_e5m2(uint8_t code)
 static inline uint8_t encode_float8_e5m2(float value)
 {
     uint32_t sign = float_bits(value) >> 31;
-    return (uint8_t)(sign << 7 | (is_nan(value) ? 0x7eu : encode_ordinary(value, 5, 2, 0x7cu)));
+    return (uint8_t)(is_nan(value) ? 0x7eu : sign << 7 | encode_ordinary(value, 5, 2, 0x7cu));
 }
 
 /* HiFloat8 (arXiv 2409.16626): the position of the first one bit, the "dot", gives the widths D of the exponent, which

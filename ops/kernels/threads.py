@@ -2,11 +2,13 @@
 
 The default is CONVREG_NUM_THREADS, else OMP_NUM_THREADS (the first number of a list), else the processors this process
 may use; read once, at import. What is not a positive integer is passed over, with a warning where the variable is ours.
+An empty variable counts as unset.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +23,11 @@ _MOST = max(os.cpu_count() or 1, 8)
 def _from_environment() -> int | None:
     for name in ("CONVREG_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0].strip()
-        if value.isdecimal() and int(value) > 0:
-            return int(value)
+        if number := re.fullmatch(r"0*([1-9][0-9]*)", value):
+            return int(number[1]) if len(number[1]) < 10 else _MOST
         if value and name == "CONVREG_NUM_THREADS":
-            warnings.warn(f"{name}={value!r} is not a positive integer and is ignored", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{name}={value[:100]!r} is not a positive integer and is ignored", RuntimeWarning,
+                          stacklevel=2)
     return None
 
 
