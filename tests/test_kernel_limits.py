@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import engine
 from kernel_cases import bits
+from memory_layouts import FAR, Layout, Placed
 from ort_sessions import session
 
 import convreg
@@ -177,3 +180,23 @@ def test_nodes_of_onnxruntime_take_misaligned_tensors(monkeypatch):
     running.run_with_iobinding(binding)
     assert (result == expected).all()
     assert copied
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Results whose numbers lie far apart
+
+
+def test_far_results_take_no_longer(isa):
+    """What lies between the numbers of a result a gigabyte apart is not asked for line by line."""
+    rng = np.random.default_rng(2)
+    small = convreg.quantize(rng.integers(-2, 3, (3, 9, 1, 1, 32, 4)), "float8_e4m3fn").view(np.uint8)
+    taps = convreg.quantize(rng.integers(-2, 3, (9, 1, 1, 1, 3, 2)), "float8_e4m3fn").view(np.uint8)
+    call = {"stride": (1, 1, 1), "dilation": (1, 3, 1), "begin": (0, 1, 1), "formats": ("float8_e4m3fn",) * 3}
+    near = np.zeros((3, 9, 1, 1, 36, 3), np.uint8)
+    engine.backward_data(small, taps, near, **call)
+    far = Placed(Layout("far", (324, 36, 1, 1, 1, FAR), 64, 3 * 324 + 128, 5), near.shape, near.dtype)
+    before = time.process_time()
+    engine.backward_data(small, taps, far.view, **call)
+    assert time.process_time() - before < 2
+    assert (far.view == near).all()
+    assert far.stray_bytes(near) == 0

@@ -104,7 +104,7 @@ cdef void run_sweep(const SweepCall* call, const Sweep* s, const instruction_set
     cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
     if s.direct:
         in_lines = ceiling(p.I[0] * p.I[1] * p.I[2], 16 * blocks)
-    if not call.woven:
+    if not call.woven and column_bytes <= SWEEP_AHEAD:  # else no line holds two columns, and what lies between is endless
         out_lines = ceiling(p.Q[0] * p.Q[1] * p.Q[2] * column_bytes, 64 * blocks)
     down = s.down * (SWEEP_LANES * column_bytes if s.vectors else line)
     for number in range(first, end):
