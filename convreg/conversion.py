@@ -181,8 +181,8 @@ class _Asking(Asking):
     def check_copy(self, argument: str, array: Array, itemsize: int) -> None:
         """Refuse an array whose copy would take more bytes than results may, as a large view of few numbers does."""
         if array.size * itemsize > max_bytes(self):
-            raise self.refuse(argument, list(array.shape), f"at most {max_bytes(self) // itemsize} numbers of this "
-                              "type, which are copied (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
+            raise self.refuse(argument, list(array.shape), f"an array whose copy takes at most {max_bytes(self)} "
+                              "bytes (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
 
     def numbers(self, value: Any) -> Array:
         """Return an array of a known format; integers become float64, which holds those let through."""

@@ -19,7 +19,7 @@ from ._likeness import likeness
 from .binding import asking, bind, remember
 from .errors import OpError, Refusing, near_misses
 from .formats import FORMATS
-from .outputs import Array, allocate, max_bytes
+from .outputs import Array, allocate, check_sizes, max_bytes
 from .spec import Attribute, Call, OpSpec, Plan, Rules, by_conformance, snake_case
 
 Result = Array | tuple[Array | None, ...] | None
@@ -192,6 +192,7 @@ def refer(
         raise bound.call.refuse("inputs", f"{numbers} numbers with the outputs", "what takes at most "
                                 f"{max_bytes(bound.call)} bytes as float64 (CONVREG_MAX_BYTES sets the limit)",
                                 "max_bytes")
+    check_sizes(bound.call, [made and made._replace(format="float64") for made in bound.plan.outputs])
     wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
     outputs = exact_results(spec, bound.plan, wide)
     return outputs[0] if len(outputs) == 1 else outputs

@@ -81,7 +81,7 @@ def test_windows_that_see_only_padding(text, options, tmp_path, capsys, monkeypa
     assert [entry["direction"] for entry in results] == ["forward", "data", "weights"]
     assert not any(entry["wrong"] or entry["unsupported"] for entry in results)
     assert main(["bench", re.sub("_p([dhw])", r"_p\g<1>9", text), *options, "--peers", "none"]) == 1
-    assert "belong together" in capsys.readouterr().err
+    assert "contradict each other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", ['nres2:conv"1"', 'n"res2:conv1"', "_nres2:conv1"])
