@@ -1,8 +1,8 @@
 """Gradients of convolutions exactly as oneDNN Graph, OpenVINO and Ascend define them.
 
-``convreg.names()`` lists the operators, ``convreg.get(name)`` returns one, ``convreg.onednn``, ``convreg.openvino``,
-``convreg.ascend``, ``convreg.aten`` and ``convreg.microsoft`` hold them as functions, ``convreg.onnx`` runs graphs,
-``convreg.numerics`` measures the error of number formats.
+``convreg.names()`` lists the operators and ``convreg.get(name)`` returns one. The modules ``convreg.onednn``,
+``convreg.openvino``, ``convreg.ascend``, ``convreg.aten``, ``convreg.microsoft`` and ``convreg.nodes`` have them as
+functions. ``convreg.onnx`` runs graphs. ``convreg.numerics`` measures the error of number formats.
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ def capabilities() -> dict[str, Any]:
     dict
         Keys ``isa`` (the instruction set in use: the fastest usable one, or what ``CONVREG_ISA`` allows), ``usable``,
         ``compiled``, ``threads``, ``openmp`` and ``version``. The first of ``usable`` need not be the fastest.
+
+    Raises
+    ------
+    OpError
+        If ``CONVREG_ISA`` names no instruction set of this build.
     """
     from .ops import kernels
 

@@ -40,7 +40,7 @@ def quantize(
         float64, float32, float16, bfloat16, any other format of `convreg.formats`, or integers up to 2**53; any shape
         and strides.
     format : str
-        A name of `convreg.formats`. ``"hf32"`` rounds and leaves float32.
+        A name of `convreg.formats`. The result of ``"hf32"`` is stored as float32.
     rounding : str, optional
         By default the format's own: ``"half_away"`` for hifloat8 and hf32, else ``"nearest_even"``.
 
@@ -62,6 +62,7 @@ def quantize(
     out : ndarray, optional
         Array for the result: the shape of `x`, the format's dtype, any strides, no memory shared with `x`.
     threads : int, optional
+        Number of threads. The result does not depend on it.
 
     Returns
     -------
@@ -121,6 +122,7 @@ def dequantize(
     out : ndarray, optional
         Array for the result: the shape of `codes`, of type `dtype`, any strides, no memory shared with `codes`.
     threads : int, optional
+        Number of threads. The result does not depend on it.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What a declaration has to be before anything is derived from it."""
+"""Checks of a declaration before anything is derived from it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_declaration(spec: Any, taken: Iterable[str]) -> None:
 
 def _check_name(field: str, name: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-        raise _asking.refuse(field, name, "a name that Python takes", wrong_type=not isinstance(name, str))
+        raise _asking.refuse(field, name, "a Python identifier", wrong_type=not isinstance(name, str))
 
 
 def _check_entries(field: str, entries: Any, kind: type, least: int = 0) -> None:

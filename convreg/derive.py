@@ -274,7 +274,8 @@ def docstring(spec: OpSpec) -> str:
         kind = "sequence of int" if port.shape else f"array of {port.type}"
         lines += _entry(f"{snake_case(port.name)} : {kind}{', optional' if port.optional else ''}", port.doc)
     for attribute in spec.attributes:
-        lines += _entry(f"{snake_case(attribute.name)} : {_kind_text(attribute)}", attribute.doc + _allowed(attribute))
+        lines += _entry(f"{snake_case(attribute.name)} : {_kind_text(attribute)}",
+                        attribute.doc + _allowed(attribute, spec))
     if spec.scale_ports:
         lines += _entry(f"{SCALES} : tuple of arrays, optional", _scales_text(spec))
     if len(spec.conformances) > 1:
@@ -316,11 +317,13 @@ def _kind_text(attribute: Attribute) -> str:
     return text if attribute.required else f"{text}, default {attribute.default!r}"
 
 
-def _allowed(attribute: Attribute) -> str:
+def _allowed(attribute: Attribute, spec: OpSpec) -> str:
     parts = []
     if attribute.choices is not None:
-        for conformance, spellings in attribute.choices.items():
-            where = "" if conformance == "*" else f" under {conformance!r}"
+        bases = {spec.base(conformance) for conformance in spec.conformances}
+        choices = {name: spellings for name, spellings in attribute.choices.items() if name == "*" or name in bases}
+        for conformance, spellings in choices.items():
+            where = "" if conformance == "*" or len(choices) == 1 else f" under {conformance!r}"
             case = "" if spellings.case_sensitive else " in any letter case"
             parts.append(", ".join(map(repr, spellings.table)) + case + where)
     low = attribute.minimum if not isinstance(attribute.minimum, Mapping) else min(

@@ -102,10 +102,10 @@ def check_sizes(call: Call, tensors: Sequence[TensorType | None]) -> list[Needs 
         limit -= some.bytes
         if limit < 0:
             raise call.refuse(port.name, list(some.extents), f"outputs of at most {max_bytes(call)} bytes in all, "
-                              f"{-limit} less (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
+                              f"{-limit} fewer than these (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
         if some.span >= 2**63:
-            raise call.refuse(port.name, list(some.extents), "extents that an array can have: without those of 0, "
-                              "they make less than 2**63 bytes", "max_bytes")
+            raise call.refuse(port.name, list(some.extents), "extents whose product, without those of 0, is "
+                              "less than 2**63 bytes", "max_bytes")
     return needed
 
 

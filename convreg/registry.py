@@ -48,14 +48,15 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
     Raises
     ------
     OpError, OpTypeError
-        If the name and version are taken and `replace` is false, or the declaration is none; nothing is added then.
+        If the name and version are taken and `replace` is false, or the declaration is wrong. Nothing is added
+        then.
     """
     with _lock:
         check_declaration(spec, _parts())
         if spec.since_version in _operators.get(spec.qualified_name, {}) and not replace:
             raise Asking("convreg::register").refuse(
                 "spec", f"{spec.qualified_name} version {spec.since_version}",
-                "a name and version that nobody has, or replace=True: it is registered already")
+                "a name and version that are not registered yet, or replace=True")
         operator = function_of(spec)
         versions = _operators.setdefault(spec.qualified_name, {})
         versions[spec.since_version] = operator

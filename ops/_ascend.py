@@ -55,7 +55,7 @@ def output_mask(call: Call) -> tuple[bool, ...]:
     if is_product(call) and "outputMask" in call.given:
         for port, asked, named in zip(OUTPUTS, mask, call.wanted, strict=True):
             if asked and not named:
-                raise call.refuse(port, None, "an output, as outputMask asks for it", "E04")
+                raise call.refuse(port, None, "an output, because outputMask requests it", "E04")
     return tuple(asked and named for asked, named in zip(mask, call.wanted, strict=True))
 
 
@@ -127,18 +127,18 @@ def check_eight_bit(call: Call, mask: tuple[bool, ...], outputs: Formats) -> Non
     both = grad_input is not None and grad_weight is not None
     if (mask[0] or mask[1]) and not (transposed and mask[0]) and both and \
             any(name in EIGHT_BIT for name in (*operands, grad_input, grad_weight)):
-        raise refuse("8-bit formats only with transposed=True and gradInput asked for", "E10")
+        raise refuse("8-bit formats only with transposed=True and gradInput requested", "E10")
     bias = () if grad_bias is None else (grad_bias,)
     for eight_bit in (HIFLOAT8, E4M3FN) if mask[0] else ():
         if len({name == eight_bit for name in (*operands, grad_input, *bias)}) > 1:
-            raise refuse(f"{eight_bit} everywhere or nowhere", "E11")
+            raise refuse(f"{eight_bit} for all tensors or for none", "E11")
     if not mask[1]:
         return
     alike = {name == HIFLOAT8 for name in (*operands, *bias)}
     if True in alike and (False in alike or grad_weight != "float32"):
         raise refuse("hifloat8 operands, all three, with a float32 gradWeight", "E12")
     if E4M3FN in (*operands, grad_weight, *bias):
-        raise refuse("no float8_e4m3fn where gradWeight is asked for", "E13")
+        raise refuse("no float8_e4m3fn if gradWeight is requested", "E13")
     if operands[1] in EIGHT_BIT and transposed and any(call["outputPadding"] or ()):
         raise call.refuse("outputPadding", list(call["outputPadding"]), "zeros for an 8-bit gradWeight", "E14")
     if operands[1] in EIGHT_BIT and call["groups"] != 1:

@@ -114,8 +114,8 @@ convolution_backward = register(_scales.scaled(OpSpec(
              "T6", optional=True, rule="E32"),
     ),
     attributes=(
-        Attribute("biasSizes", "ints", "Shape of the bias, [Cout]; products check it only if a tensor is empty.",
-                  None),
+        Attribute("biasSizes", "ints", "Shape of the bias, [Cout]. A product's conformance checks it only if a tensor "
+                  "is empty.", None),
         Attribute("stride", "ints", "Step of the kernel, one per spatial axis.", minimum=1, rule="E19"),
         Attribute("padding", "ints", "Padding on both sides, one per spatial axis; in 2-D also [top, bottom, "
                   "left, right].", minimum=0, rule="E20"),

@@ -191,7 +191,7 @@ def test_a_wrong_peer_is_marked(monkeypatch, machine):
     assert [*data.timings] == ["convreg", "wrong", "twin"]
     shown = bench_report.text(report)
     assert "wrong is wrong: error" in shown
-    assert "wrong does not do these: has no such thing" in shown
+    assert "wrong does not compute these: has no such thing" in shown
     assert "absent is not measured: nobody has it" in shown
     assert "worst against twin" in shown
     assert "worst against wrong" not in shown
@@ -356,8 +356,8 @@ def test_a_model_is_timed_in_its_own_format_unless_told_otherwise(machine, tmp_p
     assert "data gradient, f16, ncx" in out
     assert "forward, f32, ncx" in out
     assert "data gradient, f32" not in out
-    assert "\nthe model computes in float64, timed in f32, for want of that format here: wide\n" in out
-    assert "\nthe model has a bias, timed without: wide\n" in out
+    assert "\nthe model computes in float64, timed in f32, because that format cannot be timed: wide\n" in out
+    assert "\nthe model has a bias; the timed call has none: wide\n" in out
     assert "float16" not in out
     assert main([*arguments, "--dtype", "bf16"]) == 0
     out = capsys.readouterr().out

@@ -244,8 +244,9 @@ def test_biases_and_wide_formats_of_a_model(tmp_path):
         ("wide", None, replace(plain, extras=("a bias",))), ("both", None, replace(plain, extras=("a bias gradient",)))]
     assert notes == ["com.microsoft::ConvGrad node 'sum' is left out: it computes no convolution"]
     assert differences(layers, None, ["ncx"]) == [
-        "the model computes in float64, timed in f32, for want of that format here: wide, both",
-        "the model has a bias, timed without: wide", "the model has a bias gradient, timed without: both"]
+        "the model computes in float64, timed in f32, because that format cannot be timed: wide, both",
+        "the model has a bias; the timed call has none: wide",
+        "the model has a bias gradient; the timed call has none: both"]
 
 
 def test_differences_between_a_model_and_what_is_timed():
@@ -261,7 +262,7 @@ def test_differences_between_a_model_and_what_is_timed():
     assert found(replace(plain, layouts=("NXC", "OIX")), None, ["ncx", "nxc"]) == [
         "the model has data in NXC and weights in OIX, timed in layout ncx, nxc: layer"]
     assert found(replace(plain, operands=("float32", "bfloat16")), None, ["nxc"], None) == [
-        "the model computes in float32 and bfloat16, timed in f32, for want of that format here: layer"]
+        "the model computes in float32 and bfloat16, timed in f32, because that format cannot be timed: layer"]
     eight = replace(plain, operands=("float8_e4m3fn",), result="float8_e4m3fn")
     assert found(eight, None, ["nxc"], "e4m3fn") == []
     assert found(replace(eight, result="float32"), None, ["nxc"], "e4m3fn") == []
@@ -272,7 +273,7 @@ def test_differences_between_a_model_and_what_is_timed():
     many = [replace(layer, name=f"layer{index}", node=replace(plain, extras=("a bias",)), dtype="bf16")
             for index in range(8)]
     assert differences(many, None, ["nxc"]) == [
-        "the model has a bias, timed without: layer0, layer1, layer2, layer3, layer4 and 3 more"]
+        "the model has a bias; the timed call has none: layer0, layer1, layer2, layer3, layer4 and 3 more"]
 
 
 def test_model_without_layers(tmp_path, capsys):

@@ -239,7 +239,7 @@ def test_docs_are_written_and_checked(tmp_path, capsys):
         assert f"| {name} |" in text
     assert main(["docs", "--root", str(tmp_path), "--check"]) == 0
     readme.write_text("no markers")
-    assert "has no place for the table" in failed(capsys, "docs", "--root", tmp_path)
+    assert "which enclose the table" in failed(capsys, "docs", "--root", tmp_path)
     failed(capsys, "docs", "--root", tmp_path / "absent")
 
 

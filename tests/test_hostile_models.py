@@ -294,7 +294,7 @@ def test_splits_into_other_parts_than_outputs(count, outputs):
 def test_structure():
     refused(ModelProto(), "no graph")
     refused(model([helper.make_node("Relu", ["x"], ["z"])], [X], [Y]), "no node makes the output 'y'")
-    refused(model([helper.make_node("Relu", ["x"], ["y"])] * 2, [X], [Y]), "makes 'y', which is made already",
+    refused(model([helper.make_node("Relu", ["x"], ["y"])] * 2, [X], [Y]), "makes 'y', which an earlier node makes too",
             "Session", "run")
     refused(model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [-4])], [Y]), "extent -4")
 

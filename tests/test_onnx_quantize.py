@@ -117,7 +117,7 @@ def run_elsewhere(made, engine, feeds):
 
 
 @pytest.mark.parametrize(("chosen", "reason"), [
-    ({}, "hifloat8 has no element type"), ({"format": "bfloat16", "rounding": "half_away"}, "nothing that Cast does")])
+    ({}, "hifloat8 has no element type"), ({"format": "bfloat16", "rounding": "half_away"}, "because Cast lacks it")])
 def test_what_cast_cannot_do_is_not_lowered(chosen, reason):
     made = convreg.onnx.node_model("nodes::Quantize", VALUES, **chosen, as_inputs=True)
     with pytest.raises(GraphError, match=reason):

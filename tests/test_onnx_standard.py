@@ -192,11 +192,11 @@ def test_bad_calls(op_type, shapes, attributes, argument):
 
 
 @pytest.mark.parametrize(("op_type", "shapes", "attributes", "message"), [
-    ("Conv", [("n", 4, 5), (2, 3, 3)], {}, "4 channels and W is made for 3"),
-    ("Conv", [("n", 4, "x"), (2, 3, 3)], {}, "4 channels and W is made for 3"),
+    ("Conv", [("n", 4, 5), (2, 3, 3)], {}, "4 channels and W requires 3"),
+    ("Conv", [("n", 4, "x"), (2, 3, 3)], {}, "4 channels and W requires 3"),
     ("Conv", [(1, 4, 5), (3, 2, 3)], {"group": 2}, "group"),
     ("Conv", [("n", 4, 5), (2, 4, 3), (3,)], {}, "B="),
-    ("ConvTranspose", [("n", 4, 5), (3, 4, 3)], {}, "4 channels and W is made for 3"),
+    ("ConvTranspose", [("n", 4, 5), (3, 4, 3)], {}, "4 channels and W requires 3"),
     ("ConvTranspose", [("n", 4, 5), (4, 3, 3)], {"output_padding": [2]}, "output_padding"),
 ])
 def test_check_refuses_what_a_run_would(op_type, shapes, attributes, message):

@@ -239,7 +239,7 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
                         help=f"the libraries to compare with: {', '.join(LIBRARIES)}, none, or f32 for convreg's "
                         "own f32 (default: the installed libraries)")
     parser.add_argument("--only", action="append", metavar="NAME",
-                        help="only layers with this name; * stands for any letters; may be repeated")
+                        help="only layers with this name; * matches any characters; may be repeated")
     parser.add_argument("--threads", type=int, metavar="N",
                         help="the number of threads of every library (default: convreg's)")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="the smallest number of runs (default 5)")

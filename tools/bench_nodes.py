@@ -51,14 +51,14 @@ def _differences(node: Node, dtypes: Sequence[str], layouts: Sequence[str]) -> I
     if own is None or own not in dtypes:
         computes = " and ".join(node.operands)
         yield (f"the model computes in {computes}, timed in {', '.join(dtypes)}"
-               + ("" if own else ", for want of that format here"))
+               + ("" if own else ", because that format cannot be timed"))
     elif NAMES.get(node.result) not in RESULTS[own]:
         yield f"the model has results in {node.result}, timed with results in {' and in '.join(RESULTS[own])}"
     if node.layouts not in [LAYOUTS[layout] for layout in layouts]:
         data, weights = node.layouts
         yield f"the model has data in {data} and weights in {weights}, timed in layout {', '.join(layouts)}"
     for thing in node.extras:
-        yield f"the model has {thing}, timed without"
+        yield f"the model has {thing}; the timed call has none"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -223,7 +223,7 @@ def _remarks(report: Report, rows: list[Row]) -> list[str]:
     for row in rows:
         for peer, why in row.unsupported.items():
             reasons.setdefault((peer, why), []).append(row.name)
-    return lines + [f"{peer} does not do {', '.join(names) if len(names) < len(rows) else 'these'}: {why}"
+    return lines + [f"{peer} does not compute {', '.join(names) if len(names) < len(rows) else 'these'}: {why}"
                     for (peer, why), names in reasons.items()]
 
 

@@ -169,7 +169,7 @@ def _with_table(path: Path, rows: str) -> str:
     before, start, rest = text.partition(TABLE_START)
     _, end, after = rest.partition(TABLE_END)
     if not start or not end:
-        raise GraphError(f"{path} has no place for the table: the lines {TABLE_START!r} and {TABLE_END!r}")
+        raise GraphError(f"{path} lacks the lines {TABLE_START!r} and {TABLE_END!r}, which enclose the table")
     return f"{before}{start}\n{rows.strip()}\n{end}{after}"
 
 

@@ -88,10 +88,17 @@ def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) 
 def export_golden(subject: Source | NodeCall, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
     """Write the golden vectors of a model or a call to an .npz file.
 
+    Parameters
+    ----------
+    subject, inputs
+        As for `golden`.
+    path : path-like
+        The .npz file.
+
     Raises
     ------
     GraphError
-        As `golden`, or if the file cannot be written; nothing is written then.
+        As `golden`, or if the file cannot be written. Nothing is written then.
     """
     save_together(golden(subject, inputs), path)
 

@@ -126,7 +126,7 @@ def _typed(value: Any, kind: type, where: str) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise GraphError(f"{where} is {_shown(value)}, not {_KINDS[kind]}")
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise GraphError(f"{where} is {_shown(value)}, which has half a surrogate pair and is no Unicode text")
+        raise GraphError(f"{where} is {_shown(value)}, which has half a surrogate pair and is not Unicode text")
     return value
 
 

@@ -80,7 +80,7 @@ def view(model: ModelProto) -> View:
     versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
     if versions.get("", OLDEST_OPSET) < OLDEST_OPSET:
         raise GraphError(f"the model imports version {versions['']} of standard ONNX; writing it needs {OLDEST_OPSET} "
-                         "or later, which onnx.version_converter makes of it")
+                         "or later; onnx.version_converter can convert it")
     graph = model.graph
     if graph.sparse_initializer:
         raise GraphError(f"initializer {graph.sparse_initializer[0].values.name!r} is sparse; allowed: dense ones")
@@ -104,7 +104,7 @@ def _constant(node: NodeProto) -> TensorProto:
     if proto.name in ("value_int", "value_ints", "value_float", "value_floats"):
         dtype = np.int64 if "int" in proto.name else np.float32
         return numpy_helper.from_array(np.array(attribute_value(proto), dtype))
-    raise GraphError(f"{place(node)}: attribute {proto.name!r} is no dense tensor of numbers")
+    raise GraphError(f"{place(node)}: attribute {proto.name!r} is not a dense tensor of numbers")
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:

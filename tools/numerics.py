@@ -50,7 +50,7 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
                         + ". The data is relu; the weights are normal with variance 2 over the fan-in "
                         "(default lognormal)")
     parser.add_argument("--formats", type=names, default=list(numerics.FORMATS), metavar="NAME,...",
-                        help=f"the number formats (default {','.join(numerics.FORMATS)})")
+                        help=f"the number formats (default {', '.join(numerics.FORMATS)})")
     parser.add_argument("--result", metavar="NAME",
                         help="the format of the gradients (default: the format of the operands)")
     parser.add_argument("--rounding", metavar="NAME",

@@ -89,6 +89,12 @@ def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | Non
 def save(model: ModelProto, path: PathLike) -> None:
     """Write a model to a file. The file is written completely or not at all.
 
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    path : path-like
+        The ONNX file.
+
     Raises
     ------
     GraphError

@@ -145,7 +145,7 @@ class _Import:
         used = any(Port(layer.id, port) in self.consumed for port in list(layer.outputs)[1:])
         outputs = [self.names[Port(layer.id, port)] for port in layer.outputs]
         if len(inputs) not in kind.inputs or not outputs or (len(outputs) > 1 and not kind.several):
-            raise GraphError(f"{len(inputs)} inputs and {len(outputs)} outputs are not what this type of layer has")
+            raise GraphError(f"{len(inputs)} inputs and {len(outputs)} outputs do not fit this type of layer")
         kind.build(Step(self.builder, layer, tuple(inputs), tuple(outputs), used))
 
     def _constant(self, layer: Layer) -> str:

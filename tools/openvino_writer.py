@@ -59,7 +59,7 @@ def export_ir(source: Source, path: PathLike) -> None:
     document = _document(view(model))
     text, blob = document.xml(), bytes(document.blob)
     if _NOT_XML.search(text.decode("utf-8")):
-        raise GraphError(f"{target}: a name holds a character that XML has no place for")
+        raise GraphError(f"{target}: a name holds a character that XML does not allow")
 
     def write(file: Any) -> None:
         """The XML file appears last: a failure before leaves the old one."""

@@ -144,7 +144,7 @@ def check_empty(call: Call, mask: tuple[bool, ...]) -> None:
     if mask[2]:
         check_bias(call, ("E44", "E45", "E46"))
     if mask[0] and 0 not in data[:2]:
-        raise call.refuse("input", list(data), "batch or channels of 0 where gradInput is asked for and a tensor is "
+        raise call.refuse("input", list(data), "batch or channels of 0, because gradInput is requested and a tensor is "
                           "empty", "E47")
     if call.conformance == "atlas-910":
         return

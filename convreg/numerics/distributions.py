@@ -50,20 +50,26 @@ DISTRIBUTIONS: dict[str, str] = {name: text for name, (text, _) in _DRAWS.items(
 
 
 def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
-    """Return a float32 array of random numbers.
+    """Return random numbers of a named distribution.
 
     Parameters
     ----------
     distribution : str
         A key of `DISTRIBUTIONS`, which describes each one.
     shape : sequence of int
+        Extents of the array.
     seed : int
         Seed of NumPy's default generator.
 
+    Returns
+    -------
+    ndarray
+        float32 numbers. Equal arguments give equal numbers.
+
     Raises
     ------
-    OpError
-        If there is no such distribution, or the seed is negative.
+    OpError, OpTypeError
+        If there is no such distribution, or the shape or the seed is wrong.
     """
     ask, rules = Asking("convreg::numerics"), Rules()
     make = _DRAWS[name_of(ask, "distribution", distribution, _DRAWS)][1]

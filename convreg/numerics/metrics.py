@@ -35,7 +35,24 @@ class Error:
 
 
 def error_of(array: Array, exact: Array) -> Error:
-    """Return the error of an array against a finite exact array of the same shape, computed in float64."""
+    """Return the error of an array against the exact one, computed in float64.
+
+    Parameters
+    ----------
+    array : array_like
+        Numbers of any format that `convreg.dequantize` reads, or of any real NumPy type.
+    exact : array_like
+        Finite numbers of the same shape.
+
+    Returns
+    -------
+    Error
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If the shapes differ, the exact array is not finite, or an argument is not an array of numbers.
+    """
     ask = Asking("convreg::numerics")
     found, wanted = numbers(ask, "array", array), numbers(ask, "exact", exact)
     if found.shape != wanted.shape:
@@ -87,7 +104,22 @@ class Binades:
 
 
 def binades_of(values: Array) -> Binades:
-    """Return the histogram of an array's magnitudes."""
+    """Return the histogram of an array's magnitudes.
+
+    Parameters
+    ----------
+    values : array_like
+        Numbers of any format that `convreg.dequantize` reads, or of any real NumPy type.
+
+    Returns
+    -------
+    Binades
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If the argument is not an array of numbers.
+    """
     flat = numbers(Asking("convreg::numerics"), "values", values).ravel()
     finite = flat[np.isfinite(flat)]
     exponents, counts = np.unique(np.frexp(finite[finite != 0])[1] - 1, return_counts=True)

@@ -60,13 +60,13 @@ def node_model(
     OpError, OpTypeError
         What the call itself would raise.
     GraphError
-        If `out`, `threads` or a name in `as_inputs` has no place in the model.
+        If `out` or `threads` is given, or `as_inputs` names no tensor of the call.
     """
     spec = registry.resolve(operator).spec
     given = reader_of(spec)(args, dict(kwargs))
     for name, value in (("out", given.out), ("threads", given.threads)):
         if value is not None:
-            raise GraphError(f"{spec.qualified_name}: a model has no place for {name}=")
+            raise GraphError(f"{spec.qualified_name}: a model cannot hold {name}=")
     bound = bind(spec, given.tensors, given.attributes, conformance=given.conformance)
     tensors, attributes = _written(spec, given, bound)
     made = {port.name: output for port, output in zip(spec.outputs, bound.plan.outputs, strict=True)

@@ -97,7 +97,7 @@ def attribute_value(proto: AttributeProto) -> Any:
     """Return the value of a node's attribute, strings decoded."""
     if proto.ref_attr_name:
         raise GraphError(f"attribute {proto.name!r} takes its value from {proto.ref_attr_name!r} of a function, and "
-                         "the node stands outside of one")
+                         "the node is outside of functions")
     try:
         value = helper.get_attribute_value(proto)
     except ValueError as error:

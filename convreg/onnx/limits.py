@@ -1,4 +1,4 @@
-"""How much a model file may grow while it is read, checked and inlined, so that a small file cannot take all memory.
+"""How much a model file may grow while it is read, checked and inlined. A small file must not take all memory.
 
 The limits hold for what a file makes of itself: calls of functions, tensors that share bytes, records of inference.
 What the nodes of a model compute is not limited here.

@@ -1,4 +1,4 @@
-"""Our nodes rewritten to standard ONNX, so that any runtime runs the graph."""
+"""convreg's nodes rewritten to standard ONNX, which any runtime can run."""
 
 from __future__ import annotations
 
@@ -214,10 +214,10 @@ def check_formats(problem: Problem, role: Role) -> None:
     formats += [tensor.format for tensor in problem.call.inputs if tensor is not None]
     for name in formats:
         if name not in CASTS:
-            raise problem.error(f"{name} has no element type in ONNX, so that no standard operator converts it; "
+            raise problem.error(f"{name} has no element type in ONNX, so no standard operator converts it; "
                                 f"allowed: {', '.join(CASTS)}")
     if not problem.rounds_as_usual:
-        raise problem.error("rounding and saturate are more than a standard operator does; allowed: neither")
+        raise problem.error("no standard operator has rounding and saturate; allowed: neither of them")
     if problem.precision.operands == "hf32" and role != "grad_bias":
         raise problem.error("cubeMathType rounds float32 operands to HF32 here, which no standard operator does; "
                             "allowed: 0, or 2 for float16")

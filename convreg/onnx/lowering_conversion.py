@@ -88,10 +88,10 @@ def write_conversion(conversion: Conversion, builder: Builder) -> bool:
     attributes = conversion.attributes
     for name in (conversion.source, conversion.target):
         if name not in CASTS:
-            raise conversion.error(f"{name} has no element type in ONNX, so that no standard operator converts it; "
+            raise conversion.error(f"{name} has no element type in ONNX, so no standard operator converts it; "
                                    f"allowed: {', '.join(CASTS)}")
     if attributes.get("rounding") not in (None, "nearest_even"):
-        raise conversion.error(f"rounding={attributes['rounding']!r} is nothing that Cast does; allowed: "
+        raise conversion.error(f"rounding={attributes['rounding']!r} is refused, because Cast lacks it; allowed: "
                                "'nearest_even', the default")
     if conversion.narrows:
         value = builder.add("Div", conversion.value, conversion.scale) if conversion.scale else conversion.value

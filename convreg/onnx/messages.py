@@ -29,7 +29,7 @@ def messages_of(root: Message) -> Iterator[Message]:
     while waiting:
         message, depth = waiting.pop()
         if depth > NESTING:
-            raise GraphError(f"messages are nested more than {NESTING} deep, which no ONNX file holds")
+            raise GraphError(f"messages are nested more than {NESTING} levels deep")
         yield message
         for field, value in message.ListFields():
             if field.type == field.TYPE_MESSAGE:

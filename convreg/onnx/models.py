@@ -1,4 +1,4 @@
-"""Models read from files that nobody vouches for, and checked by onnx together with our declarations."""
+"""Models read from untrusted files, and checked by onnx together with our declarations."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _file(path: Any) -> Path:
     except (OSError, ValueError) as error:  # a name that is too long, a NUL, a folder that is closed to us
         raise GraphError(f"{shorten(str(file))}: cannot be read ({sentence(error)})") from error
     if formats.get_format_from_file_extension(file.suffix) == "onnxtxt":
-        raise GraphError(f"{file}: onnx's own text format is refused, because its reader does not survive deep "
+        raise GraphError(f"{file}: onnx's own text format is refused, because its reader crashes on deep "
                          "nesting; allowed: binary models (.onnx), and protobuf's JSON and text formats")
     if size > PROTOBUF_BYTES:
         raise GraphError(f"{file}: the file has {size} bytes; an ONNX file has at most {PROTOBUF_BYTES}")
@@ -157,7 +157,7 @@ def check_made_once(graph: GraphProto) -> None:
     for node in graph.node:
         for name in filter(None, node.output):
             if name in made:
-                raise GraphError(f"{place(node)} makes {shorten(name)}, which is made already")
+                raise GraphError(f"{place(node)} makes {shorten(name)}, which an earlier node makes too")
             made.add(name)
 
 

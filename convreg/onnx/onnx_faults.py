@@ -122,7 +122,7 @@ def _know_guards() -> None:
     types = [f"tensor({name.lower()})" for name, _ in TensorProto.DataType.items() if name != "UNDEFINED"]
     operands = defs.OpSchema.FormalParameter(
         "operands", "T", param_option=defs.OpSchema.FormalParameterOption.Variadic, is_homogeneous=False)
-    schema = defs.OpSchema("Guard", GUARDS, 1, "Refuses what Slice does not survive.", inputs=[operands], outputs=[],
+    schema = defs.OpSchema("Guard", GUARDS, 1, "Refuses what crashes Slice.", inputs=[operands], outputs=[],
                            type_constraints=[("T", types, "")])
     schema.set_type_and_shape_inference_function(_infer_guard)
     defs.register_schema(schema)

@@ -34,8 +34,8 @@ class OnOrt:
         self._direct = not self._narrow and not any(
             value.type in {f"tensor({name})" for name in NARROW.values()} for value in self._session.get_outputs())
         if not self._direct and not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
-            raise GraphError(f"onnxruntime {runtime.__version__} exchanges no arrays of {', '.join(NARROW.values())}; "
-                             "1.20 and later do")
+            raise GraphError(f"onnxruntime {runtime.__version__} has no arrays of {', '.join(NARROW.values())}; "
+                             "1.20 and later have them")
 
     def _open(self) -> Any:
         options = self._runtime.SessionOptions()

@@ -42,7 +42,7 @@ class Partition:
     Raises
     ------
     GraphError
-        If onnxruntime is not installed, or takes no graph with these operator sets.
+        If onnxruntime is not installed or does not support these operator sets.
     """
 
     def __init__(self, model: ModelProto) -> None:

@@ -55,7 +55,7 @@ def windows(shape: Sequence[int], attributes: Mapping[str, Any]) -> list[Axis]:
             if attributes.get("ceil_mode") and (count - 1) * stride >= extent + begin:
                 count -= 1  # a window may not start in the padding at the end
         if count < 0:
-            raise GraphError(f"spatial axis {axis} of extent {extent} has no room for a window of {span}")
+            raise GraphError(f"spatial axis {axis} of extent {extent} and its pads are shorter than a window of {span}")
         starts = np.arange(count) * stride - begin
         found.append(Axis(starts[:, None] + np.arange(kernel[axis]) * dilations[axis], extent, extent + end))
     return found

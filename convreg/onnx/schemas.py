@@ -92,12 +92,12 @@ def schema_of(spec: OpSpec) -> defs.OpSchema:
                    for port in spec.shape_ports if port.attribute]
     if payload.may_carry(spec):
         attributes.append(defs.OpSchema.Attribute(
-            payload.ATTRIBUTE, defs.OpSchema.AttrType.STRINGS, "Formats of the inputs in their order, empty for that "
-            "of the element type; a format that ONNX lacks travels as uint8.", required=False))
+            payload.ATTRIBUTE, defs.OpSchema.AttrType.STRINGS, "Formats of the inputs in their order; an empty name "
+            "means the element type. A format that ONNX lacks is stored as uint8.", required=False))
     if len(spec.conformances) > 1:
         attributes.append(defs.OpSchema.Attribute(
             "conformance", helper.make_attribute("conformance", spec.conformances[0]),
-            "Whose rules hold: " + ", ".join(spec.conformances) + "."))
+            "The rules that hold: " + ", ".join(spec.conformances) + "."))
     schema = defs.OpSchema(
         spec.name, spec.onnx_domain, spec.since_version, f"{spec.doc}\n\nSource: {spec.source}",
         inputs=[_parameter(port) for port in spec.inputs],

@@ -40,11 +40,12 @@ class Session:
     ----------
     source : onnx.ModelProto or path
     engine : str, optional
-        What runs the graph. ``"reference"``: nodes of convreg's domains and standard Conv and ConvTranspose run on
-        convreg's kernels, all other standard nodes on onnx's reference implementations. ``"onnxruntime"``: all nodes
-        run in onnxruntime, convreg's by its kernels there; what onnxruntime has no kernel for, as Conv in bfloat16 or
-        float64, runs as under ``"reference"``. By default ``"onnxruntime"`` where it is installed and runs the model,
-        else ``"reference"``; a run that onnxruntime refuses is then repeated by ``"reference"``.
+        What runs the graph. Under ``"reference"`` nodes of convreg's domains and standard Conv and ConvTranspose run
+        on convreg's kernels, and all other standard nodes run on onnx's reference implementations. Under
+        ``"onnxruntime"`` all nodes run in onnxruntime, convreg's nodes on convreg's kernels. Nodes that onnxruntime
+        has no kernel for, such as Conv in bfloat16, run as under ``"reference"``. The default is ``"onnxruntime"`` if
+        it is installed and runs the model, else ``"reference"``. Under the default the reference engine repeats a run
+        that onnxruntime refuses.
     observer : callable, optional
         Called with an `ObservedCall` whenever a node of convreg's domains, a standard Conv or ConvTranspose is about to
         run, except in a local function that cannot be inlined. The engine is then ``"reference"``.
@@ -56,13 +57,13 @@ class Session:
     engine : str
         ``"onnxruntime"`` if that runs the graph or parts of it, else ``"reference"``.
     engine_note : str
-        What else runs nodes, or why onnxruntime does not run the graph; empty where there is nothing to say.
+        Which nodes the reference engine runs, or why onnxruntime does not run the graph; empty if neither applies.
 
     Raises
     ------
     GraphError
         If the model cannot be read or has a node that nothing here computes, if there is no such engine, or if
-        onnxruntime is not installed or takes no graph with the model's operator sets.
+        onnxruntime is not installed or does not support the model's operator sets.
     """
 
     def __init__(self, source: Source, *, engine: str | None = None, observer: Observer | None = None) -> None:
@@ -93,14 +94,14 @@ class Session:
         Returns
         -------
         Results
-            Output name -> array: a dict with an attribute `engine`, which names what computed the outputs.
+            Output name -> array: a dict with an attribute `engine`, which names the engine that ran.
 
         Raises
         ------
         GraphError
             If an input is missing, unknown or not as declared, or a standard node fails.
         OpError
-            If one of our nodes refuses its inputs; the exception's note names the node.
+            If one of convreg's nodes refuses its inputs. The exception's note names the node.
         """
         feeds = self._feeds({} if inputs is None else inputs)
         engine = self.engine
@@ -147,7 +148,12 @@ def run(
     Returns
     -------
     Results
-        Output name -> array: a dict with an attribute `engine`, which names what computed the outputs.
+        Output name -> array: a dict with an attribute `engine`, which names the engine that ran.
+
+    Raises
+    ------
+    GraphError, OpError
+        As `Session` and `Session.run`.
     """
     return Session(source, engine=engine).run(inputs)
 

@@ -49,7 +49,7 @@ def _check(node: NodeProto, scope: Scope) -> None:
         expected = weight[0] if node.op_type == "ConvTranspose" else weight[1]
         groups = 1 if node.op_type == "ConvTranspose" else attributes.get("group", 1)
         if isinstance(data[1], int) and isinstance(expected, int) and data[1] != expected * groups:
-            raise GraphError(f"{place(node)}: X has {data[1]} channels and W is made for {expected * groups}")
+            raise GraphError(f"{place(node)}: X has {data[1]} channels and W requires {expected * groups}")
     shapes[0] = (1, *data[1:])  # whatever the batch, it decides nothing
     if not all(isinstance(extent, int) for shape in shapes for extent in shape or ()):
         return

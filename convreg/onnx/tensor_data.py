@@ -1,4 +1,4 @@
-"""Data of tensors in models that nobody vouches for: read from files beside the model, and compared with the dims."""
+"""Data of tensors in untrusted models: read from files beside the model, and compared with the dims."""
 
 from __future__ import annotations
 

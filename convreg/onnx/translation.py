@@ -82,7 +82,7 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
             _write(problem, builder, to)
         except _Unstated as error:
             if rest == "error":
-                raise problem.error(f"{to} cannot state it: {error}; {_others(problem, to)}") from error
+                raise problem.error(f"{to} cannot express it: {error}; {_others(problem, to)}") from error
             builder.reset()
             write_standard(problem, builder)
         return True
@@ -119,7 +119,7 @@ def _others(problem: Problem, to: str) -> str:
         found.append("onnx")
     except GraphError:
         pass
-    return " or ".join(map(repr, found)) + " would" if found else "nothing else would either"
+    return " or ".join(map(repr, found)) + " can" if found else "no other dialect can"
 
 
 def _write(problem: Problem, builder: Builder, to: str) -> None:

@@ -13,7 +13,7 @@ that an operator lacks have extent 1, stride 1, dilation 1, begin 0. Per axis x 
 
 The last array is written. `formats` names the format of each array in the order of the arguments: "float32" and
 "float64" are stored as such, "float16" and "bfloat16" as uint16 codes, "float8_e4m3fn", "float8_e5m2" and "hifloat8"
-as uint8 codes. Formats mix freely, except that float64 stands alone. `bias` holds values, one per channel of the
+as uint8 codes. Formats mix freely, except that float64 mixes with no other. `bias` holds values, one per channel of the
 result, added to the finished sum before its one rounding. `threads=0` means the default; results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-# Spelled out, so that a checkout without compiled modules is a ModuleNotFoundError that names them.
+# With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
 import convreg.ops.kernels.direct as direct
 import convreg.ops.kernels.engine as engine
 import numpy as np
