@@ -34,6 +34,7 @@ _import_compiled("convreg._likeness")
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
 from .explain import explain  # noqa: E402
 from .formats import formats, hifloat8  # noqa: E402
+from .guard import guarded  # noqa: E402
 from .recording import workspace_bytes  # noqa: E402
 from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
@@ -56,6 +57,7 @@ from .conversion import dequantize, quantize  # noqa: E402
 import_module("convreg.ops")
 
 
+@guarded("convreg::capabilities")
 def capabilities() -> dict[str, Any]:
     """Return the instruction sets, the default number of threads and the version of this build.
 

@@ -241,7 +241,11 @@ def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
         if array.nbytes > max_bytes(call):
             raise call.refuse(port.name, list(array.shape), f"an array in native byte order, or one of at most "
                               f"{max_bytes(call)} bytes (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
-        array = array.astype(array.dtype.newbyteorder("="))
+        try:
+            array = array.astype(array.dtype.newbyteorder("="))
+        except MemoryError:
+            raise call.refuse(port.name, list(array.shape), f"an array in native byte order, or one whose copy of "
+                              f"{array.nbytes} bytes fits the memory that is free", "memory") from None
     return array
 
 
@@ -305,7 +309,9 @@ def states_default(call: Call, rules: Rules, attribute: Attribute, value: Any) -
     if value is None:
         return True
     try:
-        return bool(attribute_value(call, rules, attribute, value) == default_value(call, attribute))
+        stated = attribute_value(call, rules, attribute, value)
+        names_none = attribute.kind == "strings" and stated == ("",) * len(call.spec.outputs)
+        return names_none or bool(stated == default_value(call, attribute))
     except OpError:
         return False
 

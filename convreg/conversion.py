@@ -14,14 +14,16 @@ import convreg.ops.kernels.convert as convert
 from .derive import thread_count
 from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
+from .guard import guarded
 from .ops.kernels import check_isa
 from .ops.kernels.threads import run
-from .outputs import Array, max_bytes, overlaps_itself, share_memory
+from .outputs import Array, max_bytes, overlaps_itself, share_memory, span
 
 WIDE = ("float32", "float64", "float16", "bfloat16")
 """Formats that `dequantize` writes."""
 
 
+@guarded("convreg::quantize")
 def quantize(
     x: ArrayLike,
     format: str,
@@ -100,6 +102,7 @@ def quantize(
     return ask.convert("x", source, ask.known(source), target, rule, bool(saturate), number, out, threads)
 
 
+@guarded("convreg::dequantize")
 def dequantize(
     codes: ArrayLike,
     format: str | None = None,
@@ -185,6 +188,9 @@ class _Asking(Asking):
         if array.size * itemsize > max_bytes(self):
             raise self.refuse(argument, list(array.shape), f"an array whose copy takes at most {max_bytes(self)} "
                               "bytes (CONVREG_MAX_BYTES sets the limit)", "max_bytes")
+        if span(array.shape, itemsize) >= 2**63:
+            raise self.refuse(argument, list(array.shape), "extents that an array can have: without those of 0, they "
+                              "make less than 2**63 bytes", "max_bytes")
 
     def numbers(self, value: Any) -> Array:
         """Return an array of a known format; integers become float64, which holds those let through."""
@@ -210,7 +216,7 @@ class _Asking(Asking):
         check_isa()
         count = thread_count(self, threads)
         written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
-        read, write = array.view(source.storage), written.view(target.storage)
+        read, write = array.view(source.storage), np.asarray(written).view(target.storage)
         if source.name == target.name == "float64":
             np.copyto(write, read)
             if saturate:
@@ -226,7 +232,12 @@ class _Asking(Asking):
 
     def output(self, argument: str, array: Array, target: Format) -> Array:
         self.check_copy(argument, array, target.dtype.itemsize)
-        return np.empty_like(array, target.dtype, order="K", subok=False)
+        try:
+            return np.empty_like(array, target.dtype, order="K", subok=False)
+        except MemoryError:
+            needed = array.size * target.dtype.itemsize
+            raise self.refuse(argument, list(array.shape), f"an array whose result fits the memory that is free: it "
+                              f"needs {needed} bytes", "memory") from None
 
     def given(self, argument: str, array: Array, target: Format, out: Any) -> Array:
         if not isinstance(out, np.ndarray):

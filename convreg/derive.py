@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from ._likeness import likeness
-from .binding import asking, bind, remember
+from .binding import Bound, asking, bind, remember
 from .errors import OpError, Refusing, near_misses
 from .formats import FORMATS
+from .guard import failure
 from .outputs import Array, allocate, check_sizes, max_bytes
 from .spec import Attribute, Call, OpSpec, Plan, Rules, by_conformance, snake_case
 
@@ -135,7 +136,11 @@ def function_of(spec: OpSpec) -> Operator:
 
     def referee(*args: Any, **kwargs: Any) -> Result:
         """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
-        tensors, attributes, conformance, _, _ = read(args, kwargs)
+        tensors, attributes, conformance, out, threads = read(args, kwargs)
+        if out is not None:
+            raise asking(spec, spec.conformances[0]).refuse(
+                "out", "given", "None: the reference returns new arrays in float64", "arguments", wrong_type=True)
+        thread_count(asking(spec, spec.conformances[0]), threads)
         return refer(spec, tensors, attributes, conformance=conformance)
 
     function.__name__ = function.__qualname__ = spec.function_name
@@ -168,15 +173,9 @@ def perform(
     outputs = allocate(call, plan, given)
     try:
         spec.run(plan, inputs, outputs, kernels(), workers)
-    except OverflowError as error:
-        raise too_large(call, error) from None
+    except (OverflowError, MemoryError, OpError) as error:
+        raise failure(call, error) from None
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-def too_large(call: Refusing, error: OverflowError) -> OpError:
-    """Return the call's own exception for what kernels raise of a call whose sizes they cannot hold."""
-    has, allowed = error.args if len(error.args) == 2 else (str(error), "numbers below 2**63")
-    return call.refuse("inputs", has, allowed, "arguments")
 
 
 def refer(
@@ -186,6 +185,17 @@ def refer(
     from .conversion import dequantize  # compiled, as the loops are
 
     bound = bind(spec, inputs, attributes, conformance=conformance)
+    check_reference_sizes(bound)
+    try:
+        wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
+        outputs = exact_results(spec, bound.plan, wide)
+    except (OverflowError, MemoryError, OpError) as error:
+        raise failure(bound.call, error) from None
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def check_reference_sizes(bound: Bound) -> None:
+    """Refuse a call whose operands and results take more than ``max_bytes`` as float64, which the reference needs."""
     numbers = sum(array.size for array in bound.inputs if array is not None)
     numbers += sum(prod(made.extents) for made in bound.plan.outputs if made is not None)
     if 8 * numbers > max_bytes(bound.call):
@@ -193,9 +203,6 @@ def refer(
                                 f"{max_bytes(bound.call)} bytes as float64 (CONVREG_MAX_BYTES sets the limit)",
                                 "max_bytes")
     check_sizes(bound.call, [made and made._replace(format="float64") for made in bound.plan.outputs])
-    wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
-    outputs = exact_results(spec, bound.plan, wide)
-    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def exact_results(spec: OpSpec, plan: Plan, inputs: Sequence[Array | None]) -> tuple[Array | None, ...]:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from . import registry
 from .binding import UNSET_SHAPE, asking, make_call, plan_of, shape_value, tensor_type, tensor_value
 from .derive import Arguments, reader_of
-from .errors import OpError
+from .errors import OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import conv_transpose_window
+from .guard import guarded
 from .roles import geometry_of, roles_of
 from .spec import Call, OpSpec, Shape, TensorType
 
@@ -88,10 +89,10 @@ class Explanation:
 
     def __getitem__(self, conformance: str) -> Reading:
         """Return the reading under a conformance of the operator."""
-        for reading in self.readings:
-            if reading.conformance == conformance:
-                return reading
-        raise KeyError(conformance)
+        found = {reading.conformance: reading for reading in self.readings}
+        if not isinstance(conformance, str) or conformance not in found:
+            raise UnknownOp(shorten(conformance), found, what="reading")
+        return found[conformance]
 
     def __str__(self) -> str:
         """The table."""
@@ -111,6 +112,7 @@ def _list(values: Any) -> str:
     return ",".join(map(str, values)) or "-"
 
 
+@guarded("convreg::explain")
 def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32", **arguments: Any) -> Explanation:
     """Return the result of every conformance for a call, and the reading of other vendors' operators.
 

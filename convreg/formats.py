@@ -14,6 +14,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .errors import Asking, UnknownOp, shorten
+from .guard import guarded
+
 hifloat8: np.dtype[Any] = np.dtype([("hifloat8", "V1"), ("codes", "V0")])
 """The dtype of HiFloat8 codes: a structured dtype of one byte, which slices, files and views keep.
 
@@ -101,7 +104,8 @@ class Format:
     def values(self) -> np.ndarray[Any, np.dtype[np.float32]]:
         """The number of every code, in the order of the codes; for formats of up to 16 bits."""
         if self.bits > 16:
-            raise ValueError(f"{self.name} has 2**{self.bits} codes, too many to list")
+            raise Asking("convreg::formats").refuse(
+                "values", f"the 2**{self.bits} codes of {self.name}", "a format of at most 16 bits")
         return _values(self.name)
 
     @property
@@ -195,11 +199,16 @@ def format_of(dtype: np.dtype[Any]) -> Format | None:
 class FormatTable(dict[str, Format]):
     """Formats by name; prints as a table."""
 
+    def __missing__(self, name: Any) -> Format:
+        """Raise `UnknownOp`, which lists similar names."""
+        raise UnknownOp(name if isinstance(name, str) else shorten(name), self, what="format")
+
     def __repr__(self) -> str:
         """The table."""
         return "\n".join([_HEADER, *map(str, self.values())])
 
 
+@guarded("convreg::formats")
 def formats() -> FormatTable:
     """Return the number formats that `quantize` knows.
 

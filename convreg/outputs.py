@@ -79,8 +79,8 @@ def allocate(call: Call, plan: Plan, outputs: Sequence[Array | None]) -> tuple[A
     """Return the output arrays: those given, and new ones for the rest. At most ``max_bytes`` are allocated."""
     needed = check_sizes(call, [tensor if array is None else None
                                 for tensor, array in zip(plan.outputs, outputs, strict=True)])
-    return tuple([None if tensor is None else array if some is None else np.empty(some.extents, some.dtype)
-                  for tensor, array, some in zip(plan.outputs, outputs, needed, strict=True)])
+    return tuple([None if tensor is None else array if some is None else _fresh(call, port.name, some)
+                  for port, tensor, array, some in zip(call.spec.outputs, plan.outputs, outputs, needed, strict=True)])
 
 
 class Needs(NamedTuple):
@@ -109,12 +109,24 @@ def check_sizes(call: Call, tensors: Sequence[TensorType | None]) -> list[Needs 
     return needed
 
 
+def _fresh(call: Call, name: str, some: Needs) -> Array:
+    try:
+        return np.empty(some.extents, some.dtype)
+    except MemoryError:
+        raise call.refuse(name, list(some.extents), f"a result that fits the memory that is free: it needs "
+                          f"{some.bytes} bytes", "memory") from None
+
+
 @lru_cache(maxsize=4096)
 def needs(tensor: TensorType) -> Needs:
     """Return the shape, dtype and bytes of an array for a tensor."""
     dtype = FORMATS[tensor.format].dtype
-    return Needs(tensor.extents, dtype, prod(tensor.extents) * dtype.itemsize,
-                 prod([extent or 1 for extent in tensor.extents]) * dtype.itemsize)
+    return Needs(tensor.extents, dtype, prod(tensor.extents) * dtype.itemsize, span(tensor.extents, dtype.itemsize))
+
+
+def span(extents: Sequence[int], itemsize: int) -> int:
+    """Return the bytes that an array would take if its extents of 0 were 1, which NumPy bounds."""
+    return prod([extent or 1 for extent in extents]) * itemsize
 
 
 def max_bytes(call: Refusing) -> int:

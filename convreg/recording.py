@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from .binding import bind
-from .derive import Operator, kernels, reader_of, thread_count, too_large
+from .derive import Operator, kernels, reader_of, thread_count
+from .errors import OpError
+from .guard import failure, guarded
 from .outputs import Array, allocate
 from .registry import resolve
 
@@ -51,6 +53,7 @@ class _Workspace(Recorder):
         self.largest = max(self.largest, kernels().engine.workspace_bytes(kernel, *operands, **settings))
 
 
+@guarded("convreg::workspace_bytes")
 def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     """Return the bytes that a call allocates beyond its inputs and outputs, without computing anything.
 
@@ -80,6 +83,6 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     recorder = _Workspace()
     try:
         function.spec.run(bound.plan, bound.inputs, outputs, recorder, workers)
-    except OverflowError as error:
-        raise too_large(bound.call, error) from None
+    except (OverflowError, MemoryError, OpError) as error:
+        raise failure(bound.call, error) from None
     return recorder.largest

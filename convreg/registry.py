@@ -20,6 +20,7 @@ from typing import Any
 from .declaration import check_declaration
 from .derive import Operator, function_of
 from .errors import Asking, UnknownOp, shorten
+from .guard import guarded
 from .spec import OpSpec
 
 GROUP = "convreg.ops"
@@ -30,6 +31,7 @@ _broken: dict[str, str] = {}
 _plugins_loaded = False
 
 
+@guarded("convreg::register")
 def register(spec: OpSpec, *, replace: bool = False) -> Operator:
     """Add an operator and return its Python function, which also appears in ``convreg.<vendor>``.
 
@@ -51,6 +53,8 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
         If the name and version are taken and `replace` is false, or the declaration is wrong. Nothing is added
         then.
     """
+    if not isinstance(replace, bool):
+        raise Asking("convreg::register").refuse("replace", replace, "True or False", wrong_type=True)
     with _lock:
         check_declaration(spec, _parts())
         if spec.since_version in _operators.get(spec.qualified_name, {}) and not replace:
@@ -80,6 +84,8 @@ def _modules() -> frozenset[str]:
 
 def namespace(vendor: str) -> ModuleType:
     """Return the module ``convreg.<vendor>`` that holds the vendor's functions, made on first use."""
+    if not isinstance(vendor, str):
+        raise Asking("convreg::namespace").refuse("vendor", vendor, "the name of a vendor", wrong_type=True)
     name = f"{__package__}.{vendor}"
     if name not in sys.modules:
         module = sys.modules[name] = ModuleType(name, f"Operators as {vendor} defines them.")
@@ -87,11 +93,13 @@ def namespace(vendor: str) -> ModuleType:
     return sys.modules[name]
 
 
+@guarded("convreg::names")
 def names() -> list[str]:
     """Return the qualified names of the registered operators, sorted."""
     return sorted(_operators)
 
 
+@guarded("convreg::operators")
 def operators() -> list[Operator]:
     """Return the newest version of every registered operator, in the order of `names`."""
     return [_newest(_operators[name], None) for name in names()]  # type: ignore[misc]
@@ -102,6 +110,7 @@ def specs() -> list[OpSpec]:
     return [_operators[name][version].spec for name in names() for version in sorted(_operators[name])]
 
 
+@guarded("convreg::get")
 def get(name: str, version: int | None = None) -> Operator:
     """Return an operator by name.
 
@@ -175,6 +184,9 @@ def _checked_version(version: Any) -> int:
 
 def find_node(domain: str, op_type: str, version: int | None = None) -> Operator | None:
     """Return the operator behind an ONNX node, or None."""
+    version = None if version is None else _checked_version(version)
+    if not isinstance(domain, str) or not isinstance(op_type, str):
+        return None
     for versions in list(_operators.values()):
         spec = next(iter(versions.values())).spec
         if spec.onnx_domain == domain and spec.name == op_type:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -332,6 +333,18 @@ def run(call: GradientCall, tensors: tuple[np.ndarray, ...], **more: Any) -> tup
 
 
 def check_call(seed: int, number: int) -> DrawnCall:
+    """Check a call; a failure says how to repeat it. In a crash, faulthandler prints that line as a function's name."""
+    line = f"python tests/drawn_layouts.py {seed} {number}"
+    names = {name: line for name in ("co_name", "co_qualname") if hasattr(check.__code__, name)}
+    try:
+        return FunctionType(check.__code__.replace(**names), globals())(seed, number)
+    except Exception as error:
+        if line in str(error):
+            raise
+        raise AssertionError(f"{line}  # {type(error).__name__}: {error}") from error
+
+
+def check(seed: int, number: int) -> DrawnCall:
     """Run a call on contiguous arrays and on those in drawn places, each instruction set, one on three threads."""
     drawn = drawn_call(seed, number)
     before = engine.isa()

@@ -102,3 +102,14 @@ def test_any_other_value_is_refused():
 def test_every_kind_of_attribute_can_be_stated():
     assert {attribute.kind for operator in convreg.operators() for attribute in operator.spec.attributes} == {*KINDS}
     assert helper.get_attribute_value(attribute_proto("a", False, "bool")) == 0
+
+
+@pytest.mark.parametrize("name", ["aten::convolution_backward", "ascend::ConvolutionBackward"])
+def test_lists_of_empty_names(name):
+    """They ask for the default format of every result."""
+    operator, call = convreg.get(name), VALID[name]
+    expected = outcome(operator, call.tensors, call.arguments)
+    for stated in (["", "", ""], (None, None, None)):
+        assert outcome(operator, call.tensors, {**call.arguments, "output_formats": stated}) == expected
+    for stated in ([""], ["", "", "float32"]):
+        assert isinstance(outcome(operator, call.tensors, {**call.arguments, "output_formats": stated}), str)

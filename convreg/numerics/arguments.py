@@ -22,17 +22,22 @@ def numbers(ask: Refusing, argument: str, value: Any) -> Array:
     """
     try:
         array = np.asarray(value)
-        if array.size * 8 > max_bytes(ask):
-            raise ask.refuse(argument, list(array.shape), f"an array of at most {max_bytes(ask)} bytes in float64",
-                             "max_bytes")
+        check_size(ask, argument, array)
         known = format_of(array.dtype)
         if known is None and array.dtype.kind not in "biuf":
             raise TypeError
         return array.astype(np.float64) if known is None else dequantize(array, dtype=np.float64)
-    except OpError:
+    except (OpError, MemoryError):
         raise
     except Exception:  # __array__ of foreign objects may raise anything
         raise ask.refuse(argument, value, "an array of numbers", "arguments", wrong_type=True) from None
+
+
+def check_size(ask: Refusing, argument: str, array: Array) -> None:
+    """Refuse an array that takes more than ``max_bytes`` in float64."""
+    if array.size * 8 > max_bytes(ask):
+        raise ask.refuse(argument, list(array.shape), f"an array of at most {max_bytes(ask)} bytes in float64",
+                         "max_bytes")
 
 
 def name_of(ask: Refusing, argument: str, value: Any, known: Iterable[str]) -> str:

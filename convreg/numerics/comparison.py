@@ -13,10 +13,11 @@ import numpy as np
 from .. import registry
 from ..binding import asking, bind, boolean, check_conformance, entries_of, integer, tensor_value
 from ..conversion import dequantize
-from ..derive import Arguments, Operator, exact_results, execute, reader_of
-from ..errors import UnknownOp
+from ..derive import Arguments, Operator, check_reference_sizes, exact_results, execute, reader_of
+from ..errors import UnknownOp, shorten
 from ..formats import FORMATS as STORED
 from ..formats import format_of, formats
+from ..guard import guarded
 from ..outputs import Array
 from ..presentation import aligned, markdown_table
 from ..spec import Call
@@ -118,13 +119,14 @@ class Comparison:
 
         Raises
         ------
-        KeyError
+        UnknownOp
             If there is none.
         """
-        for row in self.rows:
-            if (row.output, row.format, row.scaled) == (output, format, scaled):
-                return row
-        raise KeyError((output, format, scaled))
+        found = {f"{row.output} in {row.format}{', scaled' if row.scaled else ''}": row for row in self.rows}
+        name = f"{output} in {format}{', scaled' if scaled else ''}" if {str} == {type(output), type(format)} else ""
+        if name not in found:
+            raise UnknownOp(name or shorten((output, format)), found, what="row")
+        return found[name]
 
     def table(self, *, markdown: bool = False) -> str:
         """Return the rows as a text or Markdown table.
@@ -207,6 +209,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
+@guarded("convreg::numerics")
 def compare(
     op: str | Operator,
     inputs: Sequence[Any] | Mapping[str, Any],
@@ -330,34 +333,39 @@ class _Measured:
             self.asking = asking(spec, given.conformance)
         if given.out is not None:
             raise self.asking.refuse("out", "given", "no array, because only errors are returned", "arguments")
-        self.given, self.operands = given, self._operands(given.tensors)
-        hollow = {name: np.broadcast_to(np.float32(0), array.shape) for name, array in self.operands.items()}
+        self.given, stored = given, self._stored(given.tensors)
+        hollow = {name: np.broadcast_to(np.float32(0), array.shape) for name, array in stored.items()}
         bound = bind(spec, self._tensors(hollow), given.attributes, conformance=given.conformance)
         for port, made in zip(spec.outputs, bound.plan.outputs, strict=True):
             if made is not None and made.format != "float32":
                 raise self.asking.refuse(port.name, made.format, "float32 results for float32 operands", "arguments",
                                          wrong_type=True)
+        check_reference_sizes(bound)
+        self.operands = {name: self._wide(name, array) for name, array in stored.items()}
         wide = [None if array is None else self.operands.get(port.name, array).astype(np.float64)
                 for port, array in zip(spec.inputs, bound.inputs, strict=True)]
         self.exact = {port.name: values for port, values in
                       zip(spec.outputs, exact_results(spec, bound.plan, wide), strict=True) if values is not None}
 
-    def _operands(self, tensors: Sequence[Any]) -> dict[str, Array]:
+    def _stored(self, tensors: Sequence[Any]) -> dict[str, Array]:
+        """Return the operands as they are given, in any known format."""
         rules = self.spec.rules_under(self.asking.conformance)
-        operands = {}
+        stored = {}
         for port, value in zip(self.spec.inputs, tensors, strict=True):
             if port.shape or port.scales or value is None:
                 continue
             array = tensor_value(self.asking, rules, port, value)
-            held = format_of(array.dtype)
-            if held is None:
+            if format_of(array.dtype) is None:
                 raise self.asking.refuse(port.name, str(array.dtype), " or ".join(STORED), "arguments", wrong_type=True)
-            if held.name not in ("float32", "float64"):
-                array = dequantize(array)
-            if not np.isfinite(array).all():
-                raise self.asking.refuse(port.name, "infinity or NaN", "finite numbers", "arguments")
-            operands[port.name] = array
-        return operands
+            stored[port.name] = array
+        return stored
+
+    def _wide(self, name: str, array: Array) -> Array:
+        """Return an operand in float32 or float64, whichever it is given in; other formats in float32."""
+        values = array if array.dtype in (np.float32, np.float64) else dequantize(array)
+        if not np.isfinite(values).all():
+            raise self.asking.refuse(name, "infinity or NaN", "finite numbers", "arguments")
+        return values
 
     def _tensors(self, operands: Mapping[str, Array]) -> list[Any]:
         return [operands.get(port.name, value if port.shape or port.scales else None)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..binding import integer, integers
 from ..errors import Asking
+from ..guard import guarded
 from ..outputs import Array, max_bytes
 from ..spec import Rules
 from .arguments import name_of
@@ -49,6 +50,7 @@ DISTRIBUTIONS: dict[str, str] = {name: text for name, (text, _) in _DRAWS.items(
 """Name -> description."""
 
 
+@guarded("convreg::numerics")
 def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
     """Return random numbers of a named distribution.
 

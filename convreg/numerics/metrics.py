@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Asking
+from ..guard import guarded
 from ..outputs import Array
 from .arguments import numbers
 
@@ -34,6 +35,7 @@ class Error:
     cosine: float
 
 
+@guarded("convreg::numerics")
 def error_of(array: Array, exact: Array) -> Error:
     """Return the error of an array against the exact one, computed in float64.
 
@@ -103,6 +105,7 @@ class Binades:
                 "infinite": self.infinite}
 
 
+@guarded("convreg::numerics")
 def binades_of(values: Array) -> Binades:
     """Return the histogram of an array's magnitudes.
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, log2
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ..errors import Asking, GraphError, shorten
 from ..formats import formats
-from ..presentation import require_matplotlib
+from ..guard import guarded
+from ..presentation import PLOT_FORMATS, require_matplotlib
+from .arguments import name_of
 from .metrics import Binades
 
 if TYPE_CHECKING:
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
 PLAIN, SCALED, RANGE, DENSITY = "#9ecae1", "#08519c", "#636363", "#fdae6b"
 
 
+@guarded("convreg::numerics")
 def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: str | None = None) -> None:
     """Draw comparisons below each other, one line per gradient.
 
@@ -32,9 +38,12 @@ def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: st
 
     Raises
     ------
+    OpError, OpTypeError
+        If an argument is refused.
     GraphError
-        If matplotlib is not installed.
+        If matplotlib is not installed, or the file cannot be written.
     """
+    _check(comparisons, file, format)
     require_matplotlib("demo")
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -49,7 +58,8 @@ def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: st
         _draw_ratios(ratios, found, output)
         _draw_ranges(ranges, found, output)
         ranges.set_xlim(low, high)
-        ratios.set_title(f"{title}: {output}" if len(comparisons) > 1 else output, loc="left", fontsize=10)
+        ratios.set_title(f"{title}: {output}" if len(comparisons) > 1 else output, loc="left", fontsize=10,
+                         parse_math=False)
     grid[-1][0].set_xlabel("signal-to-noise ratio against float64 (dB)")
     grid[-1][1].set_xlabel("binary exponent of the magnitude")
     handles = [Patch(color=PLAIN, label="operands and result unscaled"),
@@ -59,7 +69,30 @@ def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: st
     if not any(row.scaled for found in comparisons.values() for row in found.rows):
         del handles[1]
     figure.legend(handles=handles, ncols=len(handles), fontsize=8, frameon=False, loc="outside upper center")
-    figure.savefig(file, format=format, dpi=100)
+    try:
+        figure.savefig(file, format=format, dpi=100)
+    except (OSError, TypeError, ValueError) as error:  # files of any kind, closed or not binary
+        reason = getattr(error, "strerror", None) or shorten(str(error))  # the text of an OSError repeats the path
+        raise GraphError(f"the picture {shorten(file)} cannot be written: {reason}") from None
+
+
+def _check(comparisons: Any, file: Any, format: Any) -> None:
+    """Refuse what is no collection of comparisons, no file and no format of pictures."""
+    from .comparison import Comparison
+
+    ask = Asking("convreg::numerics")
+    if not isinstance(comparisons, Mapping) or not comparisons or not all(
+            isinstance(title, str) and title.isprintable() and isinstance(found, Comparison)
+            for title, found in comparisons.items()):
+        raise ask.refuse("comparisons", comparisons, "a mapping from printable titles to results of compare",
+                         wrong_type=True)
+    path = isinstance(file, str | PathLike)
+    if not path and not callable(getattr(type(file), "write", None)):
+        raise ask.refuse("file", file, "a path or a binary file", wrong_type=True)
+    if path and (not str(file) or "\0" in str(file)):
+        raise ask.refuse("file", file, "a path, which is not empty and has no NUL")
+    if format is not None or (path and Path(file).suffix):
+        name_of(ask, "format", Path(file).suffix[1:].lower() if format is None else format, PLOT_FORMATS)
 
 
 def _names(found: Comparison) -> list[str]:

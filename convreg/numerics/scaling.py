@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..binding import integer
 from ..conversion import dequantize, quantize
-from ..formats import Format
+from ..errors import Asking
+from ..formats import Format, formats
+from ..guard import guarded
 from ..outputs import Array
+from ..spec import Rules
+from .arguments import check_size, numbers
 from .metrics import binade_of_largest, error_of
 
 DEEPEST = 40
 """How many binades below the top a scale is looked for in a format whose precision changes with the exponent."""
 TOP = 2.0**16
 """Formats of wide range bring their largest operand no higher than this, so that products stay far from overflow."""
+FARTHEST = 2**16
+"""The largest exponent of a scale that is computed with, far beyond what any format needs."""
+
+_ask = Asking("convreg::numerics")
 
 
 class Rounding(NamedTuple):
@@ -25,18 +34,23 @@ class Rounding(NamedTuple):
     saturate: bool = False
     seed: int | None = None
 
+    @guarded("convreg::numerics")
     def of(self, values: Array, exponent: int = 0) -> Array:
         """Return round(values * 2**exponent) / 2**exponent in float64, for float32 or float64 values."""
+        floats, power = _floats(values), integer(_ask, Rules(), "exponent", exponent)
+        if not -FARTHEST <= power <= FARTHEST:
+            raise _ask.refuse("exponent", exponent, f"an integer from -{FARTHEST} to {FARTHEST}")
         with np.errstate(over="ignore", under="ignore"):
-            codes = quantize(np.ldexp(values, exponent), self.format.name, rounding=self.rounding,
+            codes = quantize(np.ldexp(floats, power), self.format.name, rounding=self.rounding,
                              saturate=self.saturate, seed=self.seed)
-            return np.ldexp(dequantize(codes, dtype=np.float64), -exponent)
+            return np.ldexp(dequantize(codes, dtype=np.float64), -power)
 
     def lost(self, values: Array, found: Array, exponent: int) -> Array:
         """Return where `found`, the rounded values, is infinite or NaN, or where rounding to nearest would overflow."""
         return ~(np.isfinite(found) & np.isfinite(Rounding(self.format).of(values, exponent)))
 
 
+@guarded("convreg::numerics")
 def best_exponent(values: Array, how: Rounding) -> int:
     """Return the exponent e for which round(values * 2**e) / 2**e has the best signal-to-noise ratio to `values`.
 
@@ -45,7 +59,13 @@ def best_exponent(values: Array, how: Rounding) -> int:
     That is enough for formats with one precision for all normal numbers, since a larger scale only makes their grid
     finer. The precision of HiFloat8 falls with the distance from 1, so its candidates start at 40 below. If several
     candidates are equally good, the one with the smallest magnitude is returned; 0 if no scale is better than none.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If `values` are not finite numbers, or `how` is no `Rounding` of a format of `convreg.formats`.
     """
+    values = _checked(values, how)
     if not np.any(values):
         return 0
     format = how.format
@@ -56,6 +76,26 @@ def best_exponent(values: Array, how: Rounding) -> int:
         return 0  # every power of two that keeps the numbers normal gives the same error
     tried = sorted({0, *range(top - (DEEPEST if tapered else 1), top + 4)}, key=abs)
     return max(tried, key=lambda exponent: error_of(how.of(values, exponent), values).snr_db)
+
+
+def _checked(values: Any, how: Any) -> Array:
+    """Return finite numbers as an array that `Rounding.of` rounds."""
+    if not isinstance(how, Rounding):
+        raise _ask.refuse("how", how, "a Rounding", wrong_type=True)
+    if not isinstance(how.format, Format) or how.format not in formats().values():
+        raise _ask.refuse("how", how.format, "a Rounding of one of " + ", ".join(formats()), wrong_type=True)
+    array = _floats(values)
+    if not np.isfinite(array).all():
+        raise _ask.refuse("values", "infinity or NaN", "finite numbers")
+    return array
+
+
+def _floats(values: Any) -> Array:
+    """Return an array of float32 or float64 as it is, other numbers as float64."""
+    if isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float64):
+        check_size(_ask, "values", values)
+        return np.asarray(values)
+    return numbers(_ask, "values", values)
 
 
 def _is_normal(values: Array, format: Format) -> bool:
