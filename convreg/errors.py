@@ -13,6 +13,11 @@ from typing import Any, Protocol, SupportsIndex
 MOST_BYTES = 2**20
 """The largest array that an exception takes along in a copy."""
 
+LONGEST_WORD, LONGEST_TEXT = 400, 4000
+"""The most characters without a space, such as a path or a name of a file's choice, and of one message."""
+
+_LONG_WORD = re.compile(rf"(\S{{{LONGEST_WORD - 3}}})\S{{3}}\S+")
+
 
 class _Portable(Exception):
     """An exception that copies and pickles with all its attributes, whatever its constructor takes.
@@ -157,11 +162,16 @@ class UnknownOp(_Portable, KeyError):
     def __str__(self) -> str:
         """Name the unknown thing, similar names or all known names, and any broken plug-in."""
         hint = "did you mean " + ", ".join(self.near) if self.near else "known: " + ", ".join(self.known)
-        return f"no {self.what} named {shorten(self.name)}; {hint}" + (f" ({self.note})" if self.note else "")
+        note = f" ({self.note})" if self.note else ""
+        return printable(f"no {self.what} named {shorten(self.name)}; {hint}{note}")
 
 
 class GraphError(_Portable, ValueError):
     """A model or a file that cannot be read, checked, executed or written."""
+
+    def __str__(self) -> str:
+        """Return the message as one printable line: files choose the names that it repeats."""
+        return printable(super().__str__())
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -196,5 +206,11 @@ def shorten(value: Any, limit: int = 120) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text with lone surrogates, which no encoding has, written as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return text as one line of bounded length: line breaks, control characters and lone surrogates as escapes."""
+    shown = "".join(_escaped(character) for character in text[: LONGEST_TEXT + 1])
+    shown = _LONG_WORD.sub(lambda found: f"{found[1]}...", shown)
+    return shown if len(shown) <= LONGEST_TEXT else shown[: LONGEST_TEXT - 3] + "..."
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

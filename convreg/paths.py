@@ -14,8 +14,10 @@ def path_of(value: Any) -> Path:
     Raises
     ------
     GraphError
-        If it is no path of text.
+        If it is no path of text, or is empty.
     """
+    if isinstance(value, str) and not value:
+        raise GraphError("the path '' is empty; allowed: the path of a file")
     try:
         return Path(value)
     except Exception as error:  # __fspath__ of foreign objects may raise anything

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from convreg.tools.cli import TABLE_END, TABLE_START, main
 from model_files import arrays_of, graph, operation, tensor, write_graph
+from onnx import TensorProto, helper
 
 import convreg
 
@@ -97,6 +98,69 @@ def test_what_cannot_be_written(tmp_path, capsys):
         assert not os.path.isfile("/dev/null")
 
 
+def test_paths_that_are_no_files(tmp_path, capsys):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert "cannot be written" in failed(capsys, "import", CASES / "one_d.xml", "-o", tmp_path / "circle")
+    assert "is refused" in failed(capsys, "bench", "--json", tmp_path / "circle")
+    for arguments in (["check", ""], ["import", "", "-o", "x.onnx"], ["import", CASES / "one_d.xml", "-o", ""]):
+        assert "the path '' is empty" in failed(capsys, *arguments)
+    assert "not a regular file" in failed(capsys, "check", tmp_path)
+    (tmp_path / "README.md").write_bytes(b"\xff")
+    assert "not text in UTF-8" in failed(capsys, "docs", "--root", tmp_path)
+
+
+def copying(folder, *outputs: str) -> Path:
+    """A model that copies its input to outputs of these names."""
+    made = [helper.make_node("Identity", ["x"], [name], f"copy {index}") for index, name in enumerate(outputs)]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in ("x", *outputs)]
+    graph = helper.make_graph(made, "copies", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def test_outputs_of_any_name_are_archived(tmp_path, capsys):
+    names = ["file", "allow_pickle", "args", "a/b", "y", "y.npy"]
+    path = copying(tmp_path, *names)
+    assert main(["run", str(path), "--random", "-o", str(tmp_path / "out.npz")]) == 0
+    assert list(arrays_of(tmp_path / "out.npz")) == names
+
+
+@pytest.mark.parametrize("name", ["a\0b", "z" * 70_000])
+def test_outputs_that_no_archive_holds(tmp_path, capsys, name):
+    path = copying(tmp_path, name)
+    assert "no place for the name" in failed(capsys, "run", path, "--random", "-o", tmp_path / "out.npz")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_outputs_are_written_all_or_none(tmp_path, capsys):
+    path = copying(tmp_path, "a", "z" * 300)
+    together = ["-o", tmp_path / "out.npz"]
+    for folder in (tmp_path / "made" / "deep", path):
+        failed(capsys, "run", path, "--random", *together, "--output-dir", folder)
+        assert list(tmp_path.iterdir()) == [path]
+    assert "is empty" in failed(capsys, "run", path, "--random", "-o", "")
+
+
+def test_names_are_printed_on_one_line(tmp_path, capsys):
+    path = copying(tmp_path, "a\n\x1b[31mb")
+    assert main(["check", str(path)]) == 0
+    assert main(["run", str(path), "--random"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {}])
+def test_outputs_that_take_no_text(tmp_path, environment):
+    """An encoding without the characters of a name, and an output that the caller closed."""
+    path = copying(tmp_path, "\xe9")
+    closed = "" if environment else ">&-"
+    done = subprocess.run(f"'{sys.executable}' -m convreg.tools check {path} {closed}", shell=True, cwd=tmp_path,
+                          capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert closed or done.stdout.endswith("outputs \\xe9\n")
+
+
 def test_a_link_keeps_pointing_to_its_file(tmp_path, capsys):
     (tmp_path / "link.onnx").symlink_to(tmp_path / "real.onnx")
     assert main(["import", str(CASES / "one_d.xml"), "-o", str(tmp_path / "link.onnx")]) == 0
@@ -156,14 +220,15 @@ def test_a_run_names_its_engine(model, capsys, monkeypatch, engine):
         ([], "missing input 'x'"),
         (["-i", "x=random"], "unknown extents"),
         (["-i", "x=random:2,a"], "not of the form 2,3,4"),
-        (["-i", "x=random:99999999999,99999999999,1,1"], "too large"),
+        (["-i", "x=random:99999999999,3,99999999999,1"], "too large"),
         (["-i", "x"], "not of the form NAME="),
         (["-i", "z=random"], "no input 'z'; it has x"),
         (["-i", "x=random:1,3,2,2", "-i", "x=random"], "given twice"),
         (["-i", "x=absent.npy"], "cannot be read"),
         (["-i", f"x={__file__}"], "not a NumPy array file"),
         (["-i", f"x={CASES / 'one_d.npz'}"], "several arrays"),
-        (["-i", "x=random:1,4,2,2"], "x"),
+        (["-i", "x=random:1,4,2,2"], "differ from those that the model declares"),
+        (["-i", "x=random:1,3,2"], "differ from those that the model declares"),
         (["-i", "x=random:1,3,2,2", "--seed", "-1"], "seed -1"),
     ],
 )

@@ -291,6 +291,41 @@ def test_splits_into_other_parts_than_outputs(count, outputs):
             f"num_outputs states {count} parts; allowed: {len(outputs)}")
 
 
+@pytest.mark.parametrize("equation", ["i.", "......", "...i...", "-", "i->j->k", "1", "i..,j", ">"])
+def test_equations_that_einsum_would_search_for_ever(equation):
+    refused(model([helper.make_node("Einsum", ["x"], ["y"], equation=equation)], [X], [value("y")]),
+            "Einsum node .*equation=.* is refused; allowed: terms of letters")
+
+
+def test_equations_that_calls_state():
+    node = helper.make_node("Einsum", ["x"], ["y"])
+    node.attribute.append(AttributeProto(name="equation", type=AttributeProto.STRING, ref_attr_name="e"))
+    made = model(call("f", "x", "y"), [X], [Y])
+    made.functions.append(function("f", [node]))
+    refused(made, "equation='e' is refused")
+
+
+@pytest.mark.parametrize("equation", ["i->i", " i -> ", "...i -> i ...", "i", "...", "I"])
+def test_equations_of_einsum(equation):
+    convreg.onnx.infer_shapes(model([helper.make_node("Einsum", ["x"], ["y"], equation=equation)], [X], [value("y")]))
+
+
+def test_attributes_without_a_type():
+    node = helper.make_node("Relu", ["x"], ["y"])
+    node.attribute.append(AttributeProto(name="alpha", f=1.0))
+    refused(model([node], [X], [Y]), "attribute 'alpha' has no type")
+
+
+@pytest.mark.parametrize("name", ["z" * 100_000, "a\nb\x1b[31m", "a " * 50_000])
+def test_names_that_errors_repeat(name):
+    made = model([helper.make_node("Relu", ["x"], ["z"])], [X], [value(name, [4])])
+    for verb in VERBS.values():
+        with pytest.raises(GraphError) as caught:
+            verb(made)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) <= 4000
+
+
 def test_structure():
     refused(ModelProto(), "no graph")
     refused(model([helper.make_node("Relu", ["x"], ["z"])], [X], [Y]), "no node makes the output 'y'")

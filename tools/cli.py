@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,9 +12,11 @@ from pathlib import Path
 import convreg
 from convreg import GraphError, OpError, UnknownOp
 from convreg.derive import docs_page, signature_of, table
+from convreg.errors import printable
+from convreg.paths import path_of
 
 from .bench import bench
-from .files import reason, write_atomically
+from .files import read_bytes, reason, write_atomically, write_together
 from .numerics import numerics_
 from .rewriting import explain, functions, lower, translate
 
@@ -56,7 +59,7 @@ def export(parser: argparse.ArgumentParser) -> Action:
         from . import onnx_io, tensors
 
         model, feeds = convreg.onnx.load(args.model), None
-        if args.input or args.output.endswith(".npz"):
+        if args.input or path_of(args.output).suffix == ".npz":
             feeds = tensors.feeds(tensors.needed(model), args.input, fill=True, seed=args.seed)
         onnx_io.export_model(model, args.output, feeds)
         print(f"{args.output}: written")
@@ -79,7 +82,7 @@ def check(parser: argparse.ArgumentParser) -> Action:
 def _summary(model: object) -> str:
     graph = model.graph  # type: ignore[attr-defined]
     ours = sum(node.domain not in ("", "ai.onnx") for node in graph.node)
-    names = [", ".join(value.name for value in values) for values in (graph.input, graph.output)]
+    names = [printable(", ".join(value.name for value in values)) for values in (graph.input, graph.output)]
     return f"ok, {len(graph.node)} nodes, {ours} of them outside standard ONNX; inputs {names[0]}; outputs {names[1]}"
 
 
@@ -105,10 +108,10 @@ def run(parser: argparse.ArgumentParser) -> Action:
         session = convreg.onnx.Session(model, engine=args.engine)
         feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)
         results = session.run(feeds)
-        if args.output:
-            tensors.save_together(results, args.output)
-        if args.output_dir:
-            tensors.save_apart(results, args.output_dir)
+        files = [] if args.output is None else [(args.output, tensors.archive_of(results))]
+        if args.output_dir is not None:
+            files += tensors.apart(results, args.output_dir)
+        write_together(files, args.output_dir)
         for name, array in results.items():
             print(tensors.describe(name, array))
         note = session.engine_note if results.engine == session.engine else "onnxruntime refuses these inputs"
@@ -151,7 +154,7 @@ def docs(parser: argparse.ArgumentParser) -> Action:
         readme = root / "README.md"
         wanted = {root / "docs" / "operators.md": docs_page(convreg.operators()),
                   readme: _with_table(readme, table(convreg.operators()))}
-        stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+        stale = [path for path, text in wanted.items() if not path.is_file() or _text(path) != text]
         if stale and args.check:
             paths = " and ".join(map(str, stale))
             raise GraphError(f"{paths} differ from the declarations; run `convreg docs`")
@@ -163,9 +166,16 @@ def docs(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise GraphError(f"{path}: not text in UTF-8: {reason(error)}") from None
+
+
 def _with_table(path: Path, rows: str) -> str:
     """Return the file's text with the rows between the markers replaced."""
-    text = path.read_text("utf-8")
+    text = _text(path)
     before, start, rest = text.partition(TABLE_START)
     _, end, after = rest.partition(TABLE_END)
     if not start or not end:
@@ -204,15 +214,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args, unknown = parser_of().parse_known_args(arguments)
     if unknown:  # argparse would show the usage of `convreg`, which names no option of the verb
         args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may have characters that its encoding lacks
     try:
         args.act(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the caller closed it
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
     except (GraphError, OpError, UnknownOp, MemoryError, OSError) as error:
-        print(f"convreg: {_message(error)}", file=sys.stderr)
+        print(f"convreg: {printable(_message(error))}", file=sys.stderr)
         return 1
     return 0
 

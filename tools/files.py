@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +14,8 @@ from convreg.outputs import physical_memory
 from convreg.paths import path_of
 
 PathLike = str | os.PathLike[str]
+Write = Callable[[BinaryIO], object]
+"""Writes the content of a file."""
 
 
 def read_bytes(path: PathLike) -> bytes:
@@ -34,7 +37,7 @@ def read_bytes(path: PathLike) -> bytes:
         raise GraphError(f"{file}: cannot be read: {reason(error)}") from None
 
 
-def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
+def write_atomically(path: PathLike, write: Write) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it: readers see the old file or the whole new one.
 
     Raises
@@ -42,21 +45,64 @@ def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> Non
     GraphError
         If the file cannot be written.
     """
-    target = path_of(path)
+    write_together([(path, write)])
+
+
+def write_together(files: Iterable[tuple[PathLike, Write]], folder: PathLike | None = None) -> None:
+    """Write files as `write_atomically` does, all or none; `folder` is made first where it is missing.
+
+    Raises
+    ------
+    GraphError
+        If a file cannot be written, or the folder cannot be made.
+    """
+    with ExitStack() as undo:
+        if folder is not None:
+            _make_folder(path_of(folder), undo)
+        filled = []
+        for path, write in files:
+            target = path_of(path)
+            with _writing(target):
+                target = target.resolve()  # a link keeps pointing to its file
+                refuse_devices(target)
+                filled.append((_filled(target, write, undo), target))
+        for temporary, target in filled:
+            with _writing(target):
+                os.replace(temporary, target)
+        undo.pop_all()
+
+
+def _make_folder(folder: Path, undo: ExitStack) -> None:
+    with _writing(folder, "made"):
+        for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
+            undo.callback(_ignore_errors, missing.rmdir)
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _filled(target: Path, write: Write, undo: ExitStack) -> str:
+    """Return the name of a temporary file beside `target` that holds what `write` writes."""
+    descriptor, name = tempfile.mkstemp(prefix=".convreg.", dir=target.parent)
+    undo.callback(_ignore_errors, lambda: os.unlink(name))
+    with os.fdopen(descriptor, "wb") as file:
+        write(file)
+    os.chmod(name, 0o666 & ~_umask())  # mkstemp's files are the owner's alone
+    return name
+
+
+def _ignore_errors(clean: Callable[[], object]) -> None:
+    with suppress(OSError):
+        clean()
+
+
+@contextmanager
+def _writing(path: Path, what: str = "written") -> Iterator[None]:
+    """Name the path in errors of the operating system."""
     try:
-        target = target.resolve()  # a link keeps pointing to its file
-        refuse_devices(target)
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                write(file)
-            os.chmod(name, 0o666 & ~_umask())  # mkstemp's files are the owner's alone
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except (OSError, ValueError) as error:
-        raise GraphError(f"{target}: cannot be written: {reason(error)}") from None
+        yield
+    except GraphError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links that form a circle
+        raise GraphError(f"{path}: cannot be {what}: {reason(error)}") from None
 
 
 def refuse_unwritable(argument: str, path: PathLike) -> None:
@@ -71,7 +117,7 @@ def refuse_unwritable(argument: str, path: PathLike) -> None:
         target = path_of(path).resolve()
         refuse_devices(target)
         tempfile.TemporaryFile(dir=target.parent).close()
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links that form a circle
         raise GraphError(f"{argument}={os.fspath(path)!r} is refused: {reason(error)}; allowed: a file, new or not, in "
                          "a folder that exists and takes files") from None
 

@@ -18,7 +18,7 @@ from convreg import GraphError, OpError, OpSpec, __version__
 from convreg.onnx.execution import sentence
 from convreg.onnx.export import IR_VERSION, OPSET
 from convreg.onnx.lowering_builder import Names
-from convreg.onnx.onnx_faults import STEPS, check_slice, check_split
+from convreg.onnx.onnx_faults import STEPS, check_node, check_slice
 from convreg.onnx.schemas import attribute_proto, register_schemas
 from convreg.spec import Kind
 
@@ -204,7 +204,7 @@ class ModelBuilder:
         present = {name: self._types[name] for name in node.input if name}
         small = {name: tensor for name in present if (tensor := self._known.get(name)) is not None
                  and prod(tensor.dims) <= FOLDED_ELEMENTS}
-        check_split(node)
+        check_node(node)
         if node.op_type == "Slice":
             steps = self._known.get(node.input[STEPS]) if len(node.input) > STEPS else None
             check_slice(self.value(node.input[0]).shape or (), steps, node.name)

@@ -22,7 +22,7 @@ from convreg.onnx.tensor_data import array_of
 from convreg.onnx.translation_targets import tails
 from convreg.paths import path_of
 
-from .files import PathLike, write_atomically
+from .files import PathLike, write_together
 from .model_view import View, attributes_of, view
 from .openvino_document import Document, element_name
 from .openvino_ir import Port
@@ -60,13 +60,8 @@ def export_ir(source: Source, path: PathLike) -> None:
     text, blob = document.xml(), bytes(document.blob)
     if _NOT_XML.search(text.decode("utf-8")):
         raise GraphError(f"{target}: a name holds a character that XML does not allow")
-
-    def write(file: Any) -> None:
-        """The XML file appears last: a failure before leaves the old one."""
-        file.write(text)
-        write_atomically(target.with_suffix(".bin"), lambda beside: beside.write(blob))
-
-    write_atomically(target, write)
+    write_together([(target.with_suffix(".bin"), lambda file: file.write(blob)),
+                    (target, lambda file: file.write(text))])
 
 
 def _is_ours(node: NodeProto) -> bool:

@@ -5,26 +5,34 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from zipfile import ZipFile
 
 import numpy as np
 from onnx import ModelProto, TypeProto
 
 from convreg import GraphError, dequantize, quantize
+from convreg.errors import printable, shorten
 from convreg.formats import FORMATS, format_of
 from convreg.onnx.inference import dtype_of
 from convreg.onnx.limits import ADDED_BYTES
-from convreg.outputs import Array
+from convreg.outputs import Array, physical_memory
 from convreg.paths import path_of
 
 from .carried import code_names
-from .files import PathLike, read_bytes, reason, refuse_devices, write_atomically
+from .files import PathLike, Write, read_bytes, reason, refuse_devices, write_atomically
 
 INFLATED_FACTOR = 100
 """Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
+
+LONGEST_ENTRY = 65_000
+"""Bytes of the longest name that an archive's entry has."""
+
+RANDOM_BYTES = 16
+"""What drawing a random value takes at most, roundings included."""
 
 
 class Wanted(NamedTuple):
@@ -89,7 +97,7 @@ def feeds(inputs: Mapping[str, Wanted], given: Sequence[str], *, fill: bool, see
 def _random(name: str, wanted: Wanted, text: str, generator: np.random.Generator) -> Array:
     """Normal numbers, rounded to the input's format, for floating types, 0 to 9 for integers, and truth values."""
     extents, dtype = _extents(name, wanted.type, text.partition(":")[2]), wanted.dtype
-    if prod(extents) > 2**32:
+    if prod(extents) > min(2**32, physical_memory() // RANDOM_BYTES):
         raise GraphError(f"input {name!r} of shape {extents} is too large for random values")
     if dtype.kind == "b":
         return generator.integers(0, 2, extents).astype(bool)
@@ -100,11 +108,17 @@ def _random(name: str, wanted: Wanted, text: str, generator: np.random.Generator
 
 
 def _extents(name: str, kind: TypeProto, chosen: str) -> list[int]:
+    dims = kind.tensor_type.shape.dim
     if chosen:
         if not re.fullmatch(r"\d{1,18}(,\d{1,18})*", chosen, re.ASCII):
             raise GraphError(f"extents {chosen!r} for input {name!r} are not of the form 2,3,4")
-        return [int(part) for part in chosen.split(",")]
-    dims = kind.tensor_type.shape.dim
+        extents = [int(part) for part in chosen.split(",")]
+        if kind.tensor_type.HasField("shape") and (len(dims) != len(extents) or any(
+                dim.HasField("dim_value") and dim.dim_value != extent
+                for dim, extent in zip(dims, extents, strict=False))):
+            raise GraphError(f"extents {chosen} for input {name!r} differ from those that the model declares: "
+                             f"{[dim.dim_value if dim.HasField('dim_value') else dim.dim_param for dim in dims]}")
+        return extents
     if not kind.tensor_type.HasField("shape") or not all(dim.HasField("dim_value") for dim in dims):
         raise GraphError(f"input {name!r} has unknown extents; choose them as {name}=random:2,3,4")
     return [dim.dim_value for dim in dims]
@@ -184,30 +198,53 @@ def _check_entries(path: Path, sizes: Mapping[str, int], names: Collection[str])
 
 def save_together(results: Mapping[str, Array], path: PathLike) -> None:
     """Write all arrays into one .npz file."""
-    write_atomically(path, lambda file: np.savez(file, **results))  # type: ignore[arg-type]
+    write_atomically(path, archive_of(results))
 
 
-def save_apart(results: Mapping[str, Array], folder: PathLike) -> None:
-    """Write every array as ``NAME.npy`` into a folder, made where it is missing; odd characters become underscores."""
-    target = Path(folder)
+def archive_of(results: Mapping[str, Array]) -> Write:
+    """Return what writes all arrays as one .npz file, whatever their names: `numpy.savez` takes some for its own.
+
+    Raises
+    ------
+    GraphError
+        If an archive has no place for a name.
+    """
+    for name in results:
+        if "\0" in name or len(name.encode()) > LONGEST_ENTRY:
+            raise GraphError(f"an archive has no place for the name {shorten(name)}; allowed: {LONGEST_ENTRY} bytes "
+                             "or fewer and no NUL")
+
+    def write(file: BinaryIO) -> None:
+        with ZipFile(file, "w") as archive:
+            for name, array in results.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, _plain(array), allow_pickle=False)
+
+    return write
+
+
+def _plain(array: Array) -> Array:
+    """An array without objects: strings as text."""
+    return array.astype(np.str_) if array.dtype == object else array
+
+
+def apart(results: Mapping[str, Array], folder: PathLike) -> list[tuple[Path, Write]]:
+    """Return what writes every array as ``NAME.npy`` into a folder; odd characters become underscores."""
+    target = path_of(folder)
     files: dict[str, Array] = {}
     for name, array in results.items():
         stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".") or "output"
         if f"{stem}.npy" in files:
             raise GraphError(f"output {name!r} and another one would both be written to {stem}.npy")
         files[f"{stem}.npy"] = array
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GraphError(f"{target}: cannot be made: {reason(error)}") from None
-    for file_name, array in files.items():
-        write_atomically(target / file_name, lambda file, array=array: np.save(file, array))  # type: ignore[misc]
+    return [(target / file_name, partial(np.save, arr=_plain(array), allow_pickle=False))
+            for file_name, array in files.items()]
 
 
 def describe(name: str, array: Array) -> str:
     """Return one line: name, shape, element type, and the range and mean of the values."""
     known = format_of(array.dtype)
-    text = f"{name} {list(array.shape)} {known.name if known else array.dtype}"
+    text = f"{printable(name)} {list(array.shape)} {known.name if known else array.dtype}"
     if not array.size or (array.dtype.kind not in "biuf" and known is None):
         return text
     wide = dequantize(array, dtype=np.float64) if known else array.astype(np.float64)

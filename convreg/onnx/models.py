@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TensorShapeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TensorShapeProto
 from onnx.serialization import registry as formats
 
 from .. import registry
@@ -18,7 +18,7 @@ from .execution import place, sentence
 from .expansion import check_expansion
 from .limits import ADDED_BYTES, PROTOBUF_BYTES
 from .messages import has_broken_text, messages_of, tensors_of
-from .onnx_faults import check_split
+from .onnx_faults import check_node
 from .schemas import know_nodes, nodes_of
 from .tensor_data import ExternalData, check_tensor, dense_bytes
 from .whole_inference import inferred
@@ -64,11 +64,11 @@ def _file(path: Any) -> Path:
     file = path_of(path)
     try:
         if not file.is_file():
-            raise GraphError(f"{file}: no such file")
+            raise GraphError(f"{file}: {'not a regular file' if file.exists() else 'no such file'}")
         size = file.stat().st_size
     except GraphError:
         raise
-    except (OSError, ValueError) as error:  # a name that is too long, a NUL, a folder that is closed to us
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, a NUL, a circle of links
         raise GraphError(f"{shorten(str(file))}: cannot be read ({sentence(error)})") from error
     if formats.get_format_from_file_extension(file.suffix) == "onnxtxt":
         raise GraphError(f"{file}: onnx's own text format is refused, because its reader crashes on deep "
@@ -113,7 +113,7 @@ def _check_messages(model: ModelProto) -> None:
             raise GraphError(f"a declared shape has the extent {message.dim_value}; allowed: none below 0")
         if isinstance(message, NodeProto):
             _check_attributes(message)
-            check_split(message)
+            check_node(message)
         if isinstance(message, SparseTensorProto):
             dense += dense_bytes(message)
             if dense > ADDED_BYTES:
@@ -122,11 +122,13 @@ def _check_messages(model: ModelProto) -> None:
 
 
 def _check_attributes(node: NodeProto) -> None:
-    """Refuse an attribute that is stated twice: readers differ in which one holds."""
+    """Refuse an attribute that is stated twice, where readers differ in which one holds, or has no type."""
     seen = set()
     for attribute in node.attribute:
         if attribute.name in seen:
             raise GraphError(f"{place(node)}: attribute {shorten(attribute.name)} is stated twice")
+        if attribute.type == AttributeProto.UNDEFINED:
+            raise GraphError(f"{place(node)}: attribute {shorten(attribute.name)} has no type that onnx knows")
         seen.add(attribute.name)
 
 

@@ -1,19 +1,21 @@
-"""Nodes on which onnx's own inference would end the process instead of raising: refused before or while it runs.
+"""Nodes on which onnx's own inference would end the process or never return: refused before or while it runs.
 
 Its Slice clamps to a range that is empty where an extent is negative, or 0 under a negative step; its Split reads as
-many parts as there are outputs. onnxruntime has the same inference.
+many parts as there are outputs; its Einsum searches for ever in an equation that breaks the grammar. onnxruntime has
+the same inference.
 """
 
 from __future__ import annotations
 
 import atexit
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 from onnx.shape_inference import InferenceContext
 
-from ..errors import GraphError
+from ..errors import GraphError, shorten
 from .execution import place
 from .inference import dims_of
 from .schemas import graphs_of, nodes_of
@@ -25,14 +27,35 @@ STEPS = 4
 """Which input of Slice holds the steps."""
 
 
-def check_split(node: NodeProto) -> None:
-    """Refuse a Split whose parts are not its outputs.
+_TERM = r"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+
+
+def check_node(node: NodeProto) -> None:
+    """Refuse a node that shows by itself what inference does not survive.
 
     Raises
     ------
     GraphError
         It names the node.
     """
+    _check_split(node)
+    _check_einsum(node)
+
+
+def _check_einsum(node: NodeProto) -> None:
+    """Refuse an equation that breaks the grammar, and one that a call of a function would state."""
+    for attribute in node.attribute if _is_standard(node, "Einsum") else ():
+        equation = attribute.s.decode("utf-8", "replace")
+        if attribute.name == "equation" and (
+                attribute.ref_attr_name or not _EQUATION.fullmatch(equation.replace(" ", ""))):
+            raise GraphError(f"{place(node)}: equation={shorten(attribute.ref_attr_name or equation)} is refused; "
+                             "allowed: terms of letters and at most one ellipsis, with commas between them, then -> "
+                             "and a term")
+
+
+def _check_split(node: NodeProto) -> None:
+    """Refuse a Split whose parts are not its outputs."""
     for attribute in node.attribute if _is_standard(node, "Split") else ():
         parts = {"num_outputs": attribute.i, "split": len(attribute.ints)}.get(attribute.name, len(node.output))
         if attribute.ref_attr_name or parts != len(node.output):
