@@ -18,7 +18,7 @@ from .execution import place, sentence
 from .expansion import check_expansion
 from .limits import ADDED_BYTES, PROTOBUF_BYTES
 from .messages import has_broken_text, messages_of, tensors_of
-from .onnx_faults import check_split
+from .onnx_faults import check_einsum, check_split
 from .schemas import know_nodes, nodes_of
 from .tensor_data import ExternalData, check_tensor, dense_bytes
 from .whole_inference import inferred
@@ -114,6 +114,7 @@ def _check_messages(model: ModelProto) -> None:
         if isinstance(message, NodeProto):
             _check_attributes(message)
             check_split(message)
+            check_einsum(message)
         if isinstance(message, SparseTensorProto):
             dense += dense_bytes(message)
             if dense > ADDED_BYTES:

@@ -1,7 +1,8 @@
 """Nodes on which onnx's own inference would end the process instead of raising: refused before or while it runs.
 
 Its Slice clamps to a range that is empty where an extent is negative, or 0 under a negative step; its Split reads as
-many parts as there are outputs. onnxruntime has the same inference.
+many parts as there are outputs; its Einsum never returns from a term with two ellipses. onnxruntime has the same
+inference.
 """
 
 from __future__ import annotations
@@ -38,6 +39,21 @@ def check_split(node: NodeProto) -> None:
         if attribute.ref_attr_name or parts != len(node.output):
             raise GraphError(f"{place(node)}: {attribute.name} states {attribute.ref_attr_name or parts} parts; "
                              f"allowed: {len(node.output)}, one for each output")
+
+
+def check_einsum(node: NodeProto) -> None:
+    """Refuse an Einsum whose equation has a term with more than one ellipsis.
+
+    Raises
+    ------
+    GraphError
+        It names the node.
+    """
+    for attribute in node.attribute if _is_standard(node, "Einsum") else ():
+        equation = attribute.s.decode("utf-8", "replace") if attribute.name == "equation" else ""
+        if any(term.count(".") not in (0, 3) for term in equation.replace("->", ",").split(",")):
+            raise GraphError(f"{place(node)}: equation={equation!r} is refused; allowed: one ellipsis or none in each "
+                             "term")
 
 
 def check_slice(extents: Iterable[int | str | None], steps: TensorProto | None, where: str) -> None:
