@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
@@ -241,7 +242,7 @@ class Writer:
     def _value(self, tensor: TensorProto) -> str:
         return self._add("Constant", value=tensor)
 
-    def _add(self, op_type: str, *inputs: str, **attributes: object) -> str:
+    def _add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         made = f"{self._stem}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, inputs, [made], **attributes))
         return made
