@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import AttributeProto, ModelProto, checker, defs, helper
+from onnx import AttributeProto, ModelProto, TensorProto, checker, defs, helper, numpy_helper
 from onnx.backend.test.case import node as node_tests
 from onnx.backend.test.case.utils import import_recursive
 
@@ -40,7 +40,13 @@ def own_cases(modules: Sequence[str] = ()) -> Iterator[Case]:
             continue
         names = [value.name for value in model.graph.input]
         for inputs, outputs in test.data_sets:
-            yield Case(test.name, model, dict(zip(names, inputs, strict=False)), list(outputs))
+            feeds = dict(zip(names, map(_array, inputs), strict=False))
+            yield Case(test.name, model, feeds, [_array(output) for output in outputs])
+
+
+def _array(value: Any) -> Any:
+    """Return what a test states as a tensor of the file format, as those of narrow types, as an array."""
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
 def older_cases(case: Case) -> Iterator[Case]:
