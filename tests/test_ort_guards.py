@@ -131,6 +131,13 @@ def test_guards_say_what_is_refused():
     assert convreg.onnx.run(model, feeds, engine="onnxruntime")["y0"].shape == (2, 1, 2, 3)
 
 
+@pytest.mark.parametrize("engine", [None, "onnxruntime"])
+def test_refusals_of_nodes_that_only_onnxruntime_has(engine):
+    model, feeds = loose("MaxRoiPool", 1, [zeros(1, 2, 8, 8), zeros(1, 4)], pooled_shape=[2, 2])
+    with pytest.raises(GraphError, match="onnxruntime: .*MaxRoiPool"):
+        convreg.onnx.run(model, feeds, engine=engine)
+
+
 def test_floats_divide_as_they_are():
     model, feeds = loose("Div", 14, [np.array([1, -1, 0], np.float32), np.array([0, -1, 0], np.float32)])
     for engine in ENGINES:
