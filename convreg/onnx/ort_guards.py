@@ -1,7 +1,7 @@
 """Nodes on which onnxruntime would end the process instead of raising: guarded or rewritten in standard nodes.
 
 The guarded model computes the same values. Where a node would end the process, a guard before it fails instead, so
-that onnxruntime raises. These were found in onnxruntime 1.32 with odd extents, indices and numbers; others may exist:
+that onnxruntime raises. Odd extents, indices and numbers found these in onnxruntime 1.32; there may be others:
 
 - Div of the smallest int32 or int64 by -1,
 - GRU, LSTM, RoiAlign, and Unique along an axis, of a tensor without elements,
