@@ -134,7 +134,7 @@ def test_guards_say_what_is_refused():
 @pytest.mark.parametrize("engine", [None, "onnxruntime"])
 def test_refusals_of_nodes_that_only_onnxruntime_has(engine):
     model, feeds = loose("MaxRoiPool", 1, [zeros(1, 2, 8, 8), zeros(1, 4)], pooled_shape=[2, 2])
-    with pytest.raises(GraphError, match="onnxruntime: .*MaxRoiPool"):
+    with pytest.raises(GraphError, match=r"onnxruntime: .*MaxRoiPool"):
         convreg.onnx.run(model, feeds, engine=engine)
 
 
