@@ -153,6 +153,26 @@ def test_unknown_engine(engine):
         Session(shaped(), engine=engine)
 
 
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError
+
+    __eq__ = None
+
+
+@pytest.mark.parametrize("engine", [np.ones(3), np.array("reference"), ["reference"], {}, b"reference", Unprintable()])
+def test_engines_of_other_types(engine):
+    for call in (lambda: Session(shaped(), engine=engine), lambda: convreg.onnx.run(shaped(), {}, engine=engine)):
+        with pytest.raises(GraphError, match=r"engine=.* is refused; allowed: 'onnxruntime' or 'reference', or None"):
+            call()
+
+
+@pytest.mark.parametrize("observer", [np.ones(3), "print", 5, [], Unprintable()])
+def test_observers_are_functions(observer):
+    with pytest.raises(GraphError, match=r"observer=.* is refused; allowed: a function of one ObservedCall, or None"):
+        Session(shaped(), observer=observer)
+
+
 def test_without_onnxruntime(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(GraphError, match="needs the onnxruntime package"):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from onnx import ModelProto
 
-from ..errors import GraphError
+from ..errors import GraphError, shorten
 from .execution import Evaluator, Observer, node_classes, sentence
 
 ENGINES = ("onnxruntime", "reference")
@@ -39,9 +39,11 @@ def choose(model: ModelProto, engine: str | None, observer: Observer | None) -> 
     GraphError
         If there is no such engine, or it cannot run the model.
     """
-    if engine is not None and engine not in ENGINES:
-        raise GraphError(f"engine={engine!r} is refused; allowed: {' or '.join(map(repr, ENGINES))}, or None for the "
-                         "default")
+    if engine is not None and not (isinstance(engine, str) and engine in ENGINES):
+        raise GraphError(f"engine={shorten(engine)} is refused; allowed: {' or '.join(map(repr, ENGINES))}, or None "
+                         "for the default")
+    if observer is not None and not callable(observer):
+        raise GraphError(f"observer={shorten(observer)} is refused; allowed: a function of one ObservedCall, or None")
     if observer is not None and engine == "onnxruntime":
         raise GraphError(f"engine={engine!r} has no observer; allowed: engine='reference'")
     if engine == "reference":

@@ -169,7 +169,8 @@ class Evaluator(ReferenceEvaluator):
                     raise refusal(node.op_type, node.run_params["opsets"][node.domain], reason)
                 if correction.compute is not None:
                     return correction.compute(stated, len(node.output), *inputs)
-            return node.run(*inputs, **extra)
+            with np.errstate(all="ignore"):  # overflow, NaN and division by zero are results, as in onnxruntime
+                return node.run(*inputs, **extra)
         except OpError as error:
             add_note(error, f"in {place(node.onnx_node)}")
             raise

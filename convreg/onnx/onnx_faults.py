@@ -1,8 +1,8 @@
 """Nodes on which onnx's own inference would end the process or never return: refused before or while it runs.
 
 Its Slice clamps to a range that is empty where an extent is negative, or 0 under a negative step; its Split reads as
-many parts as there are outputs; its Einsum searches for ever in an equation that breaks the grammar. onnxruntime has
-the same inference.
+many parts as there are outputs; its Einsum never returns from an equation that breaks the grammar. onnxruntime has the
+same inference.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ..errors import GraphError, OpError, add_note
 from ._ort import bytes_at, keep
 from .execution import sentence
 from .ort import last_error, ort_domain, ort_library
+from .ort_guards import guarded_nodes, reason_of
 from .schemas import nodes_of
 
 
@@ -25,7 +26,7 @@ class OnOrt:
 
     def __init__(self, model: ModelProto, runtime: ModuleType) -> None:
         self._runtime = runtime
-        self._model = model
+        self._model, self._guards = guarded_nodes(in_our_domains(model))
         self._session = self._open()
         _open_sessions.add(self)
         self._outputs = [value.name for value in self._session.get_outputs()]
@@ -42,7 +43,7 @@ class OnOrt:
         options.log_severity_level = 4  # what goes wrong is in the exception
         options.intra_op_num_threads = kernels().default_threads()
         options.register_custom_ops_library(ort_library())
-        return self._runtime.InferenceSession(in_our_domains(self._model).SerializeToString(), options,
+        return self._runtime.InferenceSession(self._model.SerializeToString(), options,
                                               providers=["CPUExecutionProvider"])
 
     def abandon(self) -> None:
@@ -72,6 +73,9 @@ class OnOrt:
                 last_error.error = None
                 add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
                 raise own from None
+            guard = reason_of(error, self._guards)
+            if guard is not None:
+                raise GraphError(guard) from error
             raise GraphError(f"onnxruntime: {sentence(error)}") from error
 
     def _ort_value(self, name: str, array: Any) -> Any:

@@ -207,6 +207,16 @@ def _few_elements(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[
     return None
 
 
+def _zero_divisor(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[Any]) -> str | None:
+    if len(inputs) == 2 and np.asarray(inputs[1]).dtype.kind in "iu" and not np.all(inputs[1]):
+        raise GraphError("a divisor of 0 is refused; allowed: integers other than 0")
+    return None
+
+
+def _old_division(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[Any]) -> str | None:
+    return _stated_axis(attributes, outputs, inputs) or _zero_divisor(attributes, outputs, inputs)
+
+
 CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "Softmax": (Correction(_softmax, last=12),),
     "LogSoftmax": (Correction(_log_softmax, last=12),),
@@ -222,6 +232,8 @@ CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "Slice": (Correction(_slice, 10),),
     "ReduceSumSquare": (Correction(_reduce_sum_square),),
     "TopK": (Correction(refused=_few_elements),),
+    "Div": (Correction(refused=_old_division, last=6), Correction(refused=_zero_divisor, first=7)),
+    "Mod": (Correction(refused=_zero_divisor),),
     "RNN": (Correction(refused=_recurrent("Tanh")),),
     "GRU": (Correction(refused=_recurrent("Sigmoid", "Tanh")),),
     "LSTM": (Correction(refused=_recurrent("Sigmoid", "Tanh", "Tanh")),),
@@ -229,6 +241,6 @@ CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "GridSample": (Correction(refused=_cubic_border),),
     "RoiAlign": (Correction(refused=_whole_pixels, last=15),),
     **{name: (Correction(refused=_stated_axis, last=6),) for name in (
-        "Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")},
+        "Add", "Sub", "Mul", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")},
 }
 """By operator, the versions that onnx's implementation has wrong."""
