@@ -56,7 +56,8 @@ def _mismatch(
         return None
     except TypeError:
         pass
-    parameters = signature.parameters
+    parameters = {name: parameter for name, parameter in signature.parameters.items() if name != "self"}
+    args = args[len(signature.parameters) - len(parameters):]
     positional = [name for name, parameter in parameters.items()
                   if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)]
     if len(args) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):

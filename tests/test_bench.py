@@ -414,7 +414,7 @@ def test_unknown_options_show_the_usage_of_the_verb(capsys, option):
     (["--deconv"], "descriptors"), (["ic3oc4ih5kh3", "--shapes", "x"], "one of them"),
     (["--plot", "bench.gif"], "--plot='bench.gif' is refused: it has the suffix '.gif'"),
     (["--plot", "bench"], "no suffix, and the suffix must name the picture's format; allowed: .png, .svg, .pdf"),
-    (["--plot", ""], "--plot='' is refused: it has no suffix"), (["--json", ""], "--json='' is refused: not a regular"),
+    (["--plot", ""], "--plot='' is refused: it has no suffix"), (["--json", ""], "--json='' is refused: the path ''"),
     (["--json", "no/where.json"], "--json='no/where.json' is refused: No such file or directory; allowed: a file"),
     (["--plot", "no/where.png"], "--plot='no/where.png' is refused: No such file or directory"),
     (["--json", "."], "--json='.' is refused: not a regular file"), (["--json", "x\0"], "is refused: embedded null"),

@@ -107,7 +107,7 @@ def test_an_unknown_instruction_set_is_refused_in_one_sentence():
     assert lines[0].startswith("convreg: CONVREG_ISA='foo' is refused; allowed: ")
     assert "'generic'" in lines[0]
     program = "import sys; from convreg.tools.cli import main; sys.exit(main(['capabilities']))"
-    assert printed(program, CONVREG_ISA="foo") == (1, "", f"convreg: {lines[0]}")
+    assert printed(program, CONVREG_ISA="foo") == (1, "", lines[0])
 
 
 @pytest.mark.parametrize(("variable", "text", "warned"), [

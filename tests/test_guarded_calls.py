@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import subprocess
 import sys
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from convreg.tools import onnx_io
 from test_hostile_calls import HOSTILE, OURS, attempt
 from valid_calls import VALID, several
 
 import convreg
-from convreg import numerics
+import convreg.onnx
+from convreg import GraphError, OpError, OpTypeError, UnknownOp, numerics
 from convreg.formats import FORMATS
 from convreg.numerics import Rounding
 
@@ -183,3 +186,24 @@ def test_results_that_do_not_fit_the_memory():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False,
                           env={"CONVREG_NUM_THREADS": "1", "CONVREG_MAX_BYTES": str(2**34), "PATH": ""})
     assert done.returncode == 0, done.stderr
+
+
+FILES_AND_MODELS = [*(getattr(convreg.onnx, name) for name in convreg.onnx.__all__ if name != "NodeCall"),
+                    *(getattr(onnx_io, name) for name in onnx_io.__all__)]
+
+
+@pytest.mark.parametrize("function", FILES_AND_MODELS, ids=lambda function: function.__name__)
+def test_functions_of_models_and_files(function):
+    for args, kwargs, named in (((1,) * 9, {}, ""), ((), {"unheard_of": 3}, "unheard_of"), ((), {}, "")):
+        parameters = [*inspect.signature(function).parameters.values()]
+        if not args and not kwargs and all(p.default is not p.empty for p in parameters):
+            continue
+        with pytest.raises((OpError, GraphError, UnknownOp)) as caught:
+            function(*args, **kwargs)
+        assert named in str(caught.value) or any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def test_session_runs_are_guarded():
+    session = convreg.onnx.Session(convreg.onnx.node_model("nodes::Quantize", np.ones(3, "f4"), format="float8_e5m2"))
+    with pytest.raises(OpTypeError, match=r"arguments='2 positional'.*at most 1: inputs"):
+        session.run({}, {})

@@ -320,3 +320,12 @@ def test_operator_sets_newer_than_onnxruntime():
     made.opset_import[0].version = 1000
     with pytest.raises(GraphError, match=f"onnxruntime {onnxruntime.__version__}: "):
         Session(made, engine="onnxruntime")
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", None])
+def test_output_that_is_an_input(engine):
+    """Nothing makes the node's output, so no part of the graph has the graph's output."""
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], [""])], "g", [value], [value]),
+                              ir_version=10, opset_imports=[helper.make_opsetid("", 22)])
+    assert convreg.onnx.run(model, {"x": np.ones(4, np.float32)}, engine=engine)["x"].tolist() == [1] * 4

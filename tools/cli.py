@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (GraphError, OpError, UnknownOp, MemoryError, OSError) as error:
-        print(f"convreg: {printable(_message(error))}", file=sys.stderr)
+        print(f"convreg: {printable(_message(error)).removeprefix('convreg: ')}", file=sys.stderr)
         return 1
     return 0
 

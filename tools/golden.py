@@ -18,6 +18,7 @@ import convreg.onnx
 from convreg import GraphError
 from convreg.derive import SCALES
 from convreg.formats import format_of
+from convreg.guard import guarded
 from convreg.onnx import NodeCall
 from convreg.onnx.export import given_values
 from convreg.onnx.lowering import rewrite, write_wide
@@ -38,6 +39,7 @@ FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 """What the reference computes in float64 instead."""
 
 
+@guarded("convreg::onnx_io")
 def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
     """Return the golden vectors of a model, or of one call.
 
@@ -85,6 +87,7 @@ def golden(subject: Source | NodeCall, inputs: Mapping[str, Any] | None = None) 
     return {**stored, "description": np.array(json.dumps(description))}
 
 
+@guarded("convreg::onnx_io")
 def export_golden(subject: Source | NodeCall, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
     """Write the golden vectors of a model or a call to an .npz file.
 

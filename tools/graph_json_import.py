@@ -15,6 +15,7 @@ from convreg import GraphError, OpSpec, get
 from convreg.binding import UNSET_SHAPE
 from convreg.geometry import effective
 from convreg.geometry.onednn import SPATIAL_LISTS, same_from_small, split_data, split_weights
+from convreg.guard import guarded
 
 from .files import PathLike
 from .graph_json import Graph, LogicalTensor, Operation, read_graph
@@ -41,6 +42,7 @@ TYPES = {"ints": "s64[]", "int": "s64", "string": "string", "bool": "bool"}
 """The file's names for the kinds of attributes."""
 
 
+@guarded("convreg::onnx_io")
 def import_graph_json(path: PathLike, *, lenient: bool = False) -> ModelProto:
     """Return the ONNX model of a graph that oneDNN's Graph API serialized, as its benchdnn reads it.
 

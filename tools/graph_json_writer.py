@@ -17,6 +17,7 @@ import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.binding import make_call, plan_of
 from convreg.geometry import Geometry
+from convreg.guard import guarded
 from convreg.onnx.execution import place
 from convreg.onnx.inlining import flattened
 from convreg.onnx.lowering_problem import Problem, problem_of
@@ -36,6 +37,7 @@ LIBRARY = "3.14.0"
 """The release whose format and rules the files follow."""
 
 
+@guarded("convreg::onnx_io")
 def export_graph_json(source: Source, path: PathLike) -> dict[str, int]:
     """Write a model as a serialized oneDNN graph.
 

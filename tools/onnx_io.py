@@ -9,6 +9,7 @@ from typing import Any
 from onnx import ModelProto
 
 from convreg import GraphError
+from convreg.guard import guarded
 from convreg.onnx.messages import messages_of
 from convreg.onnx.models import Source
 from convreg.paths import path_of
@@ -24,6 +25,7 @@ __all__ = ["export_golden", "export_graph_json", "export_ir", "export_model", "g
            "import_ir", "import_model", "save"]
 
 
+@guarded("convreg::onnx_io")
 def import_model(
     path: PathLike, *, bin_path: PathLike | None = None, lenient: bool = False, reader: str = "standard"
 ) -> ModelProto:
@@ -57,6 +59,7 @@ def import_model(
     raise GraphError(f"{path}: neither a oneDNN graph (JSON) nor an OpenVINO model (its XML file)")
 
 
+@guarded("convreg::onnx_io")
 def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
     """Write a model in the format that the suffix of the file chooses.
 
@@ -86,6 +89,7 @@ def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | Non
         raise GraphError(f"{path}: the suffix names the format: .xml, .json or .npz")
 
 
+@guarded("convreg::onnx_io")
 def save(model: ModelProto, path: PathLike) -> None:
     """Write a model to a file. The file is written completely or not at all.
 

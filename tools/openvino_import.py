@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from convreg import GraphError, get
 from convreg.errors import shorten
+from convreg.guard import guarded
 
 from .files import PathLike
 from .model_builder import ModelBuilder
@@ -25,6 +26,7 @@ MAX_RANK = 16
 TRANSPOSED = {"ConvolutionBackpropData", "GroupConvolutionBackpropData"}
 
 
+@guarded("convreg::onnx_io")
 def import_ir(xml_path: PathLike, bin_path: PathLike | None = None, *, reader: str = "standard") -> ModelProto:
     """Return the ONNX model of an OpenVINO IR model, version 10 or 11.
 

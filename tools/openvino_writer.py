@@ -14,6 +14,7 @@ from onnx import NodeProto
 import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.geometry import Geometry
+from convreg.guard import guarded
 from convreg.onnx.execution import place
 from convreg.onnx.inlining import flattened
 from convreg.onnx.lowering_problem import problem_of
@@ -33,6 +34,7 @@ VENDOR = "convreg.openvino"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+@guarded("convreg::onnx_io")
 def export_ir(source: Source, path: PathLike) -> None:
     """Write a model as OpenVINO IR, version 11.
 

@@ -8,6 +8,7 @@ from .. import registry
 from ..derive import SCALES
 from ..errors import GraphError
 from ..explain import Explanation, explain
+from ..guard import guarded
 from ..roles import roles_of
 from ..spec import snake_case
 from .execution import place
@@ -15,6 +16,7 @@ from .lowering_problem import Reader, scope_of
 from .models import Source, infer_shapes, opened
 
 
+@guarded("convreg::onnx")
 def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanation]:
     """Explain the convreg nodes in a model's main graph.
 

@@ -12,6 +12,7 @@ from .. import __version__, registry
 from ..binding import Bound, asking, bind
 from ..derive import SCALES, Arguments, Operator, reader_of
 from ..errors import GraphError, shorten
+from ..guard import guarded
 from ..outputs import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
@@ -34,6 +35,7 @@ class NodeCall(NamedTuple):
     attributes: dict[str, Any]
 
 
+@guarded("convreg::onnx")
 def node_model(
     operator: Operator | str, *args: Any, as_inputs: bool | Collection[str] = False, **kwargs: Any
 ) -> ModelProto:
@@ -139,6 +141,7 @@ def _initializer(name: str, array: Array) -> TensorProto:
     return tensor
 
 
+@guarded("convreg::onnx")
 def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall:
     """Return the call of a model's only node, the inverse of `node_model`.
 

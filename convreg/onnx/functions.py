@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from onnx import FunctionProto, ModelProto, helper
 
+from ..guard import guarded
 from ..roles import Role
 from .lowering import rewrite, write_standard
 from .lowering_builder import Builder, Names
@@ -17,6 +18,7 @@ FUNCTIONS_IR, OVERLOADS_IR = 8, 10
 """The first IR versions with local functions, and with functions of one name that differ by `overload`."""
 
 
+@guarded("convreg::onnx")
 def attach_functions(source: Source) -> ModelProto:
     """Return the model with a function for every convreg node. The body of the function is the node's standard form.
 

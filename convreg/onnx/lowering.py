@@ -11,6 +11,7 @@ from .. import registry
 from ..errors import GraphError
 from ..formats import FORMATS
 from ..geometry import Geometry
+from ..guard import guarded
 from ..roles import Role
 from . import lowering_parts as parts
 from .execution import empty
@@ -28,6 +29,7 @@ Write = Callable[[Problem | Conversion, Builder], bool]
 """Write nodes that stand in for one node of ours and return True, or leave it alone and return False."""
 
 
+@guarded("convreg::onnx")
 def lower(source: Source) -> ModelProto:
     """Return the model with every convreg node rewritten to standard ONNX.
 

@@ -12,6 +12,7 @@ from onnx.serialization import registry as formats
 
 from .. import registry
 from ..errors import GraphError, OpError, UnknownOp, shorten
+from ..guard import guarded
 from ..paths import path_of
 from . import payload
 from .execution import place, sentence
@@ -26,6 +27,7 @@ from .whole_inference import inferred
 Source = ModelProto | str | os.PathLike[str]
 
 
+@guarded("convreg::onnx")
 def load(path: str | os.PathLike[str]) -> ModelProto:
     """Read a model with its external data.
 
@@ -179,6 +181,7 @@ def _check_mirrors(graph: GraphProto) -> None:
                                  f"metadata {payload.MIRROR} says {other!r}")
 
 
+@guarded("convreg::onnx")
 def check(source: Source) -> None:
     """Check a model with all checks of onnx and with the rules of convreg's operators.
 
@@ -214,6 +217,7 @@ def check_opened(model: ModelProto) -> None:
     check_convolutions(whole.graph)
 
 
+@guarded("convreg::onnx")
 def infer_shapes(source: Source) -> ModelProto:
     """Return the model with the inferred types and shapes of all values, symbolic shape arithmetic included.
 

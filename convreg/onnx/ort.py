@@ -21,6 +21,7 @@ from ..binding import Bound, asking, attribute_values, bind, judged
 from ..derive import kernels
 from ..errors import OpError
 from ..formats import FORMATS, format_of
+from ..guard import guarded
 from ..outputs import Array, allocate
 from ..recording import Recorder
 from ..spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
@@ -39,6 +40,7 @@ last_error = threading.local()
 """`error`: the exception behind this thread's last failed node, which onnxruntime reduces to its text."""
 
 
+@guarded("convreg::onnx")
 def ort_library() -> str:
     """Return the path of the library that adds convreg's operators to onnxruntime.
 

@@ -30,6 +30,8 @@ class OnOrt:
         self._session = self._open()
         _open_sessions.add(self)
         self._outputs = [value.name for value in self._session.get_outputs()]
+        if len(self._outputs) != len(model.graph.output):
+            raise GraphError("onnxruntime leaves out an output that no node makes")
         elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
         self._narrow = {name: element for name, element in elements.items() if element in NARROW}
         self._direct = not self._narrow and not any(

@@ -69,7 +69,7 @@ class Partition:
 
     def run(self, output_names: Any, feeds: dict[str, Any]) -> list[Any]:
         """Run part after part and return the outputs in the order of the graph."""
-        if len(self.parts) == 1:
+        if len(self.parts) == 1 and self.parts[0].outputs == self._outputs:
             return self.parts[0].runner.run(output_names, feeds)
         values = dict(feeds)
         for part in self.parts:

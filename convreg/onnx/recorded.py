@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import registry
 from ..errors import GraphError
+from ..guard import guarded
 from ..roles import roles_of
 from ..spec import OpSpec, snake_case
 from .execution import ObservedCall
@@ -15,6 +16,7 @@ from .models import Source
 from .session import Session
 
 
+@guarded("convreg::onnx")
 def gradient_calls(source: Source, inputs: Mapping[str, Any] | None = None) -> dict[str, NodeCall]:
     """Run a model once and return the call of every gradient node.
 

@@ -13,6 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from .. import registry
 from ..derive import formats_of
 from ..errors import GraphError, UnknownOp, shorten
+from ..guard import guarded
 from ..spec import Attribute, Kind, OpSpec, Port
 from . import payload
 from .inference import inference_of
@@ -34,6 +35,7 @@ _lock = threading.Lock()
 _known: dict[tuple[str, str, int], OpSpec | None] = {}
 
 
+@guarded("convreg::onnx")
 def register_schemas() -> None:
     """Register the schema of every operator that has none yet. Repeated calls are cheap.
 
@@ -69,6 +71,7 @@ def _is_registered(spec: OpSpec) -> bool:
     return defs.get_schema(spec.name, spec.since_version, spec.onnx_domain).since_version == spec.since_version
 
 
+@guarded("convreg::onnx")
 def schema_of(spec: OpSpec) -> defs.OpSchema:
     """Return the schema that a declaration describes.
 

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import ValueInfoProto
 
 from ..errors import GraphError
+from ..guard import guarded
 from ..outputs import Array
 from ..spec import Shape
 from . import payload
@@ -66,6 +67,7 @@ class Session:
         onnxruntime is not installed or does not support the model's operator sets.
     """
 
+    @guarded("convreg::onnx")
     def __init__(self, source: Source, *, engine: str | None = None, observer: Observer | None = None) -> None:
         model = flattened(opened(source))
         check_made_once(model.graph)
@@ -82,6 +84,7 @@ class Session:
             raise GraphError(sentence(error)) from error
         self._other = model if engine is None and self.engine == "onnxruntime" else None
 
+    @guarded("convreg::onnx")
     def run(self, inputs: Mapping[str, Any] | None = None) -> Results:
         """Run the model once.
 
@@ -138,6 +141,7 @@ class Session:
         return "the model takes " + (", ".join(str(self._known[name]) for name in self.inputs) or "no inputs")
 
 
+@guarded("convreg::onnx")
 def run(
     source: Source, inputs: Mapping[str, Any] | None = None, *, engine: str | None = None
 ) -> Results:

@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto
 from ..binding import make_call, plan_of
 from ..errors import GraphError, OpError, shorten
 from ..geometry import Geometry
+from ..guard import guarded
 from ..roles import OPERANDS, RESULTS, Role, geometry_of, roles_of
 from ..spec import Shape, TensorType
 from . import lowering_parts as parts
@@ -32,6 +33,7 @@ from .models import Source
 from .translation_targets import TARGETS, Statement, Wish
 
 
+@guarded("convreg::onnx")
 def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "error") -> ModelProto:
     """Return the model with the gradient nodes of other dialects rewritten to those of one.
 
