@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from convreg.ops.kernels import engine
 from drawn import Drawn
+from engine_comparison import SETS
 from gradient_calls import GradientCall, forward, single, together
 from memory_layouts import Placed, draw_layout, placed
 
@@ -351,10 +352,10 @@ def check(seed: int, number: int) -> DrawnCall:
     try:
         expected = run(drawn.call, tuple(np.array(array, order="C") for array in drawn.call.tensors), threads=1)
         check_values(drawn, expected)
-        for index, isa in enumerate(engine.usable()):
+        for isa in SETS:
             engine.use_isa(isa)
-            rng = generator(seed, number, f"layouts {index}")
-            threads = 3 if (number + index) % len(engine.usable()) == 0 else 1
+            rng = generator(seed, number, f"layouts {isa}")
+            threads = 3 if (number + engine.usable().index(isa)) % len(engine.usable()) == 0 else 1
             check_places(rng, drawn, expected, f"{isa}, {threads} threads", threads)
     finally:
         engine.use_isa(before)

@@ -1,6 +1,7 @@
 """Every operator and format on arrays anywhere in memory: the same bits as on contiguous ones, nothing else written.
 
-CONVREG_DRAWN_CALLS says how many calls are drawn, CONVREG_DRAWN_SEED from which seed.
+CONVREG_DRAWN_CALLS is the number of drawn calls, CONVREG_DRAWN_SEED their seed. CONVREG_TEST_ISA names the instruction
+sets; without it they are all that this machine has.
 """
 
 from __future__ import annotations
