@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import json
 import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_graph_json, import_ir, import_model
 from model_files import graph, operation, tensor, write_graph
@@ -288,3 +290,17 @@ def test_paths_that_are_no_files(tmp_path):
         import_model("a\0b")
     if Path("/dev/zero").exists():  # never ends
         refused(Path("/dev/zero"), import_model, "not a regular file")
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"bin_path": "weights.bin"}, "bin_path='weights.bin' is refused"), ({"reader": "openvino"}, "reader='openvino'"),
+    ({"reader": np.zeros(2)}, "reader=array"), ({"reader": "nonsense"}, "reader='nonsense'"),
+])
+def test_arguments_that_a_graph_does_not_have(tmp_path, options, message):
+    refused(write_graph(tmp_path, DOCUMENT), functools.partial(import_model, **options), message)
+
+
+def test_argument_that_an_openvino_model_does_not_have(tmp_path):
+    path = tmp_path / "model.xml"
+    path.write_text("<net version='11'/>")
+    refused(path, functools.partial(import_model, lenient=True), "lenient=True is refused")

@@ -9,6 +9,7 @@ from typing import Any
 from onnx import ModelProto
 
 from convreg import GraphError
+from convreg.errors import shorten
 from convreg.guard import guarded
 from convreg.onnx.messages import messages_of
 from convreg.onnx.models import Source
@@ -49,12 +50,18 @@ def import_model(
     Raises
     ------
     GraphError
-        If the file is neither, or is damaged.
+        If the file is neither, or is damaged, or if an argument is given that files of its format do not have.
     """
     start = read_bytes(path).lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")[:1]
     if start == b"{":
+        if bin_path is not None:
+            raise GraphError(f"{path}: bin_path={shorten(bin_path)} is refused; only OpenVINO models have a bin file")
+        if not (isinstance(reader, str) and reader == "standard"):
+            raise GraphError(f"{path}: reader={shorten(reader)} is refused; allowed for a oneDNN graph: 'standard'")
         return import_graph_json(path, lenient=lenient)
     if start == b"<":
+        if lenient:
+            raise GraphError(f"{path}: lenient={shorten(lenient)} is refused; only oneDNN graphs are read leniently")
         return import_ir(path, bin_path, reader=reader)
     raise GraphError(f"{path}: neither a oneDNN graph (JSON) nor an OpenVINO model (its XML file)")
 
