@@ -22,7 +22,7 @@ from gradient_calls import GradientCall, forward, single, together
 from memory_layouts import Placed, draw_layout, placed
 
 import convreg
-import convreg.onnx.ort
+import convreg.onnx.runtime_ort.nodes
 from convreg.errors import OpError
 from convreg.formats import format_of
 from convreg.spec import OpSpec, by_conformance
@@ -219,7 +219,7 @@ def of_format(values: np.ndarray, format: str) -> np.ndarray:
 
 @lru_cache
 def signatures(spec: OpSpec, conformance: str) -> tuple[dict[str, str], ...]:
-    return tuple(convreg.onnx.ort.signatures(spec, conformance))
+    return tuple(convreg.onnx.runtime_ort.nodes.signatures(spec, conformance))
 
 
 def drawn_formats(rng: random.Random, spec: OpSpec, conformance: str) -> list[str]:

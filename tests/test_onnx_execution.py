@@ -16,7 +16,9 @@ from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorPro
 import convreg
 import convreg.onnx
 from convreg import GraphError, OpError, OpTypeError
-from convreg.onnx.execution import Evaluator
+from convreg.onnx.execution import engines
+from convreg.onnx.execution import session as sessions
+from convreg.onnx.execution.evaluator import Evaluator
 
 RNG = np.random.default_rng(0)
 FEEDS = {"dy": dyadic(RNG, (1, 4, 8, 8)), "w": dyadic(RNG, (4, 3, 3, 3))}
@@ -30,7 +32,7 @@ GRADS = {"strides": [1, 1], "pads": [1, 1, 1, 1]}
 def default_engine(request, monkeypatch):
     """Run every test under the default engine, and under the reference engine in its place."""
     if request.param == "reference":
-        monkeypatch.setattr(convreg.onnx.session, "choose", lambda model, engine, observer: convreg.onnx.engines.choose(
+        monkeypatch.setattr(sessions, "choose", lambda model, engine, observer: engines.choose(
             model, engine or "reference", observer))
     return request.param
 

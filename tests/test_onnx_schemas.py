@@ -14,8 +14,8 @@ import convreg
 import convreg.onnx
 from convreg import registry
 from convreg.derive import formats_of
-from convreg.onnx.inference import attribute_value
-from convreg.onnx.schemas import tensor_types
+from convreg.onnx.graph import attribute_value
+from convreg.onnx.schema.schemas import tensor_types
 
 SPECS = [pytest.param(spec, id=spec.qualified_name) for spec in registry.specs()]
 Option = defs.OpSchema.FormalParameterOption

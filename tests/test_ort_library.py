@@ -45,7 +45,7 @@ from convreg import OpError, registry
 from convreg.derive import formats_of
 from convreg.formats import FORMATS
 from convreg.onnx import Session, ort_library
-from convreg.onnx.ort import element_of, records, records_of
+from convreg.onnx.runtime_ort.nodes import element_of, records, records_of
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

@@ -14,8 +14,8 @@ from convreg.binding import Bound, asking, bind
 from convreg.formats import FORMATS
 from convreg.geometry import Axis, Geometry
 from convreg.onnx import payload
-from convreg.onnx.execution import STANDARD, place
-from convreg.onnx.inference import attribute_value, dims_of
+from convreg.onnx.graph import attribute_value, dims_of, place
+from convreg.onnx.standard import STANDARD
 from convreg.outputs import Array
 from convreg.recording import Recorder
 from convreg.roles import data_layout, weight_layout

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from onnx import ModelProto, TensorProto
 
 from convreg import registry
+from convreg.onnx.graph import nodes_of
 from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
 from convreg.onnx.payload import is_carried, may_carry, mirrors
-from convreg.onnx.schemas import nodes_of
 
 from .model_view import attributes_of
 

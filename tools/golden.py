@@ -21,12 +21,11 @@ from convreg.formats import format_of
 from convreg.guard import guarded
 from convreg.onnx import NodeCall
 from convreg.onnx.export import given_values
-from convreg.onnx.lowering import rewrite, write_wide
-from convreg.onnx.messages import tensors_of
-from convreg.onnx.models import Source, opened
+from convreg.onnx.graph import nodes_of, tensors_of
+from convreg.onnx.model.files import Source, opened
+from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.payload import revealed
-from convreg.onnx.schemas import nodes_of
-from convreg.onnx.tensor_data import array_of
+from convreg.onnx.rewrite.lower import rewrite, write_wide
 from convreg.outputs import Array
 
 from .carried import code_names

@@ -18,11 +18,10 @@ from convreg import GraphError, OpError, registry
 from convreg.binding import make_call, plan_of
 from convreg.geometry import Geometry
 from convreg.guard import guarded
-from convreg.onnx.execution import place
-from convreg.onnx.inlining import flattened
-from convreg.onnx.lowering_problem import Problem, problem_of
-from convreg.onnx.models import Source, opened
-from convreg.onnx.translation_targets import tails
+from convreg.onnx.graph import flattened, place
+from convreg.onnx.model.files import Source, opened
+from convreg.onnx.rewrite.problem import Problem, problem_of
+from convreg.onnx.rewrite.targets import tails
 from convreg.roles import geometry_of
 from convreg.spec import Shape
 

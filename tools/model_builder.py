@@ -15,11 +15,11 @@ from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 import convreg.onnx
 from convreg import GraphError, OpError, OpSpec, __version__
-from convreg.onnx.execution import sentence
 from convreg.onnx.export import IR_VERSION, OPSET
-from convreg.onnx.lowering_builder import Names
-from convreg.onnx.onnx_faults import STEPS, check_node, check_slice
-from convreg.onnx.schemas import attribute_proto, register_schemas
+from convreg.onnx.graph import sentence
+from convreg.onnx.rewrite.builder import Names
+from convreg.onnx.schema.onnx_faults import STEPS, check_node, check_slice
+from convreg.onnx.schema.schemas import attribute_proto, register_schemas
 from convreg.spec import Kind
 
 FOLDED_ELEMENTS = 64

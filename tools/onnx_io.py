@@ -11,8 +11,8 @@ from onnx import ModelProto
 from convreg import GraphError
 from convreg.errors import shorten
 from convreg.guard import guarded
-from convreg.onnx.messages import messages_of
-from convreg.onnx.models import Source
+from convreg.onnx.graph import messages_of
+from convreg.onnx.model.files import Source
 from convreg.paths import path_of
 
 from .files import PathLike, read_bytes, reason, write_atomically

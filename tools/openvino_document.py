@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from convreg import GraphError
-from convreg.onnx.lowering_builder import Names
+from convreg.onnx.rewrite.builder import Names
 from convreg.spec import Shape
 
 from .openvino_ir import Port

@@ -13,8 +13,8 @@ from onnx import TensorProto, numpy_helper
 from convreg import GraphError
 from convreg.binding import make_call, plan_of
 from convreg.formats import format_of
+from convreg.onnx.rewrite.targets import tails
 from convreg.onnx.standard import CONV, CONV_TRANSPOSE
-from convreg.onnx.translation_targets import tails
 from convreg.spec import OpSpec, TensorType
 
 from .openvino_document import element_name

@@ -15,12 +15,11 @@ import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.geometry import Geometry
 from convreg.guard import guarded
-from convreg.onnx.execution import place
-from convreg.onnx.inlining import flattened
-from convreg.onnx.lowering_problem import problem_of
-from convreg.onnx.models import Source, opened
-from convreg.onnx.tensor_data import array_of
-from convreg.onnx.translation_targets import tails
+from convreg.onnx.graph import flattened, place
+from convreg.onnx.model.files import Source, opened
+from convreg.onnx.model.tensor_data import array_of
+from convreg.onnx.rewrite.problem import problem_of
+from convreg.onnx.rewrite.targets import tails
 from convreg.paths import path_of
 
 from .files import PathLike, write_together

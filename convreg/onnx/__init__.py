@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from .execution.session import Session, run
 from .explanation import explain_nodes
 from .export import NodeCall, call_of, node_model
-from .functions import attach_functions
-from .lowering import lower
-from .models import check, infer_shapes, load
-from .ort import ort_library
+from .model.checks import check, infer_shapes
+from .model.files import load
 from .recorded import gradient_calls
-from .schemas import register_schemas, schema_of
-from .session import Session, run
-from .translation import translate
+from .rewrite.functions import attach_functions
+from .rewrite.lower import lower
+from .rewrite.translate import translate
+from .runtime_ort.nodes import ort_library
+from .schema.schemas import register_schemas, schema_of
 
 register_schemas()
 

@@ -11,9 +11,10 @@ from ..explain import Explanation, explain
 from ..guard import guarded
 from ..roles import roles_of
 from ..spec import snake_case
-from .execution import place
-from .lowering_problem import Reader, scope_of
-from .models import Source, infer_shapes, opened
+from .graph import place, scope_of
+from .model.checks import infer_shapes
+from .model.files import Source, opened
+from .rewrite.problem import Reader
 
 
 @guarded("convreg::onnx")

@@ -16,11 +16,10 @@ from ..guard import guarded
 from ..outputs import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
-from .execution import place
-from .inference import attribute_value
-from .models import Source, opened
-from .schemas import attribute_proto
-from .tensor_data import array_of
+from .graph import attribute_value, place
+from .model.files import Source, opened
+from .model.tensor_data import array_of
+from .schema.schemas import attribute_proto
 
 IR_VERSION, OPSET = 10, 22
 """What the models state; onnx's own defaults are newer than most runtimes read."""

@@ -10,10 +10,10 @@ from ..errors import GraphError
 from ..guard import guarded
 from ..roles import roles_of
 from ..spec import OpSpec, snake_case
-from .execution import ObservedCall
+from .execution.evaluator import ObservedCall
+from .execution.session import Session
 from .export import NodeCall, node_call
-from .models import Source
-from .session import Session
+from .model.files import Source
 
 
 @guarded("convreg::onnx")

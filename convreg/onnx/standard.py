@@ -83,3 +83,6 @@ CONV_TRANSPOSE = OpSpec(
     run=run_conv_transpose,
     infer=infer,
 )
+
+STANDARD = {("", spec.name): spec for spec in (CONV, CONV_TRANSPOSE)}
+"""The two by domain and type of a node."""

@@ -1,0 +1,1 @@
+"""Models at work: sessions, the choice of the engine, and the reference engine."""

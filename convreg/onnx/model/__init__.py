@@ -1,0 +1,1 @@
+"""Models from untrusted sources: read from files, bounded, and checked."""

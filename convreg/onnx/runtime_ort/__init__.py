@@ -1,0 +1,1 @@
+"""convreg inside onnxruntime: nodes in its memory, models in its sessions, graphs of which it runs a part."""

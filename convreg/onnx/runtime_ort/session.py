@@ -1,0 +1,148 @@
+"""A model in a session of onnxruntime with our library: arrays in and out, errors of ours, and forked processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+from onnx import ModelProto, helper
+
+from ... import registry
+from ...derive import kernels
+from ...errors import GraphError, OpError, add_note
+from ..graph import nodes_of, sentence
+from ._ort import bytes_at, keep
+from .guards import guarded_nodes, reason_of
+from .nodes import last_error, ort_domain, ort_library
+
+
+class OnOrt:
+    """A model in an onnxruntime session that knows our operators."""
+
+    def __init__(self, model: ModelProto, runtime: ModuleType) -> None:
+        self._runtime = runtime
+        self._model, self._guards = guarded_nodes(in_our_domains(model))
+        self._session = self._open()
+        _open_sessions.add(self)
+        self._outputs = [value.name for value in self._session.get_outputs()]
+        if len(self._outputs) != len(model.graph.output):
+            raise GraphError("onnxruntime leaves out an output that no node makes")
+        elements = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+        self._narrow = {name: element for name, element in elements.items() if element in NARROW}
+        self._direct = not self._narrow and not any(
+            value.type in {f"tensor({name})" for name in NARROW.values()} for value in self._session.get_outputs())
+        if not self._direct and not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+            raise GraphError(f"onnxruntime {runtime.__version__} has no arrays of {', '.join(NARROW.values())}; "
+                             "1.20 and later have them")
+
+    def _open(self) -> Any:
+        options = self._runtime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is in the exception
+        options.intra_op_num_threads = kernels().default_threads()
+        options.register_custom_ops_library(ort_library())
+        return self._runtime.InferenceSession(self._model.SerializeToString(), options,
+                                              providers=["CPUExecutionProvider"])
+
+    def abandon(self) -> None:
+        """Give up a session whose threads did not survive a fork; the next run opens another one.
+
+        The session itself is kept, since its destruction waits for its threads.
+        """
+        if self._session is not None:
+            keep(self._session)
+            self._session = None
+
+    def run(self, output_names: Any, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run the session; a refusal of ours is raised as what it was."""
+        last_error.error = None
+        try:
+            session = self._session
+            if session is None:
+                session = self._session = self._open()
+            if self._direct:
+                return session.run(output_names, feeds)
+            values = {name: self._ort_value(name, array) for name, array in feeds.items()}
+            return [self._array(value) for value in
+                    session.run_with_ort_values(output_names or self._outputs, values)]
+        except Exception as error:  # its exceptions have no base of their own
+            own = last_error.error
+            if isinstance(own, OpError) and str(own) in str(error):
+                last_error.error = None
+                add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
+                raise own from None
+            guard = reason_of(error, self._guards)
+            if guard is not None:
+                raise GraphError(guard) from error
+            raise GraphError(f"onnxruntime: {sentence(error)}") from error
+
+    def _ort_value(self, name: str, array: Any) -> Any:
+        kind = self._runtime.OrtValue
+        array = np.ascontiguousarray(array).reshape(np.shape(array))  # the former makes scalars vectors
+        if name in self._narrow:
+            bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
+            return kind.ortvalue_from_numpy_with_onnx_type(bits, self._narrow[name])
+        return kind.ortvalue_from_numpy(array)
+
+    def _array(self, value: Any) -> Any:
+        if not value.is_tensor() or value.element_type() not in NARROW:
+            return value.numpy()
+        dtype, shape = helper.tensor_dtype_to_np_dtype(value.element_type()), tuple(value.shape())
+        size = int(np.prod(shape)) * dtype.itemsize
+        if not size:
+            return np.empty(shape, dtype)
+        return np.frombuffer(bytes_at(value.data_ptr(), size, True, value), dtype).reshape(shape)
+
+
+_open_sessions: WeakSet[OnOrt] = WeakSet()
+
+
+def _abandon_sessions() -> None:
+    """Give up all sessions: this process was forked from the one that opened them."""
+    for session in list(_open_sessions):
+        session.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_sessions)
+
+
+NARROW = {16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz"}
+"""Element types that onnxruntime's Python interface does not exchange as arrays, by ONNX's number."""
+
+
+def onnxruntime() -> ModuleType:
+    """Return the package.
+
+    Raises
+    ------
+    GraphError
+        If it is not installed.
+    """
+    try:
+        import onnxruntime
+    except Exception as error:  # a package for another NumPy, or with a missing library, raises anything
+        raise GraphError("engine='onnxruntime' needs the onnxruntime package, which cannot be imported "
+                         f"({sentence(error)}); `pip install onnxruntime` provides it") from error
+    return onnxruntime
+
+
+def in_our_domains(model: ModelProto) -> ModelProto:
+    """Return the model with nodes of ours moved from the domains of others to where onnxruntime knows them."""
+    moved = {(operator.spec.onnx_domain, operator.spec.name): ort_domain(operator.spec)
+             for operator in registry.operators() if operator.spec.onnx_domain != ort_domain(operator.spec)}
+    if not any((node.domain, node.op_type) in moved for node in nodes_of(model)):
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    for node in nodes_of(changed):
+        domain = moved.get((node.domain, node.op_type), node.domain)
+        if domain not in versions and node.domain in versions:
+            versions[domain] = versions[node.domain]
+            changed.opset_import.append(helper.make_opsetid(domain, versions[domain]))
+        node.domain = domain
+    return changed

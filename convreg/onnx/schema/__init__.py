@@ -1,0 +1,1 @@
+"""ONNX schemas of our operators, and shape inference: of our nodes, and of whole models without what ends onnx's."""
