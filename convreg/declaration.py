@@ -6,8 +6,9 @@ import keyword
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from .errors import Asking
+from .errors import Asking, shorten
 from .formats import FORMATS
+from .roles import CONVERTED, DATA_LAYOUTS, NUMBERS, OPERANDS, RESULTS, SHAPES, WEIGHT_LAYOUTS, Convolution, Role
 from .spec import Attribute, Kind, OpSpec, Port, snake_case
 
 RESERVED = ("conformance", "out", "threads", "scales")
@@ -44,6 +45,8 @@ def check_declaration(spec: Any, taken: Iterable[str]) -> None:
     _check_entries("attributes", spec.attributes, Attribute)
     _check_arguments(spec)
     _check_types(spec)
+    _check_roles(spec)
+    _check_arrangement(spec)
 
 
 def _check_name(field: str, name: Any) -> None:
@@ -85,3 +88,76 @@ def _check_types(spec: OpSpec) -> None:
             unknown = [name for name in formats if name not in FORMATS] if isinstance(formats, tuple) else [formats]
             if unknown and not any(port.shape and port.type == variable for port in spec.inputs):
                 raise _asking.refuse("types", {variable: formats}, f"tuples of {', '.join(FORMATS)}", wrong_type=True)
+
+
+NEEDED: dict[Role, Role] = {
+    "data": "grad_output", "weight": "grad_output", "bias": "grad_data", "grad_data": "weight", "grad_weight": "data",
+    "grad_bias": "grad_output", "divisor": "number", "factor": "number", "number": CONVERTED, CONVERTED: "number"}
+"""The role that a declaration must have beside another one."""
+
+
+def _check_roles(spec: OpSpec) -> None:
+    """Refuse roles that do not exist, stand twice or at the wrong place, and operators with some of them only."""
+    places = [(port, "inputs", "an input", (*OPERANDS, *NUMBERS)) for port in spec.vendor_inputs if not port.shape]
+    places += [(port, "inputs", "an input that states a shape", SHAPES) for port in spec.shape_ports]
+    places += [(port, "inputs", "an input that scales another", ()) for port in spec.scale_ports]
+    places += [(port, "outputs", "an output", (*RESULTS, CONVERTED)) for port in spec.outputs]
+    known = (*OPERANDS, *RESULTS, *SHAPES, *NUMBERS, CONVERTED)
+    seen: dict[Any, str] = {}
+    for port, field, place, allowed in places:
+        if port.role == "":
+            continue
+        if not isinstance(port.role, str) or port.role not in known:
+            raise _role(field, port, f"the roles {', '.join(known)}, or none")
+        if port.role not in allowed:
+            raise _role(field, port, f"{' or '.join(allowed) or 'no role'} for {place}")
+        if port.role in seen:
+            raise _role(field, port, f"each role at one port, and {seen[port.role]} has it already")
+        seen[port.role] = port.name
+    if not seen:
+        return
+    for port, field, place, allowed in places:
+        if port.role == "" and allowed:
+            raise _role(field, port, f"{' or '.join(allowed)} for {place}, because other ports have roles")
+        other = NEEDED.get(port.role) if port.role else None
+        if other is not None and other not in seen:
+            raise _role(field, port, f"a port with the role {other} beside it")
+    if "number" in seen and "grad_output" in seen:
+        raise _asking.refuse("inputs", [seen["number"], seen["grad_output"]],
+                             "roles of a convolution or of a conversion, not of both")
+    if {"divisor", "factor"} <= seen.keys():
+        raise _asking.refuse("inputs", [seen["divisor"], seen["factor"]], "one of the roles divisor and factor")
+
+
+def _role(field: str, port: Port, allowed: str) -> Exception:
+    return _asking.refuse(field, f"role {shorten(port.role)} of {port.name}", allowed)
+
+
+def _check_arrangement(spec: OpSpec) -> None:
+    """Refuse an arrangement that names no attribute of the right kind, or layouts that nobody reads."""
+    arranged = spec.convolution
+    if not isinstance(arranged, Convolution):
+        raise _asking.refuse("convolution", arranged, "a Convolution", wrong_type=True)
+    if not isinstance(arranged.forward, bool):
+        raise _asking.refuse("convolution", f"forward={shorten(arranged.forward)}", "True or False", wrong_type=True)
+    if not isinstance(arranged.transposed, bool):
+        _check_named(spec, "transposed", arranged.transposed, "bool", "True, False or ")
+    if arranged.mask != "":
+        _check_named(spec, "mask", arranged.mask, "bools")
+    for field, value, known in (("data_layout", arranged.data_layout, DATA_LAYOUTS),
+                                ("weight_layout", arranged.weight_layout, tuple(WEIGHT_LAYOUTS))):
+        if value not in known:
+            _check_named(spec, field, value, "string", f"{', '.join(known)} or ")
+            spellings = (spec.attribute(value).choices or {}).values()
+            spelled = sorted({said for choice in spellings for said in choice.table.values()})
+            if not spelled or not {*spelled} <= {*known}:
+                raise _asking.refuse("convolution", f"{field}={value!r} with the choices {spelled}",
+                                     f"an attribute whose choices are spellings of {', '.join(known)}")
+
+
+def _check_named(spec: OpSpec, field: str, name: Any, kind: Kind, others: str = "") -> None:
+    """Refuse the name of an attribute that has another kind or that some calls leave without a value."""
+    found = next((attribute for attribute in spec.attributes if attribute.name == name), None)
+    if found is None or found.kind != kind or found.only or (found.default is None and field != "mask"):
+        raise _asking.refuse("convolution", f"{field}={shorten(name)}", f"{others}the name of an attribute of kind "
+                             f"{kind} that every call has")

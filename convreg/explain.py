@@ -17,7 +17,6 @@ from .errors import OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import conv_transpose_window
 from .guard import guarded
-from .roles import geometry_of, roles_of
 from .spec import Call, OpSpec, Shape, TensorType
 
 
@@ -185,8 +184,7 @@ def _reading(
         plan = plan_of(call)
     except OpError as error:
         return Reading(spec.qualified_name, conformance, refusal=error)
-    return Reading(spec.qualified_name, conformance, plan.outputs,
-                   geometry_of(plan) if roles_of(spec) else None)
+    return Reading(spec.qualified_name, conformance, plan.outputs, plan.geometry)
 
 
 def _call(spec: OpSpec, conformance: str, tensors: tuple[TensorType | None, ...], given: Arguments) -> Call:
@@ -212,6 +210,9 @@ class _Window(NamedTuple):
     mode: str
     extra: tuple[int, ...]
 
+
+WINDOW = {"strides", "dilations", "pads_begin", "pads_end", "output_padding", "auto_pad"}
+"""The attributes that hold a window's numbers."""
 
 SPELLINGS = {  # mode: oneDNN, OpenVINO, ONNX
     "none": ("None", "explicit", "NOTSET"), "valid": ("VALID", "valid", "VALID"),
@@ -271,8 +272,7 @@ def _conv_transpose(window: _Window, format: str) -> Reading:
 
 def _window(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arguments) -> _Window | None:
     """Return a data gradient's numbers; None for other operators and for what no conformance accepts."""
-    roles = roles_of(spec)
-    if roles is None or roles.forward or roles.transposed is not False or roles.data:
+    if not _reads_window(spec):
         return None
     for conformance in spec.conformances:
         try:
@@ -280,9 +280,10 @@ def _window(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Argumen
             plan = plan_of(call)
         except OpError:
             continue
-        geometry = geometry_of(plan)
-        assert geometry is not None
-        stated = call[spec.shape_ports[0].name] is not None
+        geometry, mode = plan.geometry, call["auto_pad"]
+        if geometry is None or mode not in SPELLINGS:
+            return None
+        stated = any(call[port.name] is not None for port in spec.shape_ports)
         sides = [(geometry.batch, geometry.groups * channels, *extents) for channels, extents in (
             (geometry.small_channels, [axis.small for axis in geometry.axes]),
             (geometry.large_channels, [axis.large for axis in geometry.axes]))]
@@ -292,5 +293,12 @@ def _window(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Argumen
         if any(len(values) != len(geometry.axes) for values in lists.values()):
             return None  # pads that the mode leaves unread
         extra = ints(call["output_padding"], len(geometry.axes), 0)
-        return _Window(sides[0], weights, sides[1] if stated else None, geometry.groups, lists, call["auto_pad"], extra)
+        return _Window(sides[0], weights, sides[1] if stated else None, geometry.groups, lists, mode, extra)
     return None
+
+
+def _reads_window(spec: OpSpec) -> bool:
+    """Whether an operator is a data gradient whose attributes have the names of a window's numbers."""
+    arranged = spec.convolution
+    return (spec.convolves and not arranged.forward and arranged.transposed is False and "data" not in spec.roles
+            and WINDOW.issubset(attribute.name for attribute in spec.attributes if not attribute.only))

@@ -1,92 +1,92 @@
-"""The role of every operator's ports. Each operator is a gradient of a convolution in a vendor's notation.
+"""Roles: what lets an operator be lowered, translated and explained without its name being known.
 
-All of them are ATen's ``convolution_backward`` with some operands and results left out. If the convolution is not
-transposed, grad_output is the small side and data is the large side; otherwise the sides are exchanged. The two forward
-operators have roles too, because a convolution is the data gradient of a transposed one and vice versa. They are marked
-`forward` and may have a bias.
+Every operator over a convolution is ATen's ``convolution_backward`` with some operands and results left out. If the
+convolution is not transposed, grad_output is the small side and data is the large side; otherwise the sides are
+exchanged. A forward operator has the same roles, because a convolution is the data gradient of a transposed one and
+vice versa. Operators that convert between number formats have roles of their own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
-from .geometry import Geometry
-from .spec import Call, OpSpec, Plan
-
-Role = Literal["grad_output", "data", "weight", "bias", "grad_data", "grad_weight", "grad_bias"]
+Role = Literal[
+    "grad_output", "data", "weight", "bias", "grad_data", "grad_weight", "grad_bias",
+    "data_shape", "data_extents", "weight_shape", "number", "divisor", "factor", "converted"]
 OPERANDS: tuple[Role, ...] = ("grad_output", "data", "weight", "bias")
 RESULTS: tuple[Role, ...] = ("grad_data", "grad_weight", "grad_bias")
+SHAPES: tuple[Role, ...] = ("data_shape", "data_extents", "weight_shape")
+"""Of inputs that state a shape: that of data, that of its spatial axes alone, that of weight."""
+NUMBERS: tuple[Role, ...] = ("number", "divisor", "factor")
+"""What a conversion reads: numbers, and what divides them before or multiplies them after."""
+CONVERTED: Role = "converted"
+"""What a conversion returns."""
+
+DATA_LAYOUTS = ("NCX", "NXC")
+WEIGHT_LAYOUTS = {"OIX": "OIX", "IOX": "OIX", "XIO": "XIO", "XOI": "XIO", "GOIX": "GOIX"}
+"""Layouts of weights, each with its reading: OIX is (small side, large side per group, taps) and XIO its reverse;
+GOIX has the groups as an axis of their own."""
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Port names by role, blank if an operator has no such port. `transposed` is None if an attribute decides it."""
+class Stated(Protocol):
+    """The attributes of a call by name: a `Call`, or a mapping."""
 
-    grad_output: str
-    data: str = ""
-    weight: str = ""
-    bias: str = ""
-    grad_data: str = ""
-    grad_weight: str = ""
-    grad_bias: str = ""
-    transposed: bool | None = False
-    forward: bool = False
-
-    def port(self, role: Role) -> str:
-        """Return the name of the port with a role, or a blank."""
-        name: str = getattr(self, role)
-        return name
+    def __getitem__(self, name: str, /) -> Any:
+        """Return a value."""
 
 
-ROLES = {
-    "onednn::Convolution": Roles("src", weight="weights", bias="bias", grad_data="dst", transposed=True, forward=True),
-    "onednn::ConvolutionBackwardData": Roles("diff_dst", weight="weights", grad_data="diff_src"),
-    "onednn::ConvolutionBackwardWeights": Roles("diff_dst", "src", grad_weight="diff_weights"),
-    "onednn::ConvTranspose": Roles("src", weight="weights", bias="bias", grad_data="dst", forward=True),
-    "onednn::ConvTransposeBackwardData": Roles("diff_dst", weight="weights", grad_data="diff_src", transposed=True),
-    "onednn::ConvTransposeBackwardWeights": Roles("diff_dst", "src", grad_weight="diff_weights", transposed=True),
-    "openvino::ConvolutionBackpropData": Roles("output_delta", weight="filter", grad_data="input_delta"),
-    "openvino::GroupConvolutionBackpropData": Roles("data", weight="filter", grad_data="output"),
-    "aten::convolution_backward": Roles(
-        "grad_output", "input", "weight", "", "grad_input", "grad_weight", "grad_bias", transposed=None),
-    "ascend::ConvolutionBackward": Roles(
-        "gradOutput", "input", "weight", "", "gradInput", "gradWeight", "gradBias", transposed=None),
-    "microsoft::ConvGrad": Roles("dY", "X", "W", "", "dX", "dW", "dB"),
-}
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """How an operator whose ports have roles arranges its convolution.
 
-
-def roles_of(spec: OpSpec) -> Roles | None:
-    """Return the roles of an operator's ports, None for an operator of another package."""
-    return ROLES.get(spec.qualified_name)
-
-
-def is_transposed(call: Call, roles: Roles) -> bool:
-    """Whether grad_output is the large side."""
-    return call["transposed"] if roles.transposed is None else roles.transposed
-
-
-def data_layout(call: Call) -> str:
-    """Layout of grad_output, data and grad_data: NCX or NXC."""
-    return call["data_format"] if call.declares("data_format") else "NCX"
-
-
-def weight_layout(call: Call, plan: Plan) -> str:
-    """Layout of weight and grad_weight.
-
-    OIX is (small side, large side per group, taps) and XIO its reverse; GOIX has the groups as an axis of their own;
-    in "page OIX" and "page XIO" the groups divide the small side.
+    Parameters
+    ----------
+    transposed : bool or str
+        Whether grad_output is the large side, or the name of the attribute that says so.
+    forward : bool
+        Whether it is a forward operator: grad_output is its input, grad_data its result, and bias is added to that.
+    data_layout : str
+        Layout of grad_output, data and grad_data, or the name of the attribute that states it.
+    weight_layout : str
+        Layout of weight and grad_weight, or the name of the attribute that states it.
+    mask : str
+        Name of the attribute that selects the results, if there is one.
     """
-    name = next((name for name in ("weights_format", "filter_format") if call.declares(name)), None)
-    if name is None:
-        return "GOIX" if call.spec.name.startswith("Group") else "OIX"
-    layout = {"IOX": "OIX", "XOI": "XIO"}.get(call[name], call[name])
-    page_order = call.spec.name == "ConvTransposeBackwardData" and plan.work[3]
-    return f"page {layout}" if page_order else layout
+
+    transposed: bool | str = False
+    forward: bool = False
+    data_layout: str = "NCX"
+    weight_layout: str = "OIX"
+    mask: str = ""
+
+    def is_transposed(self, call: Stated) -> bool:
+        """Whether grad_output is the large side in a call."""
+        stated: bool = call[self.transposed] if isinstance(self.transposed, str) else self.transposed
+        return stated
+
+    def data_layout_of(self, call: Stated) -> str:
+        """Return the layout of data in a call: NCX or NXC."""
+        layout: str = self.data_layout if self.data_layout in DATA_LAYOUTS else call[self.data_layout]
+        return layout
+
+    def weight_layout_of(self, call: Stated, divided_small: bool = False) -> str:
+        """Return the layout of weights in a call: OIX, XIO or GOIX; with "page" before it if groups divide the small
+        side and not the large one, as on oneDNN's page."""
+        own = self.weight_layout
+        layout = WEIGHT_LAYOUTS[own if own in WEIGHT_LAYOUTS else call[own]]
+        return f"page {layout}" if divided_small else layout
 
 
-def geometry_of(plan: Plan) -> Geometry | None:
-    """Return the geometry behind a plan; None where an empty tensor leaves nothing but zeros."""
-    work = plan.work
-    geometry: Geometry | None = work if isinstance(work, Geometry) else work[0]
-    return geometry
+class Precision(NamedTuple):
+    """Roundings of a call besides the last one of each result.
+
+    `operands` is the format that the operands of products are rounded to first, None where they stay as they are.
+    `stages` has, by output, the format in which it leaves its kernel; without them all leave it in that of the sums.
+    `cause` names the attribute that chose `operands`, and `allowed` says what else it could be.
+    """
+
+    operands: str | None = None
+    stages: tuple[str, ...] = ()
+    cause: str = ""
+    allowed: str = ""

@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from .errors import OpError, OpTypeError
+from .geometry import Geometry
+from .roles import Convolution, Precision, Role
 
 Kind = Literal["int", "ints", "bool", "bools", "string", "strings"]
 Dim = Any
@@ -61,7 +63,8 @@ class Port:
     A port with ``shape=True`` is a 1-D integer tensor that states a shape. With ``attribute=True`` the shape may also
     be an attribute of that name, and Python has one argument for both. `scales` names the input that a port multiplies.
     Such ports are the last ones, and Python has one argument for all of them. `like` names the input that gives an
-    output its default format. `only` limits the port to some conformances.
+    output its default format. `only` limits the port to some conformances. `role` is what the port is in the gradients
+    of a convolution, or in a conversion (`convreg.roles`).
     """
 
     name: str
@@ -74,6 +77,7 @@ class Port:
     scales: str = ""
     like: str = ""
     only: tuple[str, ...] = ()
+    role: Role | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,8 @@ class OpSpec:
         Whether `plan` calls ``call.check_bounds`` itself, because the vendor fixes the order of the checks.
     statuses : mapping
         Conformance -> {rule: the vendor's status number}.
+    convolution : Convolution
+        What the roles of the ports leave open; it has no meaning where they have none.
     """
 
     vendor: str
@@ -207,6 +213,7 @@ class OpSpec:
     positional_attributes: bool = False
     ordered_checks: bool = False
     statuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    convolution: Convolution = field(default_factory=Convolution)
 
     @property
     def qualified_name(self) -> str:
@@ -247,6 +254,16 @@ class OpSpec:
     def vendor_inputs(self) -> tuple[Port, ...]:
         """The inputs of the vendor's operator: all except those that scale others."""
         return tuple(port for port in self.inputs if not port.scales)
+
+    @cached_property
+    def roles(self) -> Mapping[Role, str]:
+        """Names of the ports by role, empty where they have none."""
+        return {port.role: port.name for port in self.inputs + self.outputs if port.role}
+
+    @property
+    def convolves(self) -> bool:
+        """Whether the roles say how it is a gradient of a convolution."""
+        return "grad_output" in self.roles
 
     def base(self, conformance: str) -> str:
         """Return the conformance whose rules hold for everything except number formats."""
@@ -374,11 +391,22 @@ class Plan:
     """The result of planning a call: the type of every output (None = not computed) and the data that `run` needs.
 
     `emulation` says how operands are scaled and results rounded; it is None if the caller cannot choose that.
+    `geometry` is None where an empty tensor leaves nothing but zeros, and for operators without a convolution.
+    `divided_small` says that the groups divide the small side of weights, and not the large side.
     """
 
     outputs: tuple[TensorType | None, ...]
     work: Any = None
     emulation: Any = None
+    geometry: Geometry | None = None
+    divided_small: bool = False
+    precision: Precision = field(default_factory=Precision)
+
+    @property
+    def integers(self) -> Geometry:
+        """The geometry where there is one."""
+        assert self.geometry is not None
+        return self.geometry
 
 
 def snake_case(name: str) -> str:

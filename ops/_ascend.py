@@ -5,12 +5,11 @@ Rows E03 to E15 and E53 to E58 of the rule table, and the rounding points.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from convreg.conversion import quantize
 from convreg.geometry.ascend import INPUTS, is_product
+from convreg.roles import Precision
 from convreg.spec import Call
 
 from ._emulation import EIGHT_BIT, FLOATS, check_output
@@ -177,19 +176,11 @@ def promoted(formats: tuple[str, ...]) -> str:
     return formats[0] if len(set(formats)) == 1 else "float32"
 
 
-class Precision(NamedTuple):
-    """The rounding of operands before the products, and the format in which gradInput leaves its kernel.
-
-    `operands` is None (as they are), "hf32" or "float16"; `dropped` counts the mantissa bits that HF32 drops.
-    """
-
-    operands: str | None
-    dropped: int
-    written: str
-
-
 def precision(call: Call) -> Precision:
-    """Resolve cubeMathType against the promoted format; a cube without float32 refuses some combinations (E27)."""
+    """Resolve cubeMathType against the promoted format; a cube without float32 refuses some combinations (E27).
+
+    gradBias leaves its kernel in the format of gradOutput, and gradWeight in float32.
+    """
     common = promoted(tuple(call.tensor(port).format for port in INPUTS))
     mode = call["cubeMathType"]
     operands = None
@@ -201,8 +192,14 @@ def precision(call: Call) -> Precision:
         operands = "hf32"
     elif common in ("float32", "bfloat16") and mode == 2:
         operands = "float16"
-    return Precision(operands, 13 if call.conformance == "ascend950" else 12,
-                     "float16" if operands == "float16" else written_first(common))
+    stages = ("float16" if operands == "float16" else written_first(common), "float32",
+              written_first(call.tensor("gradOutput").format))
+    return Precision(operands, stages, "cubeMathType", "0, or 2 for float16")
+
+
+def dropped(call: Call) -> int:
+    """Mantissa bits that HF32 drops."""
+    return 13 if call.conformance == "ascend950" else 12
 
 
 def written_first(format: str) -> str:
@@ -210,11 +207,11 @@ def written_first(format: str) -> str:
     return "float32" if format in EIGHT_BIT else format
 
 
-def round_operand(array: Array, how: Precision, threads: int) -> Array:
+def round_operand(array: Array, format: str | None, dropped: int, threads: int) -> Array:
     """Return an operand as the multiplier reads it. HF32 represents all values of narrower formats exactly."""
-    if how.operands == "hf32" and array.dtype == np.float32:
-        return hf32(array, how.dropped)
-    if how.operands != "float16" or array.dtype == np.float16:
+    if format == "hf32" and array.dtype == np.float32:
+        return hf32(array, dropped)
+    if format != "float16" or array.dtype == np.float16:
         return array
     return quantize(array, "float16", threads=threads or None)
 

@@ -7,7 +7,7 @@ the parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 from convreg.conversion import quantize
 from convreg.formats import FORMATS, ROUNDINGS, format_of
 from convreg.geometry import Geometry
-from convreg.roles import RESULTS, Roles, geometry_of, roles_of
+from convreg.roles import Role
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Spellings, TensorType
 
 from . import _scales
@@ -76,10 +76,9 @@ class Emulation(NamedTuple):
         return _scales.ScaledKernels(kernels, self.layout, factors)
 
 
-def emulation_of(call: Call, roles: Roles, geometry: Geometry, outputs: Sequence[TensorType | None]) -> Emulation:
+def emulation_of(call: Call, geometry: Geometry, outputs: Sequence[TensorType | None]) -> Emulation:
     """Return the choices of a call; refuse a rounding or scale that does not fit."""
-    return Emulation(call, finish(call, outputs), _scales.layout_of(call, roles, geometry),
-                     _scales.scales_of(call, roles, geometry))
+    return Emulation(call, finish(call, outputs), _scales.layout_of(call, geometry), _scales.scales_of(call, geometry))
 
 
 def finish(call: Call, outputs: Sequence[TensorType | None]) -> Finish:
@@ -117,8 +116,6 @@ def deliver(stage: Array | None, output: Array | None, last: Finish, threads: in
 
 def emulated(spec: OpSpec) -> OpSpec:
     """Return a declaration whose tensors share one format with the conformance "emulation" added."""
-    roles = roles_of(spec)
-    assert roles is not None, spec.qualified_name
     own = next(port.type for port in spec.inputs if not port.shape)
     declared = spec.types[own]
     assert isinstance(declared, tuple), "one list of formats for all conformances"
@@ -128,7 +125,7 @@ def emulated(spec: OpSpec) -> OpSpec:
         return port if port.shape else replace(port, type=f"T_{port.name}", like=like)
 
     inputs = tuple(separate(port) for port in spec.inputs)
-    outputs = tuple(separate(port, source(roles, port.name)) for port in spec.outputs)
+    outputs = tuple(separate(port, source(spec.roles, port)) for port in spec.outputs)
     variables = {port.type: {CONFORMANCE: taken, "*": declared} for port in (*inputs, *outputs) if not port.shape}
     others = {name: formats for name, formats in spec.types.items() if name != own}
 
@@ -136,9 +133,9 @@ def emulated(spec: OpSpec) -> OpSpec:
         made = spec.plan(call)
         if call.conformance != CONFORMANCE:
             return made
-        geometry, results = geometry_of(made), formatted(call, made.outputs)
-        assert geometry is not None, spec.qualified_name
-        return Plan(results, made.work, emulation_of(call, roles, geometry, results))
+        results = formatted(call, made.outputs)
+        assert made.geometry is not None, spec.qualified_name
+        return replace(made, outputs=results, emulation=emulation_of(call, made.geometry, results))
 
     def infer(call: Call) -> tuple[TensorType | None, ...]:
         made = spec.infer(call)
@@ -163,14 +160,13 @@ def emulated(spec: OpSpec) -> OpSpec:
         spec, inputs=inputs, outputs=outputs,
         attributes=(*spec.attributes, _format_attribute(outputs), *LAST_ROUNDING), types={**variables, **others},
         conformances=(*spec.conformances, CONFORMANCE), extends={CONFORMANCE: spec.conformances[0]},
-        uniform=spec.conformances, plan=plan, run=run, infer=infer), roles, CONFORMANCE)
+        uniform=spec.conformances, plan=plan, run=run, infer=infer), CONFORMANCE)
 
 
-def source(roles: Roles, output: str) -> str:
+def source(roles: Mapping[Role, str], output: Port) -> str:
     """Return the input that an output is the gradient of, or else the gradient that it is computed from."""
-    role = next(role for role in RESULTS if roles.port(role) == output)
-    own = {"grad_data": roles.data, "grad_weight": roles.weight, "grad_bias": ""}[role]
-    return own or roles.grad_output
+    own: dict[str, Role] = {"grad_data": "data", "grad_weight": "weight"}
+    return roles.get(own.get(output.role, "grad_output"), roles["grad_output"])
 
 
 def _format_attribute(outputs: tuple[Port, ...]) -> Attribute:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from convreg.binding import UNSET_SHAPE
 from convreg.geometry import onednn
+from convreg.roles import Convolution, Role
 from convreg.spec import Attribute, Call, Plan, Port, Rules, Shape, Spellings, TensorType
 
 from . import _views
@@ -63,13 +64,19 @@ OUTPUT_PADDING = Attribute(
     rule="R32", unset=UNSET_SHAPE)
 
 
-def shape_port(name: str, of: str) -> Port:
+def shape_port(name: str, of: str, role: Role) -> Port:
     """The optional third input that states an output shape, also an attribute."""
     return Port(name, f"Full shape of {of}, in the axis order of its format; may be left out if out= is given.", "T2",
-                optional=True, shape=True, attribute=True, rule="R20")
+                optional=True, shape=True, attribute=True, rule="R20", role=role)
 
 
-BIAS = Port("bias", "Bias, (O,); it is added to every position before the rounding.", optional=True)
+BIAS = Port("bias", "Bias, (O,); it is added to every position before the rounding.", optional=True,
+            role="bias")
+
+
+def arranged(*, transposed: bool = False, forward: bool = False) -> Convolution:
+    """The convolution of an operator whose attributes state the layouts."""
+    return Convolution(transposed, forward, "data_format", "weights_format")
 
 
 def rank_only(tensor: TensorType) -> Shape | None:
@@ -93,7 +100,7 @@ class WeightsGradient(NamedTuple):
         """Resolve pads, from the extent of the large side, and the shape of diff_weights."""
         geometry, shape = onednn.backward_weights(call, self.large, self.small, "diff_weights")
         return Plan((TensorType(shape, call.tensor("src").format),),
-                    (geometry, call["data_format"], call["weights_format"]))
+                    (call["data_format"], call["weights_format"]), geometry=geometry)
 
     def infer(self, call: Call) -> tuple[TensorType | None, ...]:
         """diff_weights has the stated shape, or the rank of src."""
@@ -103,7 +110,7 @@ class WeightsGradient(NamedTuple):
         self, plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...], kernels: ModuleType, threads: int
     ) -> None:
         """Fill diff_weights."""
-        geometry, layout, weights_layout = plan.work
+        geometry, (layout, weights_layout) = plan.integers, plan.work
         tensors = dict(zip(("src", "diff_dst"), inputs, strict=False))
         _views.backward_weights(
             kernels, geometry, _views.data(tensors[self.large], geometry.groups, layout),

@@ -47,14 +47,15 @@ def attributes() -> tuple[Attribute, ...]:
 
 def shape_port(doc: str, *, attribute: bool) -> Port:
     """The optional third input."""
-    return Port("output_shape", doc, "T2", optional=True, shape=True, attribute=attribute, rule="R20")
+    return Port("output_shape", doc, "T2", optional=True, shape=True, attribute=attribute, rule="R20",
+                role="data_extents")
 
 
 def plan(call: Call) -> Plan:
     """Place the window; the result has the data's format."""
     geometry, shape = openvino.backprop(call)
-    return Plan((TensorType(shape, call.tensor(call.spec.inputs[0].name).format),), (geometry, openvino.layout(call),
-                None if openvino.is_grouped(call) else call["filter_format"]))
+    return Plan((TensorType(shape, call.tensor(call.spec.inputs[0].name).format),), (openvino.layout(call),
+                None if openvino.is_grouped(call) else call["filter_format"]), geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -64,7 +65,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Small side data, large side result."""
-    geometry, layout, filter_layout = plan.work
+    geometry, (layout, filter_layout) = plan.integers, plan.work
     groups = geometry.groups
     taps = (_views.grouped_weights(inputs[1]) if filter_layout is None
             else _views.weights(inputs[1], groups, filter_layout))

@@ -17,7 +17,7 @@ import numpy as np
 from convreg.conversion import dequantize, quantize
 from convreg.formats import FORMATS
 from convreg.geometry import Geometry
-from convreg.roles import OPERANDS, Role, Roles, is_transposed
+from convreg.roles import Role
 from convreg.spec import Call, OpSpec, Port
 
 from ._views import Array
@@ -36,18 +36,14 @@ CHANNELS = {"grad_output": "channel", "data": "channel", "weight": "output chann
 """The axis that a vector of scales has one number per."""
 
 
-def scaled(spec: OpSpec, roles: Roles, conformance: str) -> OpSpec:
+def scaled(spec: OpSpec, conformance: str) -> OpSpec:
     """Return a declaration with a port added for the scale of each operand, spelled as its other ports."""
     suffix = "_scale" if all(port.name.islower() for port in spec.inputs) else "Scale"
     ports = tuple(
-        Port(port.name + suffix, f"one number, or one per {CHANNELS[_role(roles, port.name)]}.", VARIABLE,
+        Port(port.name + suffix, f"one number, or one per {CHANNELS[port.role]}.", VARIABLE,
              optional=True, scales=port.name, only=(conformance,))
         for port in spec.inputs if not port.shape)
     return replace(spec, inputs=(*spec.inputs, *ports), types={**spec.types, VARIABLE: (FORMAT,)})
-
-
-def _role(roles: Roles, port: str) -> Role:
-    return next(role for role in OPERANDS if roles.port(role) == port)
 
 
 class Scale(NamedTuple):
@@ -80,22 +76,23 @@ def _other(side: Side) -> Side:
     return "small" if side == "large" else "large"
 
 
-def layout_of(call: Call, roles: Roles, geometry: Geometry) -> Layout:
+def layout_of(call: Call, geometry: Geometry) -> Layout:
     """Return where the operands of a call lie."""
-    gradient: Side = "large" if is_transposed(call, roles) else "small"
-    return Layout(gradient, _other(gradient) if roles.forward else gradient, geometry.groups)
+    convolution = call.spec.convolution
+    gradient: Side = "large" if convolution.is_transposed(call) else "small"
+    return Layout(gradient, _other(gradient) if convolution.forward else gradient, geometry.groups)
 
 
-def scales_of(call: Call, roles: Roles, geometry: Geometry) -> tuple[Scale, ...]:
+def scales_of(call: Call, geometry: Geometry) -> tuple[Scale, ...]:
     """Return the scales that a call gives, refused where their shape is none that it could have."""
-    layout = layout_of(call, roles, geometry)
+    layout, roles = layout_of(call, geometry), {port: role for role, port in call.spec.roles.items()}
     channels: dict[Side, int] = {"large": geometry.groups * geometry.large_channels,
                                  "small": geometry.groups * geometry.small_channels}
     found = []
     for index, port in enumerate(call.spec.inputs):
         if not port.scales or not call.has(port.name):
             continue
-        role, tensor = _role(roles, port.scales), call.tensor(port.name)
+        role, tensor = roles[port.scales], call.tensor(port.name)
         shape, format = tensor.extents, tensor.format
         if format != FORMAT:
             raise call.refuse(port.name, format, FORMAT, "arguments", wrong_type=True)

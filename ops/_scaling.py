@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from convreg.roles import Role
 from convreg.spec import Call, Port
 
 from ._views import Array
@@ -13,9 +14,10 @@ SOURCE = "OCP 8-bit Floating Point Specification 1.0; hifloat8: arXiv 2409.16626
          "DequantizeLinear of ONNX."
 
 
-def scale_port(doc: str) -> Port:
+def scale_port(doc: str, role: Role) -> Port:
     """The optional second input."""
-    return Port("scale", doc + "; one number or any shape that broadcasts to that of x.", "T2", optional=True)
+    return Port("scale", doc + "; one number or any shape that broadcasts to that of x.", "T2", optional=True,
+                role=role)
 
 
 def check_scale(call: Call) -> None:

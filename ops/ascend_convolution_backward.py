@@ -6,23 +6,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convreg.formats import format_of
-from convreg.geometry import Geometry, ascend, aten
+from convreg.geometry import ascend, aten
 from convreg.registry import register
-from convreg.roles import ROLES
+from convreg.roles import Convolution
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
 
 from . import _ascend, _emulation, _gradients, _scales
 
-ROLE = ROLES["ascend::ConvolutionBackward"]
-
 
 class Work(NamedTuple):
-    """What `run` needs: the geometry (None where an empty tensor leaves zeros), the direction, what operands become."""
+    """What `run` needs: the direction, and the bits that HF32 drops."""
 
-    geometry: Geometry | None
     transposed: bool
-    precision: _ascend.Precision
+    dropped: int
 
 
 def plan(call: Call) -> Plan:
@@ -40,8 +36,8 @@ def plan(call: Call) -> Plan:
     how = None
     if call.conformance == _emulation.CONFORMANCE:
         assert geometry is not None, "products alone leave zeros"
-        how = _emulation.emulation_of(call, ROLE, geometry, outputs)
-    return Plan(outputs, Work(geometry, call["transposed"], precision), how)
+        how = _emulation.emulation_of(call, geometry, outputs)
+    return Plan(outputs, Work(call["transposed"], _ascend.dropped(call)), how, geometry, precision=precision)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -58,7 +54,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -> None:
     """Round operands, fill gradInput through the compute format and gradWeight from float32 sums; bias unrounded."""
-    geometry, transposed, precision = plan.work
+    geometry, precision, (transposed, dropped) = plan.geometry, plan.precision, plan.work
     how: _emulation.Emulation | None = plan.emulation
     last = _emulation.USUAL if how is None else how.last
     kernels = kernels if how is None else how.kernels(kernels, inputs)
@@ -72,15 +68,12 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -
     operands, stages = (grad_output, data, weight), grads
     if grad_output.dtype != np.float64:  # the float64 reference rounds nothing
         used = (grads.input is not None or grads.weight is not None, grads.weight is not None, grads.input is not None)
-        first, second, third = (_ascend.round_operand(array, precision, threads) if needed else array
+        first, second, third = (_ascend.round_operand(array, precision.operands, dropped, threads) if needed else array
                                 for array, needed in zip(operands, used, strict=True))
         operands = first, second, third
-        held = format_of(grad_output.dtype)
-        assert held is not None
-        own = _ascend.written_first(held.name)
         stages = _gradients.Gradients(*(
             _emulation.staged(output, written, last)
-            for output, written in zip(grads, (precision.written, "float32", own), strict=True)))
+            for output, written in zip(grads, precision.stages, strict=True)))
     _gradients.run(geometry, transposed, *operands, stages._replace(bias=None), kernels, threads)
     _gradients.run(geometry, transposed, grad_output, data, weight, _gradients.Gradients(None, None, stages.bias),
                    kernels, threads)
@@ -102,16 +95,18 @@ convolution_backward = register(_scales.scaled(OpSpec(
     source="CANN ops-nn, aclnnConvolutionBackward.md (August 2026); convolution_backward_checker.cpp and "
            "aclnn_convolution_backward.cpp for the products.",
     inputs=(
-        Port("gradOutput", "Gradient of the output, (N, Cout, Y...).", "T1"),
-        Port("input", "Input of the forward convolution, (N, Cin, X...).", "T2"),
-        Port("weight", "Weights, (Cout, Cin/groups, K...); if transposed, (Cin, Cout/groups, K...).", "T3"),
+        Port("gradOutput", "Gradient of the output, (N, Cout, Y...).", "T1", role="grad_output"),
+        Port("input", "Input of the forward convolution, (N, Cin, X...).", "T2", role="data"),
+        Port("weight", "Weights, (Cout, Cin/groups, K...); if transposed, (Cin, Cout/groups, K...).", "T3",
+             role="weight"),
     ),
     outputs=(
-        Port("gradInput", "Gradient of input, by default in the format of input.", "T4", optional=True, rule="E30"),
+        Port("gradInput", "Gradient of input, by default in the format of input.", "T4", optional=True, rule="E30",
+             role="grad_data"),
         Port("gradWeight", "Gradient of weight, by default in the format of weight.", "T5", optional=True,
-             rule="E31"),
+             rule="E31", role="grad_weight"),
         Port("gradBias", "Gradient of the bias, (Cout,): the sum of gradOutput, by default in its format.",
-             "T6", optional=True, rule="E32"),
+             "T6", optional=True, rule="E32", role="grad_bias"),
     ),
     attributes=(
         Attribute("biasSizes", "ints", "Shape of the bias, [Cout]. A product's conformance checks it only if a tensor "
@@ -141,6 +136,7 @@ convolution_backward = register(_scales.scaled(OpSpec(
         "T5": _ascend.type_table("weight"),
         "T6": {"emulation": _ascend.ACCEPTED["emulation"], "*": _ascend.FLOATS},
     },
+    convolution=Convolution("transposed", mask="outputMask"),
     conformances=ascend.CONFORMANCES,
     rules=Rules(missing_input="E01", missing_attribute="E02", format="E05", output_format="E06"),
     statuses=_statuses(),
@@ -148,4 +144,4 @@ convolution_backward = register(_scales.scaled(OpSpec(
     plan=plan,
     run=run,
     infer=infer,
-), ROLE, _emulation.CONFORMANCE))
+), _emulation.CONFORMANCE))

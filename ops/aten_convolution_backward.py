@@ -6,6 +6,7 @@ from types import ModuleType
 
 from convreg.geometry import aten
 from convreg.registry import register
+from convreg.roles import Convolution
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType
 
 from . import _gradients
@@ -17,7 +18,7 @@ FORMATS = ("float32", "float64", "bfloat16", "float16")
 def plan(call: Call) -> Plan:
     """Check shapes as PyTorch does; only the gradients that output_mask selects are computed."""
     outputs = infer(call)
-    return Plan(outputs, (aten.backward(call), call["transposed"]))
+    return Plan(outputs, call["transposed"], geometry=aten.backward(call))
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -33,9 +34,9 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Fill the requested gradients."""
-    geometry, transposed = plan.work
     grad_output, data, weight = inputs
-    _gradients.run(geometry, transposed, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
+    _gradients.run(plan.integers, plan.work, grad_output, data, weight, _gradients.Gradients(*outputs), kernels,
+                   threads)
 
 
 convolution_backward = register(emulated(OpSpec(
@@ -45,14 +46,15 @@ convolution_backward = register(emulated(OpSpec(
     doc="Gradients of PyTorch's convolution with respect to input, weight and bias.",
     source="PyTorch 2.13, aten.convolution_backward.",
     inputs=(
-        Port("grad_output", "Gradient of the output, (N, Cout, Y...)."),
-        Port("input", "Input of the forward convolution, (N, Cin, X...)."),
-        Port("weight", "Weights, (Cout, Cin/groups, K...); if transposed, (Cin, Cout/groups, K...)."),
+        Port("grad_output", "Gradient of the output, (N, Cout, Y...).", role="grad_output"),
+        Port("input", "Input of the forward convolution, (N, Cin, X...).", role="data"),
+        Port("weight", "Weights, (Cout, Cin/groups, K...); if transposed, (Cin, Cout/groups, K...).",
+             role="weight"),
     ),
     outputs=(
-        Port("grad_input", "Gradient of the input.", optional=True),
-        Port("grad_weight", "Gradient of the weight.", optional=True),
-        Port("grad_bias", "Gradient of the bias, (Cout,).", optional=True),
+        Port("grad_input", "Gradient of the input.", optional=True, role="grad_data"),
+        Port("grad_weight", "Gradient of the weight.", optional=True, role="grad_weight"),
+        Port("grad_bias", "Gradient of the bias, (Cout,).", optional=True, role="grad_bias"),
     ),
     attributes=(
         Attribute("bias_sizes", "ints", "Shape of the bias or None; checked if its gradient is requested.", None),
@@ -67,6 +69,7 @@ convolution_backward = register(emulated(OpSpec(
         Attribute("output_mask", "bools", "Which of the three gradients to compute."),
     ),
     types={"T": FORMATS},
+    convolution=Convolution("transposed", mask="output_mask"),
     conformances=("pytorch",),
     positional_attributes=True,
     plan=plan,

@@ -15,7 +15,7 @@ def plan(call: Call) -> Plan:
     """Check shapes and resolve auto_pad; only named outputs are computed."""
     geometry = standard.conv_grad(call)
     return Plan(tuple(made if wanted else None for made, wanted in zip(infer(call), call.wanted, strict=True)),
-                geometry)
+                geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -27,7 +27,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Fill the requested gradients."""
     grad_output, data, weight = inputs
-    _gradients.run(plan.work, False, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
+    _gradients.run(plan.integers, False, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
 
 
 _MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
@@ -41,14 +41,14 @@ conv_grad = register(OpSpec(
     source="onnxruntime-training 1.19.2, ConvGrad. convreg resolves auto_pad as Conv does and checks dY's shape; that "
            "runtime does neither.",
     inputs=(
-        Port("dY", "Gradient of Conv's output, (N, M, Y...)."),
-        Port("X", "Conv's input, (N, C, X...)."),
-        Port("W", "Conv's weight, (M, C/group, K...)."),
+        Port("dY", "Gradient of Conv's output, (N, M, Y...).", role="grad_output"),
+        Port("X", "Conv's input, (N, C, X...).", role="data"),
+        Port("W", "Conv's weight, (M, C/group, K...).", role="weight"),
     ),
     outputs=(
-        Port("dX", "Gradient of X.", optional=True),
-        Port("dW", "Gradient of W.", optional=True),
-        Port("dB", "Gradient of the bias, (M,).", optional=True),
+        Port("dX", "Gradient of X.", optional=True, role="grad_data"),
+        Port("dW", "Gradient of W.", optional=True, role="grad_weight"),
+        Port("dB", "Gradient of the bias, (M,).", optional=True, role="grad_bias"),
     ),
     attributes=(
         Attribute("auto_pad", "string", "Padding mode, as in Conv.", "NOTSET",

@@ -46,8 +46,9 @@ quantize = register(OpSpec(
     domain="convreg",
     doc="Convert float32 to a narrow format: y = round(x / scale), rounded once, as in convreg.quantize.",
     source=_scaling.SOURCE,
-    inputs=(Port("x", "Numbers of any shape.", "T1"), _scaling.scale_port("Divisor of x, in float32")),
-    outputs=(Port("y", "Result, of the shape of x; in ONNX, hifloat8 codes are uint8.", "T3"),),
+    inputs=(Port("x", "Numbers of any shape.", "T1", role="number"),
+            _scaling.scale_port("Divisor of x, in float32", "divisor")),
+    outputs=(Port("y", "Result, of the shape of x; in ONNX, hifloat8 codes are uint8.", "T3", role="converted"),),
     attributes=(
         Attribute("format", "string", "Format of the result.", "hifloat8",
                   choices={"*": Spellings({name: name for name in _scaling.NARROW})}),

@@ -17,7 +17,7 @@ def plan(call: Call) -> Plan:
     geometry, shape, _ = onednn.forward(call, "src", "dst")
     onednn.check_bias(call, geometry.groups * geometry.small_channels)
     return Plan((TensorType(shape, call.tensor("src").format),),
-                (geometry, call["data_format"], call["weights_format"]))
+                (call["data_format"], call["weights_format"]), geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -27,7 +27,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Large side src, small side dst."""
-    geometry, layout, weights_layout = plan.work
+    geometry, (layout, weights_layout) = plan.integers, plan.work
     groups = geometry.groups
     _views.forward(kernels, geometry, _views.data(inputs[0], groups, layout),
                    _views.weights(inputs[1], groups, weights_layout), _views.data(outputs[0], groups, layout), threads,
@@ -42,13 +42,14 @@ convolution = register(emulated(OpSpec(
         "x = y*stride - pads_begin + t*dilation.",
     source="oneDNN Graph 3.13: op_def.hpp and shape_infer.cpp (infer_auto_pad).",
     inputs=(
-        Port("src", "Input, (N, IC, X...) or (N, X..., IC)."),
-        Port("weights", "Weights, (OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),
+        Port("src", "Input, (N, IC, X...) or (N, X..., IC).", role="grad_output"),
+        Port("weights", "Weights, (OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO.", role="weight"),
         _onednn.BIAS,
     ),
-    outputs=(Port("dst", "Result, (N, OC, Y...) or (N, Y..., OC).", rule="R20"),),
+    outputs=(Port("dst", "Result, (N, OC, Y...) or (N, Y..., OC).", rule="R20", role="grad_data"),),
     attributes=_onednn.common(("XIO", "OIX")),
     types={"T": _onednn.FORMATS},
+    convolution=_onednn.arranged(transposed=True, forward=True),
     conformances=("library",),
     rules=_onednn.RULES,
     plan=plan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from convreg.geometry import Geometry, onednn
+from convreg.geometry import onednn
 from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
@@ -16,7 +16,7 @@ def plan(call: Call) -> Plan:
     """Resolve pads and the shape of diff_src."""
     geometry, shape = onednn.backward_data(call)
     return Plan((TensorType(shape, call.tensor("diff_dst").format),),
-                (geometry, call["data_format"], call["weights_format"]))
+                (call["data_format"], call["weights_format"]), geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -26,8 +26,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Small side diff_dst, large side diff_src."""
-    geometry: Geometry
-    geometry, layout, weights_layout = plan.work
+    geometry, (layout, weights_layout) = plan.integers, plan.work
     groups = geometry.groups
     _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout),
                          _views.weights(inputs[1], groups, weights_layout),
@@ -43,13 +42,15 @@ convolution_backward_data = register(emulated(OpSpec(
     source="oneDNN Graph operation page ConvolutionBackwardData (3.14 development, August 2026); op_def.hpp and "
            "shape_infer.cpp of 3.13 for conformance 'library'.",
     inputs=(
-        Port("diff_dst", "Gradient of the convolution's output, (N, OC, Y...) or (N, Y..., OC)."),
-        Port("weights", "Weights, (OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO."),
-        _onednn.shape_port("dst_shape", "diff_src"),
+        Port("diff_dst", "Gradient of the convolution's output, (N, OC, Y...) or (N, Y..., OC).", role="grad_output"),
+        Port("weights", "Weights, (OC, IC/groups, K...) for OIX, (K..., IC/groups, OC) for XIO.", role="weight"),
+        _onednn.shape_port("dst_shape", "diff_src", "data_shape"),
     ),
-    outputs=(Port("diff_src", "Gradient of the convolution's input, (N, IC, X...) or (N, X..., IC)."),),
+    outputs=(Port("diff_src", "Gradient of the convolution's input, (N, IC, X...) or (N, X..., IC).",
+                  role="grad_data"),),
     attributes=(*_onednn.common(("XIO", "OIX")), _onednn.OUTPUT_PADDING),
     types=_onednn.TYPES,
+    convolution=_onednn.arranged(),
     conformances=_onednn.CONFORMANCES,
     rules=_onednn.RULES,
     plan=plan,

@@ -17,7 +17,7 @@ def plan(call: Call) -> Plan:
     geometry, shape = onednn.transposed_forward(call)
     onednn.check_bias(call, geometry.groups * geometry.large_channels)
     return Plan((TensorType(shape, call.tensor("src").format),),
-                (geometry, call["data_format"], call["weights_format"]))
+                (call["data_format"], call["weights_format"]), geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -27,7 +27,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Small side src, large side dst."""
-    geometry, layout, weights_layout = plan.work
+    geometry, (layout, weights_layout) = plan.integers, plan.work
     groups = geometry.groups
     _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout),
                          _views.weights(inputs[1], groups, weights_layout),
@@ -43,14 +43,15 @@ convtranspose = register(emulated(OpSpec(
     source="oneDNN Graph 3.13: op_def.hpp and shape_infer.cpp; grouped weights are (IC, OC/groups), as in the library "
            "and not as on the page.",
     inputs=(
-        Port("src", "Input, (N, IC, Y...) or (N, Y..., IC)."),
-        Port("weights", "Weights, (IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI."),
+        Port("src", "Input, (N, IC, Y...) or (N, Y..., IC).", role="grad_output"),
+        Port("weights", "Weights, (IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI.", role="weight"),
         _onednn.BIAS,
     ),
     outputs=(Port("dst", "Result, (N, OC, X...) or (N, X..., OC), X = stride*(Y-1) + (K-1)*dilation + 1 - pads + "
-                  "output_padding.", rule="R20"),),
+                  "output_padding.", rule="R20", role="grad_data"),),
     attributes=(*_onednn.common(("XOI", "IOX")), _onednn.OUTPUT_PADDING),
     types={"T": _onednn.FORMATS},
+    convolution=_onednn.arranged(forward=True),
     conformances=("library",),
     rules=_onednn.RULES,
     plan=plan,

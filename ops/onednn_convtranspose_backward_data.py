@@ -17,7 +17,7 @@ def plan(call: Call) -> Plan:
     """Resolve pads, the order of grouped weights and the shape of diff_src."""
     geometry, shape, page_order = onednn.forward(call, "diff_dst", "diff_src")
     return Plan((TensorType(shape, call.tensor("diff_dst").format),),
-                (geometry, call["data_format"], call["weights_format"], page_order))
+                (call["data_format"], call["weights_format"]), geometry=geometry, divided_small=page_order)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -27,10 +27,10 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Large side diff_dst, small side diff_src."""
-    geometry, layout, weights_layout, page_order = plan.work
+    geometry, (layout, weights_layout) = plan.integers, plan.work
     groups = geometry.groups
     _views.forward(kernels, geometry, _views.data(inputs[0], groups, layout),
-                   _views.weights(inputs[1], groups, weights_layout, divided_small=page_order),
+                   _views.weights(inputs[1], groups, weights_layout, divided_small=plan.divided_small),
                    _views.data(outputs[0], groups, layout), threads)
 
 
@@ -45,14 +45,16 @@ convtranspose_backward_data = register(emulated(OpSpec(
            "library's (IC, OC/groups), which the shape tells apart. The page gives no SAME split, so the library's "
            "holds for both conformances.",
     inputs=(
-        Port("diff_dst", "Gradient of the transposed convolution's output, (N, OC, X...) or (N, X..., OC)."),
+        Port("diff_dst", "Gradient of the transposed convolution's output, (N, OC, X...) or (N, X..., OC).",
+             role="grad_output"),
         Port("weights", "Weights, (IC, OC/groups, K...) for IOX, (K..., OC/groups, IC) for XOI. Under 'document' also "
-             "the page's grouped order, (IC/groups, OC, K...) or (K..., OC, IC/groups)."),
+             "the page's grouped order, (IC/groups, OC, K...) or (K..., OC, IC/groups).", role="weight"),
     ),
     outputs=(Port("diff_src", "Gradient of the transposed convolution's input, (N, IC, Y...) or (N, Y..., IC).",
-                  rule="R20"),),
+                  rule="R20", role="grad_data"),),
     attributes=(*_onednn.common(("XOI", "IOX")), replace(_onednn.OUTPUT_PADDING, only=("document",))),
     types={"T": _onednn.FORMATS},
+    convolution=_onednn.arranged(transposed=True),
     conformances=_onednn.CONFORMANCES,
     rules=_onednn.RULES,
     plan=plan,

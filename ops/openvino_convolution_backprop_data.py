@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convreg.registry import register
+from convreg.roles import Convolution
 from convreg.spec import Attribute, OpSpec, Port
 
 from . import _onednn, _openvino
@@ -17,11 +18,13 @@ convolution_backprop_data = register(emulated(OpSpec(
     source="oneDNN Graph specification, ConvolutionBackpropData-1 (revision of 2022), whose pads formula "
            "defines conformance 'document'; OpenVINO 2026.4.1 CPU runtime for 'openvino'.",
     inputs=(
-        Port("output_delta", "Gradient of the convolution's output (OpenVINO: data), (N, O, Y...) or (N, Y..., O)."),
-        Port("filter", "Weights, (O, I/groups, K...) for OIX, (K..., I/groups, O) for XIO."),
+        Port("output_delta", "Gradient of the convolution's output (OpenVINO: data), (N, O, Y...) or (N, Y..., O).",
+             role="grad_output"),
+        Port("filter", "Weights, (O, I/groups, K...) for OIX, (K..., I/groups, O) for XIO.", role="weight"),
         _openvino.shape_port("Spatial extents of the result; under 'document' also its full shape.", attribute=True),
     ),
-    outputs=(Port("input_delta", "Gradient of the convolution's input, (N, I, X...) or (N, X..., I).", rule="R20"),),
+    outputs=(Port("input_delta", "Gradient of the convolution's input, (N, I, X...) or (N, X..., I).", rule="R20",
+                  role="grad_data"),),
     attributes=(
         *_openvino.attributes(),
         Attribute("groups", "int", "Number of groups that the channels are divided into.", 1, minimum=1, rule="R31"),
@@ -31,6 +34,7 @@ convolution_backprop_data = register(emulated(OpSpec(
                   choices=_onednn.spellings("XIO", "OIX"), rule="R6"),
     ),
     types=_openvino.TYPES,
+    convolution=Convolution(data_layout="data_format", weight_layout="filter_format"),
     conformances=("document", "openvino"),
     rules={"document": _onednn.RULES, "openvino": _openvino.RULES},
     plan=_openvino.plan,

@@ -9,7 +9,6 @@ import convreg
 from convreg.binding import bind
 from convreg.derive import reader_of
 from convreg.geometry import Geometry
-from convreg.roles import geometry_of, roles_of
 
 POWERS = 2.0 ** np.arange(-3, 4)
 
@@ -24,15 +23,14 @@ def data_scale(call, array, rng):
 def geometry(call) -> Geometry:
     spec = convreg.get(call.name).spec
     tensors, attributes, conformance, _, _ = reader_of(spec)(call.tensors, dict(call.arguments))
-    return geometry_of(bind(spec, tensors, attributes, conformance=conformance).plan)
+    return bind(spec, tensors, attributes, conformance=conformance).plan.integers
 
 
 def weight_scale(call, rng):
     """One number per forward output channel of the weights, and how it lies beside the weights."""
-    spec, roles = convreg.get(call.name).spec, roles_of(convreg.get(call.name).spec)
-    found, array = geometry(call), call.tensors[[port.name for port in spec.inputs].index(roles.weight)]
-    transposed = call.arguments.get("transposed") if roles.transposed is None else roles.transposed
-    of_large = transposed != roles.forward
+    spec = convreg.get(call.name).spec
+    found, array = geometry(call), call.tensors[[port.name for port in spec.inputs].index(spec.roles["weight"])]
+    of_large = spec.convolution.is_transposed(call.arguments) != spec.convolution.forward
     count = found.groups * (found.large_channels if of_large else found.small_channels)
     scale = rng.choice(POWERS, count).astype(np.float32)
     if call.name.endswith("GroupConvolutionBackpropData"):
@@ -48,7 +46,7 @@ def weight_scale(call, rng):
 
 def drawn_scales(call, rng, choose):
     """Scales of a call and its operands as float32 with the scales multiplied in, exactly for powers of two."""
-    spec, roles = convreg.get(call.name).spec, roles_of(convreg.get(call.name).spec)
+    spec = convreg.get(call.name).spec
     ports = [port.name for port in spec.inputs if not port.shape and not port.scales]
     scales, operands = [], []
     for port, array in zip(ports, call.tensors, strict=True):
@@ -58,7 +56,7 @@ def drawn_scales(call, rng, choose):
         elif kind == "tensor":
             scale = beside = np.float32(rng.choice(POWERS))
             scale = scale.reshape(rng.choice([0, 1]) * (1,))
-        elif port == roles.weight:
+        elif port == spec.roles.get("weight"):
             scale, beside = weight_scale(call, rng)
         else:
             scale, beside = data_scale(call, array, rng)

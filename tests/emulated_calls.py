@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import convreg
 import convreg.onnx
 from convreg.formats import FORMATS
-from convreg.roles import roles_of
 
 EIGHT_BIT = ("float8_e4m3fn", "float8_e5m2", "hifloat8")
 SIX = ("float32", "float16", "bfloat16", *EIGHT_BIT)
@@ -73,11 +72,11 @@ def formats_argument(name, *formats):
 
 def sources(name):
     """Positions of the operands whose formats the results have."""
-    spec, roles = convreg.get(name).spec, roles_of(convreg.get(name).spec)
+    spec = convreg.get(name).spec
     ports = [port.name for port in spec.inputs]
     if len(spec.outputs) == 3:
-        return [ports.index(roles.port(role)) for role in ("data", "weight", "grad_output")]
-    return [ports.index(roles.grad_output)]
+        return [ports.index(spec.roles[role]) for role in ("data", "weight", "grad_output")]
+    return [ports.index(spec.roles["grad_output"])]
 
 
 @st.composite

@@ -98,7 +98,7 @@ def test_shapes_and_pads(case):
     if "pads_by_specification_formula" in expect:  # the old operation follows the published formula, not the library
         begins = expect["pads_by_specification_formula"]["begin"]
     if begins is not None:
-        assert [axis.begin for axis in plan.work[0].axes] == begins
+        assert [axis.begin for axis in plan.integers.axes] == begins
 
 
 @pytest.mark.parametrize("case", of("error", "vendor_lenient"))

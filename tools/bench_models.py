@@ -18,7 +18,6 @@ from convreg.onnx.graph import attribute_value, dims_of, place
 from convreg.onnx.standard import STANDARD
 from convreg.outputs import Array
 from convreg.recording import Recorder
-from convreg.roles import data_layout, weight_layout
 from convreg.spec import OpSpec
 
 from .bench_nodes import dtype_of
@@ -151,8 +150,9 @@ def _calls(
 
 def _layouts(bound: Bound) -> tuple[str, str]:
     """Return the orders of data and weights; groups as an axis of their own change nothing in memory."""
-    weights = weight_layout(bound.call, bound.plan)
-    return data_layout(bound.call), "OIX" if weights == "GOIX" else weights
+    arranged = bound.call.spec.convolution
+    weights = arranged.weight_layout_of(bound.call, bound.plan.divided_small)
+    return arranged.data_layout_of(bound.call), "OIX" if weights == "GOIX" else weights
 
 
 def _emulated(bound: Bound) -> Iterator[str]:

@@ -22,7 +22,6 @@ from convreg.onnx.graph import flattened, place
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.rewrite.problem import Problem, problem_of
 from convreg.onnx.rewrite.targets import tails
-from convreg.roles import geometry_of
 from convreg.spec import Shape
 
 from .files import PathLike, write_atomically
@@ -174,7 +173,7 @@ class _Writer:
                         for port in spec.inputs)
         stated: dict[str, Shape | None] = {name: tuple(extents) for name, extents in shape.items()}
         call = make_call(spec, conformance, tensors, stated, attributes)
-        if geometry_of(plan_of(call)) != problem.geometry:
+        if plan_of(call).geometry != problem.geometry:
             raise GraphError("the library's rules give another result")
 
 

@@ -277,7 +277,7 @@ def _window(step: Writing, spec: OpSpec) -> dict[str, Any]:
     known = format_of(step.view.dtype(step.name(0)))
     tensors = tuple(TensorType(shape, known.name if known else "") for shape in shapes)
     call = make_call(spec, "onnx", (*tensors, None), {}, step.attributes)
-    geometry = plan_of(call).work
+    geometry = plan_of(call).integers
     end = tails(geometry)
     window = {"strides": [axis.stride for axis in geometry.axes], "pads_begin": [axis.begin for axis in geometry.axes],
               "pads_end": [max(tail, 0) for tail in end], "dilations": [axis.dilation for axis in geometry.axes]}

@@ -5,7 +5,7 @@ Per spatial axis there are a *large* side of extent X, a *small* side of extent 
     x = y*stride - begin + t*dilation        0 <= x < X,  0 <= y < Y,  0 <= t < K
 
 A `Geometry` has those integers for all axes, plus batch, groups and channels per group. The modules of this package
-turn a `Call` into one: `onednn`, `openvino`, `aten` (which Ascend and ConvGrad share) and `standard` (ONNX's own Conv).
+turn a call into one: `onednn`, `openvino`, `aten` (which Ascend and ConvGrad share) and `standard` (ONNX's own Conv).
 No arrays, no floats.
 """
 
@@ -16,7 +16,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from ..spec import Call
+from ..errors import Refusing
 
 LIMIT = 2**62
 """Positions stay below this, so that kernels never overflow 64-bit arithmetic."""
@@ -63,7 +63,7 @@ class Geometry:
         first, second, third = [neutral] * (3 - len(values)) + values
         return first, second, third
 
-    def checked(self, call: Call) -> Geometry:
+    def checked(self, call: Refusing) -> Geometry:
         """Return self, or refuse the call when a size or position would leave 64-bit arithmetic."""
         channels = self.groups * self.large_channels, self.groups * self.small_channels
         large = self.batch * channels[0] * prod(axis.large for axis in self.axes)

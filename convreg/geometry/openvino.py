@@ -42,7 +42,7 @@ def row(call: Call, mistake: str) -> str:
 
 def is_grouped(call: Call) -> bool:
     """Whether this is the Group operation, whose filter carries the groups as its first axis."""
-    return call.spec.name.startswith("Group")
+    return call.spec.convolution.weight_layout == "GOIX"
 
 
 def ports(call: Call) -> tuple[str, str]:
@@ -52,7 +52,7 @@ def ports(call: Call) -> tuple[str, str]:
 
 def layout(call: Call) -> str:
     """Layout of the data: the Group operation is always channel-first."""
-    return "NCX" if is_grouped(call) else call["data_format"]
+    return call.spec.convolution.data_layout_of(call)
 
 
 def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:

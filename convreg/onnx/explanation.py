@@ -9,7 +9,6 @@ from ..derive import SCALES
 from ..errors import GraphError
 from ..explain import Explanation, explain
 from ..guard import guarded
-from ..roles import roles_of
 from ..spec import snake_case
 from .graph import place, scope_of
 from .model.checks import infer_shapes
@@ -47,13 +46,13 @@ def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanat
         operator = registry.find_node(node.domain, node.op_type, versions.get(node.domain))
         if operator is None or (name is not None and name != node.name and name not in node.output):
             continue
-        spec, roles = operator.spec, roles_of(operator.spec)
-        if roles is None:
+        spec = operator.spec
+        if not spec.convolves:
             continue
-        reader = Reader(node, spec, roles, scope)
+        reader = Reader(node, spec, scope)
         tensors = {port.name: reader.tensor(port) for port in spec.vendor_inputs if not port.shape}
         arguments = {snake_case(key): value for key, value in reader.attributes.items()}
-        arguments |= {port.name: stated for port in spec.shape_ports if (stated := reader.stated(port.name))}
+        arguments |= {port.name: stated for port in spec.shape_ports if (stated := reader.stated(port))}
         arguments |= {snake_case(port): tensor.extents for port, tensor in tensors.items() if tensor is not None}
         scales = [reader.tensor(port) for port in spec.scale_ports]
         if any(scales):

@@ -8,7 +8,6 @@ from typing import Any
 from .. import registry
 from ..errors import GraphError
 from ..guard import guarded
-from ..roles import roles_of
 from ..spec import OpSpec, snake_case
 from .execution.evaluator import ObservedCall
 from .execution.session import Session
@@ -41,9 +40,8 @@ def gradient_calls(source: Source, inputs: Mapping[str, Any] | None = None) -> d
     calls: dict[str, NodeCall] = {}
 
     def observe(call: ObservedCall) -> None:
-        roles = roles_of(call.spec)
         name = call.node.name or next(filter(None, call.node.output))
-        if roles is not None and not roles.forward and name not in calls:
+        if call.spec.convolves and not call.spec.convolution.forward and name not in calls:
             calls[name] = _call(call)
 
     Session(source, observer=observe).run(inputs)
@@ -52,18 +50,16 @@ def gradient_calls(source: Source, inputs: Mapping[str, Any] | None = None) -> d
     return calls
 
 
-MASKS = ("output_mask", "outputMask")
-
-
 def _call(call: ObservedCall) -> NodeCall:
     spec = call.spec
     stated = {name: value for name, value in call.attributes.items() if not _chooses_formats(spec, name)}
     inputs = tuple(stated.pop(port.name, None) if value is None else value
                    for port, value in zip(spec.inputs, call.inputs, strict=True))
     attributes = {snake_case(name): value for name, value in stated.items()}
-    if any(attribute.name in MASKS for attribute in spec.attributes):
-        mask = attributes.get("output_mask", (True,) * len(call.wanted))
-        attributes["output_mask"] = [bool(asked) and named for asked, named in zip(mask, call.wanted, strict=False)]
+    if spec.convolution.mask:
+        name = snake_case(spec.convolution.mask)
+        mask = attributes.get(name, (True,) * len(call.wanted))
+        attributes[name] = [bool(asked) and named for asked, named in zip(mask, call.wanted, strict=False)]
     if call.conformance is not None:
         attributes["conformance"] = call.conformance
     operator = registry.get(spec.qualified_name, spec.since_version)

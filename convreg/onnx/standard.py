@@ -20,26 +20,26 @@ SHARED = conv_grad.spec.attributes
 def plan_conv(call: Call) -> Plan:
     """Resolve pads and the shape of Y."""
     geometry, shape = rules.conv(call)
-    return Plan((TensorType(shape, call.tensor("X").format),), geometry)
+    return Plan((TensorType(shape, call.tensor("X").format),), geometry=geometry)
 
 
 def run_conv(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Large side X, small side Y."""
-    groups = plan.work.groups
-    _views.forward(kernels, plan.work, _views.data(inputs[0], groups), _views.weights(inputs[1], groups),
+    groups = plan.integers.groups
+    _views.forward(kernels, plan.integers, _views.data(inputs[0], groups), _views.weights(inputs[1], groups),
                    _views.data(outputs[0], groups), threads, bias=inputs[2])
 
 
 def plan_conv_transpose(call: Call) -> Plan:
     """Resolve pads and the shape of Y."""
     geometry, shape = rules.conv_transpose(call)
-    return Plan((TensorType(shape, call.tensor("X").format),), geometry)
+    return Plan((TensorType(shape, call.tensor("X").format),), geometry=geometry)
 
 
 def run_conv_transpose(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
     """Small side X, large side Y."""
-    groups = plan.work.groups
-    _views.backward_data(kernels, plan.work, _views.data(inputs[0], groups), _views.weights(inputs[1], groups),
+    groups = plan.integers.groups
+    _views.backward_data(kernels, plan.integers, _views.data(inputs[0], groups), _views.weights(inputs[1], groups),
                          _views.data(outputs[0], groups), threads, bias=inputs[2])
 
 

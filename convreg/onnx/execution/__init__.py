@@ -1,1 +1,1 @@
-"""Models at work: sessions, the choice of the engine, and the reference engine."""
+"""Models at work: sessions, the choice of the engine, the reference engine, and graphs cut between both."""

@@ -59,7 +59,7 @@ def reference(model: ModelProto, observer: Observer | None = None) -> Runner:
 
 
 def _in_onnxruntime(model: ModelProto) -> Choice:
-    from ..runtime_ort.partition import Partition  # onnxruntime may be absent
+    from .partition import Partition  # onnxruntime may be absent
 
     partition = Partition(model)
     elsewhere = Counter(node.op_type for part in partition.parts if isinstance(part.runner, Evaluator)

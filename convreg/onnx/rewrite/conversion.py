@@ -9,17 +9,16 @@ from typing import Any
 from onnx import NodeProto, helper
 
 from ... import registry
+from ...binding import asking, make_call
 from ...errors import GraphError
 from ...formats import FORMATS, format_of
-from ...spec import OpSpec
+from ...spec import Call, OpSpec, Port, TensorType
 from .. import payload
 from ..graph import Declared, attribute_value, place
 from .builder import Builder
 
 CASTS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Number formats that Cast converts."""
-
-CONVERSIONS = ("nodes::Quantize", "nodes::Dequantize")
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,7 @@ class Conversion:
     """
 
     node: NodeProto
-    spec: OpSpec
-    attributes: Mapping[str, Any]
+    call: Call
     source: str
     target: str
     value: str
@@ -39,9 +37,18 @@ class Conversion:
     made: str
 
     @property
-    def narrows(self) -> bool:
-        """Whether the node is Quantize."""
-        return self.spec.name == "Quantize"
+    def spec(self) -> OpSpec:
+        """The operator."""
+        return self.call.spec
+
+    @property
+    def divides(self) -> bool:
+        """Whether the scale divides what is read, and does not multiply what is returned."""
+        return "divisor" in self.spec.roles
+
+    def chosen(self, name: str) -> Any:
+        """Return the value of an attribute, None where the operator has none of that name."""
+        return self.call[name] if self.call.declares(name) else None
 
     def renamed(self, inputs: Sequence[str], outputs: Sequence[str]) -> Conversion:
         """Return the same conversion of values under other names."""
@@ -53,26 +60,35 @@ class Conversion:
 
 
 def conversion_of(node: NodeProto, scope: Mapping[str, Declared], version: int | None) -> Conversion | None:
-    """Return the conversion of a Quantize or Dequantize node, None for any other node. Inference has checked it."""
+    """Return what a node that converts numbers does, None for any other node. Inference has checked it."""
     operator = registry.find_node(node.domain, node.op_type, version)
-    if operator is None or operator.spec.qualified_name not in CONVERSIONS:
+    if operator is None or "number" not in operator.spec.roles:
         return None
     spec = operator.spec
-    stated = {proto.name: attribute_value(proto) for proto in node.attribute}
-    attributes = {entry.name: stated.get(entry.name, entry.default) for entry in spec.attributes}
-    narrow = attributes["format"] if spec.name == "Quantize" else _format_read(node, stated, scope)
-    source, target = ("float32", narrow) if spec.name == "Quantize" else (narrow, "float32")
-    return Conversion(node, spec, attributes, source, target, node.input[0], "".join(node.input[1:]), node.output[0])
+    attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+    conformance = attributes.pop("conformance", spec.conformances[0]) if len(spec.conformances) > 1 else (
+        spec.conformances[0])
+    named = attributes.pop(payload.ATTRIBUTE, None) if payload.may_carry(spec) else None
+    stated = payload.stated_types(asking(spec, conformance), named)
+    names = [*node.input, *[""] * (len(spec.inputs) - len(node.input))]
+    tensors = tuple(TensorType(None, format or _held(node, port, name, scope)) if name else None
+                    for port, name, format in zip(spec.inputs, names, stated, strict=True))
+    call = make_call(spec, conformance, tensors, {}, attributes)
+    (made,) = spec.infer(call)
+    assert made is not None
+    by_role = {port.role: name for port, name in zip(spec.inputs, names, strict=True)}
+    scale = by_role.get("divisor", "") or by_role.get("factor", "")
+    source = call.tensor(spec.roles["number"]).format
+    return Conversion(node, call, source, made.format, by_role["number"], scale, node.output[0])
 
 
-def _format_read(node: NodeProto, stated: Mapping[str, Any], scope: Mapping[str, Declared]) -> str:
-    """The format of what Dequantize reads: named by the node, or by the element type."""
-    named: str = next(iter(stated.get(payload.ATTRIBUTE) or ()), "")
-    declared = scope.get(node.input[0])
+def _held(node: NodeProto, port: Port, name: str, scope: Mapping[str, Declared]) -> str:
+    """The format that an input's element type stands for."""
+    declared = scope.get(name)
     held = format_of(declared.dtype) if declared is not None and declared.dtype is not None else None
-    if not named and held is None:
-        raise GraphError(f"{place(node)}: the element type of x ({node.input[0]!r}) is not known")
-    return named or str(held.name if held else "")
+    if held is None:
+        raise GraphError(f"{place(node)}: the element type of {port.name} ({name!r}) is not known")
+    return held.name
 
 
 def write_conversion(conversion: Conversion, builder: Builder) -> bool:
@@ -83,17 +99,17 @@ def write_conversion(conversion: Conversion, builder: Builder) -> bool:
     GraphError
         For HiFloat8, and for roundings other than to the nearest even: Cast has neither.
     """
-    attributes = conversion.attributes
     for name in (conversion.source, conversion.target):
         if name not in CASTS:
             raise conversion.error(f"{name} has no element type in ONNX, so no standard operator converts it; "
                                    f"allowed: {', '.join(CASTS)}")
-    if attributes.get("rounding") not in (None, "nearest_even"):
-        raise conversion.error(f"rounding={attributes['rounding']!r} is refused, because Cast lacks it; allowed: "
+    rounding = conversion.chosen("rounding")
+    if rounding not in (None, "nearest_even"):
+        raise conversion.error(f"rounding={rounding!r} is refused, because Cast lacks it; allowed: "
                                "'nearest_even', the default")
-    if conversion.narrows:
+    if conversion.divides:
         value = builder.add("Div", conversion.value, conversion.scale) if conversion.scale else conversion.value
-        value = _narrowed(builder, value, conversion.target, saturate=bool(attributes["saturate"]))
+        value = _narrowed(builder, value, conversion.target, saturate=bool(conversion.chosen("saturate")))
     else:
         value = builder.cast(conversion.value, conversion.source, "float32")
         value = builder.add("Mul", value, conversion.scale) if conversion.scale else value
@@ -105,7 +121,7 @@ def write_unrounded(conversion: Conversion, builder: Builder) -> bool:
     """Write a conversion without rounding: only its scale remains."""
     value = conversion.value
     if conversion.scale:
-        value = builder.add("Div" if conversion.narrows else "Mul", value, conversion.scale)
+        value = builder.add("Div" if conversion.divides else "Mul", value, conversion.scale)
     builder.finish(value, conversion.made)
     return True
 

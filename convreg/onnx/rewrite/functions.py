@@ -82,7 +82,7 @@ def function_of(problem: Problem | Conversion) -> FunctionProto:
     if isinstance(problem, Conversion):
         write_standard(problem.renamed(inputs, outputs), body)
     else:
-        names: dict[Role, str] = {role: problem.roles.port(role) for role in problem.names}
+        names: dict[Role, str] = {role: spec.roles[role] for role in problem.names}
         scales = scale_names(problem.plan, inputs)
         made = set(names.values())
         blank = tuple((index, name) for index, name in enumerate(outputs) if name not in made)

@@ -203,10 +203,7 @@ def compute_format(problem: Problem) -> str:
 
 def rounding_stage(problem: Problem, role: Role) -> str:
     """The format that a result passes through on its way to its own."""
-    if role == "grad_bias" and problem.spec.vendor == "ascend":
-        own = problem.type_of("grad_output").format
-        return compute_format(problem) if FORMATS[own].bits == 8 else own
-    return problem.precision.written if role == "grad_data" and problem.precision.written else compute_format(problem)
+    return problem.stage(role) or compute_format(problem)
 
 
 def check_formats(problem: Problem, role: Role) -> None:
@@ -219,16 +216,19 @@ def check_formats(problem: Problem, role: Role) -> None:
                                 f"allowed: {', '.join(CASTS)}")
     if not problem.rounds_as_usual:
         raise problem.error("no standard operator has rounding and saturate; allowed: neither of them")
-    if problem.precision.operands == "hf32" and role != "grad_bias":
-        raise problem.error("cubeMathType rounds float32 operands to HF32 here, which no standard operator does; "
-                            "allowed: 0, or 2 for float16")
+    precision = problem.precision
+    if precision.operands is not None and precision.operands not in CASTS and role != "grad_bias":
+        raise problem.error(f"{precision.cause or 'the plan'} rounds float32 operands to {precision.operands.upper()} "
+                            "here, which no standard operator does"
+                            + (f"; allowed: {precision.allowed}" if precision.allowed else ""))
 
 
 def operand(problem: Problem, builder: Builder, role: Role, format: str, *, rounded: bool = True) -> str:
     """Return an operand channel-first, weights small side first, in a format that holds its values."""
     value, own = problem.names[role], problem.type_of(role).format
-    if rounded and problem.precision.operands == "float16":
-        value, own = builder.cast(value, own, "float16"), "float16"
+    narrow = problem.precision.operands
+    if rounded and narrow is not None:
+        value, own = builder.cast(value, own, narrow), narrow
     value = from_layout(builder, builder.cast(value, own, format), problem, role)
     return scaled(builder, value, problem, role, format)
 

@@ -16,21 +16,10 @@ from ...errors import GraphError, OpError
 from ...formats import format_of
 from ...geometry import Geometry
 from ...geometry.onednn import split_data
-from ...roles import OPERANDS, RESULTS, Role, Roles, data_layout, geometry_of, is_transposed, roles_of, weight_layout
+from ...roles import OPERANDS, RESULTS, Precision, Role
 from ...spec import Call, OpSpec, Plan, Port, Shape, TensorType
 from .. import payload
 from ..graph import Declared, Scope, attribute_value, place
-
-DATA_SHAPES = ("dst_shape", "output_shape")
-"""Ports and attributes that state the shape of data, batch first."""
-
-
-@dataclass(frozen=True)
-class Precision:
-    """Roundings beyond the one at the end: of the operands ("hf32", "float16"), and of grad_data on its way out."""
-
-    operands: str | None = None
-    written: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +34,6 @@ class Problem:
     node: NodeProto
     call: Call
     plan: Plan
-    roles: Roles
     batch: int | None
     names: Mapping[Role, str]
     masked: tuple[tuple[int, str], ...]
@@ -65,20 +53,22 @@ class Problem:
     @property
     def geometry(self) -> Geometry | None:
         """The integers; None where an empty tensor leaves nothing but zeros."""
-        return geometry_of(self.plan)
+        return self.plan.geometry
 
     @property
     def transposed(self) -> bool:
         """Whether grad_output is the large side."""
-        return is_transposed(self.call, self.roles)
+        return self.spec.convolution.is_transposed(self.call)
 
     @property
     def precision(self) -> Precision:
-        """Roundings that the operator adds; only Ascend's does."""
-        if self.spec.vendor != "ascend" or not self.rounded:
-            return Precision()
-        stated = self.plan.work.precision
-        return Precision(stated.operands, stated.written)
+        """Roundings that the operator adds."""
+        return self.plan.precision if self.rounded else Precision()
+
+    def stage(self, role: Role) -> str | None:
+        """The format in which a result leaves its kernel, None for that of the sums."""
+        stages = self.precision.stages
+        return stages[self._output(role)] if stages else None
 
     @property
     def rounds_as_usual(self) -> bool:
@@ -92,18 +82,21 @@ class Problem:
 
     def type_of(self, role: Role) -> TensorType:
         """Shape (with a batch of 1 where it is unknown) and format of an operand or computed result."""
-        port = self.roles.port(role)
         if role in OPERANDS:
-            return self.call.tensor(port)
-        made = self.plan.outputs[[output.name for output in self.spec.outputs].index(port)]
-        assert made is not None, port
+            return self.call.tensor(self.spec.roles[role])
+        made = self.plan.outputs[self._output(role)]
+        assert made is not None, role
         return made
+
+    def _output(self, role: Role) -> int:
+        return [port.role for port in self.spec.outputs].index(role)
 
     def layout(self, role: Role) -> str:
         """Axis order in which an operand or result is stored."""
-        if role in ("weight", "grad_weight"):
-            return weight_layout(self.call, self.plan)
-        return data_layout(self.call)
+        convolution = self.spec.convolution
+        if role not in ("weight", "grad_weight"):
+            return convolution.data_layout_of(self.call)
+        return convolution.weight_layout_of(self.call, self.plan.divided_small)
 
     def error(self, reason: str) -> GraphError:
         """Return the exception for a problem that cannot be written."""
@@ -138,29 +131,32 @@ def problem_of(node: NodeProto, scope: Scope, version: int | None) -> Problem | 
     operator = registry.find_node(node.domain, node.op_type, version)
     if operator is None:
         return None
-    spec, roles = operator.spec, roles_of(operator.spec)
-    if roles is None:
+    spec = operator.spec
+    if not spec.convolves:
         raise GraphError(f"{place(node)}: the ports of {spec.qualified_name} have no known roles, so the node cannot "
                          "be rewritten")
     try:
-        reader = Reader(node, spec, roles, scope)
+        reader = Reader(node, spec, scope)
         call = judged(spec, reader.conformance, reader.call)
     except OpError as error:
         raise GraphError(f"{place(node)}: {error}") from error
     plan = plan_of(call)
+    if plan.geometry is None and not any(tensor is not None and 0 in tensor.extents for tensor in call.inputs):
+        raise GraphError(f"{place(node)}: the plan of {spec.qualified_name} states no geometry, so the node cannot be "
+                         "rewritten")
     names: dict[Role, str] = {}
-    for role in OPERANDS:
-        index = next((i for i, port in enumerate(spec.inputs) if port.name == roles.port(role)), len(node.input))
-        if index < len(node.input) and node.input[index]:
-            names[role] = node.input[index]
+    for port, name in zip(spec.inputs, node.input, strict=False):
+        if name and port.role in OPERANDS:
+            names[port.role] = name
     masked = []
     for index, (port, made) in enumerate(zip(spec.outputs, plan.outputs, strict=True)):
         if index < len(node.output) and node.output[index]:
             if made is None:
                 masked.append((index, node.output[index]))
             else:
-                names[next(role for role in RESULTS if roles.port(role) == port.name)] = node.output[index]
-    return Problem(node, call, plan, roles, reader.batch, names, tuple(masked), scales=scale_names(plan, node.input))
+                assert port.role in RESULTS, port.name
+                names[port.role] = node.output[index]
+    return Problem(node, call, plan, reader.batch, names, tuple(masked), scales=scale_names(plan, node.input))
 
 
 def scale_names(plan: Plan, inputs: Sequence[str]) -> dict[Role, str]:
@@ -171,7 +167,7 @@ def scale_names(plan: Plan, inputs: Sequence[str]) -> dict[Role, str]:
 class Reader:
     """From a node and its scope to a call whose extents are all known."""
 
-    def __init__(self, node: NodeProto, spec: OpSpec, roles: Roles, scope: Scope) -> None:
+    def __init__(self, node: NodeProto, spec: OpSpec, scope: Scope) -> None:
         self.node, self.spec, self.scope = node, spec, scope
         self.attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
         self.conformance = self.attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
@@ -179,17 +175,17 @@ class Reader:
         types = self.attributes.pop(payload.ATTRIBUTE, None) if payload.may_carry(spec) else None
         formats = payload.stated_types(self._before, types)
         self.types = {port.name: format for port, format in zip(spec.inputs, formats, strict=True)}
-        self.data_ports = (roles.grad_output, roles.data)
+        self.data_ports = (spec.roles["grad_output"], spec.roles.get("data", ""))
         self.inputs = dict(zip((port.name for port in spec.inputs), node.input, strict=False))
         shapes = [self._declared(self.inputs.get(port, "")).shape for port in self.data_ports]
         rank = len(shapes[0] or ())
-        shapes += [tuple(value) for name, value in self.attributes.items()
-                   if name in DATA_SHAPES and isinstance(value, list) and len(value) == rank]
+        shapes += [tuple(value) for port in spec.shape_ports if port.role != "weight_shape"
+                   and isinstance(value := self.attributes.get(port.name), list) and len(value) == rank]
         self.batch = next((shape[0] for shape in shapes if shape and isinstance(shape[0], int)), None)
 
     def call(self, conformance: str) -> Call:
         """Return the planned call under a conformance."""
-        stated = {port.name: self.stated(port.name) for port in self.spec.shape_ports}
+        stated = {port.name: self.stated(port) for port in self.spec.shape_ports}
         tensors = tuple(None if port.shape else self.tensor(port) for port in self.spec.inputs)
         wanted = tuple(index < len(self.node.output) and self.node.output[index] != "" for index in
                        range(len(self.spec.outputs)))
@@ -215,17 +211,16 @@ class Reader:
         held = TensorType(shape, format.name if format else str(declared.dtype))
         return payload.typed(self._before, port.name, held, self.types[port.name])
 
-    def stated(self, port: str) -> Shape | None:
+    def stated(self, port: Port) -> Shape | None:
         """The shape that an input states is, after inference, the shape of the output."""
-        if not self.inputs.get(port):
+        if not self.inputs.get(port.name):
             return None
         shape = self._declared(next((name for name in self.node.output if name), "")).shape
-        if port == "output_shape":
-            layout = "NCX"
-            if any(attribute.name == "data_format" for attribute in self.spec.attributes):
-                layout = self.attributes.get("data_format", self.spec.attribute("data_format").default)
-            return self._extents(port, None if shape is None else split_data(shape, layout)[2], False)
-        return self._extents(port, shape, port in DATA_SHAPES)
+        if port.role == "data_extents":
+            stated = {attribute.name: attribute.default for attribute in self.spec.attributes} | self.attributes
+            layout = self.spec.convolution.data_layout_of(stated)
+            return self._extents(port.name, None if shape is None else split_data(shape, layout)[2], False)
+        return self._extents(port.name, shape, port.role == "data_shape")
 
     def _extents(self, port: str, shape: Shape | None, is_data: bool) -> tuple[int, ...]:
         """Return a shape whose extents are known, with a batch of 1 where it is not."""

@@ -14,6 +14,7 @@ from ...geometry import Geometry
 from ...roles import Role
 from ...spec import OpSpec
 from .parts import large_shape, reach, weight_shape
+from .problem import Problem
 
 
 class Statement(NamedTuple):
@@ -117,12 +118,24 @@ def ascend(wish: Wish) -> Iterator[Statement]:
             "outputMask": _mask(wish), "cubeMathType": 0})
 
 
+def _is_openvinos_own(problem: Problem) -> bool:
+    """Whether a node of the dialect has the form that OpenVINO itself has: no layouts, groups in the filter's axes."""
+    layout = problem.layout("weight")
+    return layout == "GOIX" or (layout == "OIX" and problem.layout("grad_data") == "NCX"
+                                and problem.call.conformance == "openvino" and problem.plan.integers.groups == 1)
+
+
 class Target(NamedTuple):
-    """A dialect: how it states gradients, and whether one node makes several."""
+    """A dialect: how it states gradients, whether one node makes several, and which of its own nodes it keeps."""
 
     statements: Callable[[Wish], Iterator[Statement]]
     together: bool
+    keeps: Callable[[Problem], bool] = lambda problem: True
 
 
-TARGETS = {"ascend": Target(ascend, True), "onednn": Target(onednn, False), "openvino": Target(openvino, False),
-           "aten": Target(aten, True)}
+TARGETS = {
+    "ascend": Target(ascend, True),
+    "onednn": Target(onednn, False),
+    "openvino": Target(openvino, False, _is_openvinos_own),
+    "aten": Target(aten, True),
+}

@@ -11,7 +11,7 @@ from ...binding import make_call, plan_of
 from ...errors import GraphError, OpError, shorten
 from ...geometry import Geometry
 from ...guard import guarded
-from ...roles import OPERANDS, RESULTS, Role, geometry_of, roles_of
+from ...roles import OPERANDS, RESULTS, Role
 from ...spec import Shape, TensorType
 from ..model.files import Source
 from . import parts
@@ -76,9 +76,9 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
         raise GraphError(f"rest={rest!r}; allowed: 'error' or 'lower'")
 
     def write(problem: Problem | Conversion, builder: Builder) -> bool:
-        if isinstance(problem, Conversion) or _at_home(problem, to):
+        if isinstance(problem, Conversion) or (problem.spec.vendor == to and TARGETS[to].keeps(problem)):
             return False
-        if problem.roles.forward:
+        if problem.spec.convolution.forward:
             return write_standard(problem, builder)
         try:
             _write(problem, builder, to)
@@ -94,16 +94,6 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
 
 class _Unstated(Exception):
     """A dialect has no node for a gradient."""
-
-
-def _at_home(problem: Problem, to: str) -> bool:
-    """Whether a node needs no translation."""
-    if problem.spec.vendor != to:
-        return False
-    if problem.spec.name != "ConvolutionBackpropData":
-        return True
-    return (problem.call.conformance == "openvino" and problem.call["groups"] == 1
-            and problem.layout("grad_data") == "NCX" and problem.layout("weight") == "OIX")
 
 
 def _others(problem: Problem, to: str) -> str:
@@ -185,9 +175,7 @@ class _Node:
     def __init__(self, problem: Problem, statement: Statement, geometry: Geometry, results: tuple[Role, ...]) -> None:
         self.problem, self.statement, self.geometry, self.results = problem, statement, geometry, results
         self.format, self.uniform = _format(problem, results)
-        roles = roles_of(statement.spec)
-        assert roles is not None
-        self.by_port: dict[str, Role] = {roles.port(role): role for role in (*OPERANDS, *RESULTS) if roles.port(role)}
+        self.by_port = {port: role for role, port in statement.spec.roles.items() if role in (*OPERANDS, *RESULTS)}
 
     def check(self) -> None:
         """Plan the statement as the target's operator would; raises `OpError` where its rule refuses."""
@@ -196,7 +184,7 @@ class _Node:
                         else None for port in spec.inputs)
         stated: dict[str, Shape | None] = {port.name: statement.shape for port in spec.shape_ports}
         call = make_call(spec, statement.conformance, tensors, stated, statement.attributes, wanted=self._wanted())
-        assert geometry_of(plan_of(call)) == self.geometry, statement
+        assert plan_of(call).geometry == self.geometry, statement
 
     def write(self, builder: Builder) -> None:
         """Append the node with what its operands and results need around it."""
@@ -227,7 +215,7 @@ class _Node:
             is_large = (role == "grad_output") == self.problem.transposed
             return parts.large_shape(self.geometry) if is_large else parts.small_shape(self.geometry)
         shape = parts.weight_shape(self.geometry)
-        grouped = self.statement.spec.name.startswith("Group")
+        grouped = self.statement.spec.convolution.weight_layout == "GOIX"
         return (self.geometry.groups, self.geometry.small_channels, *shape[1:]) if grouped else shape
 
     def _open_batch(self, shape: tuple[int, ...] | None) -> bool:

@@ -1,1 +1,1 @@
-"""convreg inside onnxruntime: nodes in its memory, models in its sessions, graphs of which it runs a part."""
+"""convreg inside onnxruntime: nodes on its memory, and models in its sessions."""

@@ -11,12 +11,12 @@ from ... import registry
 from ...errors import GraphError
 from ...spec import OpSpec
 from .. import payload
-from ..execution.evaluator import Evaluator, Runner
 from ..graph import nodes_of, place, sentence, used_names
 from ..model.tensor_data import array_of
+from ..runtime_ort.nodes import records_of
+from ..runtime_ort.session import OnOrt, onnxruntime
 from ..schema.whole_inference import inferred
-from .nodes import records_of
-from .session import OnOrt, onnxruntime
+from .evaluator import Evaluator, Runner
 
 NEWEST_IR = 10
 """Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
