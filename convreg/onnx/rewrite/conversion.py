@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onnx import NodeProto, helper
 
 from ... import registry
-from ...binding import asking, make_call
-from ...errors import GraphError
+from ...binding import asking, judged, make_call
+from ...errors import GraphError, OpError
 from ...formats import FORMATS, format_of
 from ...spec import Call, OpSpec, Port, TensorType
 from .. import payload
@@ -50,9 +50,11 @@ class Conversion:
         """Return the value of an attribute, None where the operator has none of that name."""
         return self.call[name] if self.call.declares(name) else None
 
-    def renamed(self, inputs: Sequence[str], outputs: Sequence[str]) -> Conversion:
-        """Return the same conversion of values under other names."""
-        return replace(self, value=inputs[0], scale=inputs[1] if self.scale else "", made=outputs[0])
+    def of_ports(self) -> Conversion:
+        """Return the same conversion of values that have the names of the operator's ports."""
+        roles = self.spec.roles
+        scale = roles.get("divisor") or roles.get("factor", "") if self.scale else ""
+        return replace(self, value=roles["number"], scale=scale, made=roles["converted"])
 
     def error(self, reason: str) -> GraphError:
         """Return the exception for a node that cannot be written."""
@@ -66,29 +68,40 @@ def conversion_of(node: NodeProto, scope: Mapping[str, Declared], version: int |
         return None
     spec = operator.spec
     attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
-    conformance = attributes.pop("conformance", spec.conformances[0]) if len(spec.conformances) > 1 else (
-        spec.conformances[0])
+    conformance = attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
     named = attributes.pop(payload.ATTRIBUTE, None) if payload.may_carry(spec) else None
-    stated = payload.stated_types(asking(spec, conformance), named)
     names = [*node.input, *[""] * (len(spec.inputs) - len(node.input))]
-    tensors = tuple(TensorType(None, format or _held(node, port, name, scope)) if name else None
-                    for port, name, format in zip(spec.inputs, names, stated, strict=True))
-    call = make_call(spec, conformance, tensors, {}, attributes)
-    (made,) = spec.infer(call)
-    assert made is not None
-    by_role = {port.role: name for port, name in zip(spec.inputs, names, strict=True)}
-    scale = by_role.get("divisor", "") or by_role.get("factor", "")
+
+    def stated(chosen: str) -> Call:
+        formats = payload.stated_types(asking(spec, chosen), named)
+        tensors = tuple(None if port.shape else _tensor(node, port, name, format, scope)
+                        for port, name, format in zip(spec.inputs, names, formats, strict=True))
+        return make_call(spec, chosen, tensors, {port.name: None for port in spec.shape_ports}, attributes)
+
+    try:
+        call = judged(spec, conformance, stated)
+        (made,) = spec.infer(call)
+    except OpError as error:
+        raise GraphError(f"{place(node)}: {error}") from error
+    if made is None:
+        raise GraphError(f"{place(node)}: the format of {spec.roles['converted']} is not known")
+    values = {port.role: name for port, name in zip(spec.inputs, names, strict=True)}
     source = call.tensor(spec.roles["number"]).format
-    return Conversion(node, call, source, made.format, by_role["number"], scale, node.output[0])
+    return Conversion(node, call, source, made.format, values["number"],
+                      values.get("divisor") or values.get("factor", ""), node.output[0])
 
 
-def _held(node: NodeProto, port: Port, name: str, scope: Mapping[str, Declared]) -> str:
-    """The format that an input's element type stands for."""
-    declared = scope.get(name)
+def _tensor(
+    node: NodeProto, port: Port, name: str, format: str, scope: Mapping[str, Declared]
+) -> TensorType | None:
+    """An input in the format that the node states, or else in the one that its element type stands for."""
+    declared = scope.get(name) if name else None
     held = format_of(declared.dtype) if declared is not None and declared.dtype is not None else None
-    if held is None:
+    if not format and held is None:
+        if port.role != "number":
+            return None
         raise GraphError(f"{place(node)}: the element type of {port.name} ({name!r}) is not known")
-    return held.name
+    return TensorType(None, format or str(held.name if held else ""))
 
 
 def write_conversion(conversion: Conversion, builder: Builder) -> bool:

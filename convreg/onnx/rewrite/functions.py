@@ -80,7 +80,7 @@ def function_of(problem: Problem | Conversion) -> FunctionProto:
     outputs = [port.name for port in spec.outputs][: len(node.output)]
     body = Builder(Names([*inputs, *outputs]), node.op_type)
     if isinstance(problem, Conversion):
-        write_standard(problem.renamed(inputs, outputs), body)
+        write_standard(problem.of_ports(), body)
     else:
         names: dict[Role, str] = {role: spec.roles[role] for role in problem.names}
         scales = scale_names(problem.plan, inputs)

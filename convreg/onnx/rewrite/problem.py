@@ -215,7 +215,9 @@ class Reader:
         """The shape that an input states is, after inference, the shape of the output."""
         if not self.inputs.get(port.name):
             return None
-        shape = self._declared(next((name for name in self.node.output if name), "")).shape
+        of: Role = "grad_weight" if port.role == "weight_shape" else "grad_data"
+        made = zip(self.spec.outputs, self.node.output, strict=False)
+        shape = self._declared(next((name for output, name in made if output.role == of), "")).shape
         if port.role == "data_extents":
             stated = {attribute.name: attribute.default for attribute in self.spec.attributes} | self.attributes
             layout = self.spec.convolution.data_layout_of(stated)

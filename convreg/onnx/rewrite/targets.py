@@ -126,16 +126,18 @@ def _is_openvinos_own(problem: Problem) -> bool:
 
 
 class Target(NamedTuple):
-    """A dialect: how it states gradients, whether one node makes several, and which of its own nodes it keeps."""
+    """A dialect: how it states gradients, whether one node makes several, which of its own nodes it keeps, and whether
+    its forward convolution is ONNX's."""
 
     statements: Callable[[Wish], Iterator[Statement]]
     together: bool
     keeps: Callable[[Problem], bool] = lambda problem: True
+    standard_forward: bool = False
 
 
 TARGETS = {
     "ascend": Target(ascend, True),
     "onednn": Target(onednn, False),
-    "openvino": Target(openvino, False, _is_openvinos_own),
+    "openvino": Target(openvino, False, _is_openvinos_own, standard_forward=True),
     "aten": Target(aten, True),
 }

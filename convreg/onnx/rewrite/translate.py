@@ -135,8 +135,8 @@ def _write(problem: Problem, builder: Builder, to: str) -> None:
     for results in [tuple(together)] if target.together else [(role,) for role in together]:
         if not results:
             continue
-        if to == "openvino" and problem.transposed and results == ("grad_data",):
-            write_result(problem, builder, "grad_data")  # a forward convolution: OpenVINO's is ONNX's
+        if target.standard_forward and problem.transposed and results == ("grad_data",):
+            write_result(problem, builder, "grad_data")
             continue
         assert geometry is not None
         _write_together(problem, builder, to, geometry, results)
