@@ -19,6 +19,7 @@ import convreg
 from convreg.outputs import Array
 
 from .bench_problems import Problem, inside
+from .bench_worker import uniform
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16),
           "e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2),
@@ -79,14 +80,16 @@ def make_case(problem: Problem, direction: str, dtype: str, layout: str, result:
     """Return a call with operands uniform in [-1, 1), the same ones on every run; the result is of their format."""
     operands = {}
     for name in OPERANDS[problem.kernel(direction)]:
-        shape = getattr(problem.shapes, name)
-        stored = to_layout_shape(shape, name, layout)
-        random = np.random.default_rng(zlib.crc32(f"{problem.name} {name}".encode()))
-        values = random.random(stored, np.float32)
-        values *= 2
-        values -= 1
-        operands[name] = from_layout(narrowed(values, dtype), name, layout)
+        array = uniform(**recipe(problem, name, dtype, layout), quantize=convreg.quantize)
+        operands[name] = from_layout(array, name, layout)
     return Case(problem, direction, dtype, layout, operands, result or dtype)
+
+
+def recipe(problem: Problem, name: str, dtype: str, layout: str) -> dict[str, Any]:
+    """Return the arguments of `uniform` for an operand in its layout."""
+    return {"shape": to_layout_shape(getattr(problem.shapes, name), name, layout),
+            "seed": zlib.crc32(f"{problem.name} {name}".encode()),
+            "format": dtype if dtype == "hifloat8" else DTYPES[dtype].name}
 
 
 def to_layout_shape(shape: tuple[int, ...], name: str, layout: str) -> tuple[int, ...]:

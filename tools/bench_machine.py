@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import convreg
 
+from .bench_calls import Unsupported
 from .bench_check import make_case
-from .bench_peers import Peer, Unsupported
+from .bench_peers import Peer
 from .bench_problems import parse_descriptor
 
 IDEAL = "mb1ic1024ih48oc1024kh1"
@@ -42,6 +43,19 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS
                      "VECLIB_MAXIMUM_THREADS")
 
 
+class Identity(NamedTuple):
+    """What distinguishes machines whose times must not be compared."""
+
+    processor: str
+    processors: int
+    isa: str
+
+
+def identity() -> Identity:
+    """Return the processor, the number of processors that may be used, and the instruction set."""
+    return Identity(_processor(), _usable(), str(convreg.capabilities()["isa"]))
+
+
 @dataclass(frozen=True)
 class Machine:
     """Rates in GFLOP/s by number format with who reached them, and bandwidth in GB/s."""
@@ -62,7 +76,7 @@ def measure_machine(dtypes: Iterable[str], peers: Mapping[str, Peer], threads: i
             rates["numpy.matmul"] = _matmul(threads)
         best = max(rates, key=lambda name: rates[name])
         peaks[dtype] = rates[best], best
-    return Machine(_processor(), _usable(), str(convreg.capabilities()["isa"]), peaks, _bandwidth(threads))
+    return Machine(*identity(), peaks, _bandwidth(threads))
 
 
 def _ideal(peer: Peer, dtype: str) -> float:

@@ -43,7 +43,7 @@ def differences(problems: Iterable[Problem], dtypes: Sequence[str] | None, layou
         if problem.node is not None:
             for sentence in _differences(problem.node, dtypes or [problem.dtype or "f32"], layouts):
                 names.setdefault(sentence, {})[problem.name] = None
-    return [f"{sentence}: {_listed([*found])}" for sentence, found in names.items()]
+    return [f"{sentence}: {listed([*found])}" for sentence, found in names.items()]
 
 
 def _differences(node: Node, dtypes: Sequence[str], layouts: Sequence[str]) -> Iterator[str]:
@@ -61,6 +61,7 @@ def _differences(node: Node, dtypes: Sequence[str], layouts: Sequence[str]) -> I
         yield f"the model has {thing}; the timed call has none"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

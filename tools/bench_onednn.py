@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from .bench_calls import Unsupported
 from .bench_check import OPERANDS, RESULT, Array, Case
-from .bench_peers import Prepared, Unsupported
+from .bench_peers import Prepared
 
 LIBRARY = "libdnnl.so.3"
 FORMATS = {"f32": 3, "bf16": 2, "f16": 1}

@@ -17,25 +17,10 @@ import numpy as np
 import convreg
 from convreg.geometry import Axis, effective
 
-from .bench_check import (
-    DTYPES,
-    EIGHT_BIT,
-    LAYOUTS,
-    OPERANDS,
-    RESULT,
-    Array,
-    Case,
-    from_layout,
-    narrowed,
-    to_layout,
-    widened,
-)
+from .bench_calls import Job, Unsupported, user_call
+from .bench_check import DTYPES, EIGHT_BIT, OPERANDS, RESULT, Array, Case, from_layout, narrowed, to_layout, widened
 from .bench_problems import reach
 from .files import reason
-
-
-class Unsupported(Exception):
-    """A peer cannot do a call or use the number of threads; the message says why."""
 
 
 class Prepared(NamedTuple):
@@ -63,39 +48,10 @@ class Convreg:
 
     def prepare(self, case: Case) -> Prepared:
         """Bind the arguments; the call checks them, allocates the result and computes."""
-        problem, layout = case.problem, case.layout
-        axes = problem.geometry.axes
-        if any(axis.begin < 0 for axis in axes):
-            raise Unsupported("negative padding")
-        weights = ("IOX", "XOI") if problem.transposed else ("OIX", "XIO")
-        settings: dict[str, Any] = {
-            "strides": [axis.stride for axis in axes], "pads_begin": [axis.begin for axis in axes],
-            "pads_end": problem.pads_end, "dilations": [axis.dilation for axis in axes],
-            "groups": problem.geometry.groups, "data_format": layout.upper(),
-            "weights_format": weights[LAYOUTS.index(layout)], "threads": self.threads,
-        }
-        if case.dtype in EIGHT_BIT:
-            settings["conformance"] = "emulation"
-        if case.result != case.dtype:
-            settings["output_format"] = DTYPES[case.result].name
-        result = RESULT[case.kernel]
-        inputs = [to_layout(case.operands[name], name, layout) for name in OPERANDS[case.kernel]]
-        names = ("conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weights")
-        if problem.transposed and case.direction == "weights":
-            inputs.reverse()  # the layer's input is its small side
-        if not problem.transposed:
-            names = ("convolution", "convolution_backward_data", "convolution_backward_weights")
-        if result == "taps":
-            shape = case.result_shape
-            in_layout = shape if layout == "ncx" else (*shape[2:], shape[1], shape[0])
-            settings["weights_shape"] = in_layout
-        elif result == "large" and problem.transposed:
-            settings["output_padding"] = problem.output_padding
-        elif result == "large":
-            shape = case.result_shape
-            settings["dst_shape"] = shape if layout == "ncx" else (shape[0], *shape[2:], shape[1])
-        operator = getattr(convreg.onednn, names[("forward", "data", "weights").index(case.direction)])
-        return Prepared(partial(operator, *inputs, **settings), lambda array: from_layout(array, result, layout))
+        function, names, settings = user_call(Job(case.problem, case.direction, case.dtype, case.layout, case.result))
+        inputs = [to_layout(case.operands[name], name, case.layout) for name in names]
+        call = partial(getattr(convreg.onednn, function), *inputs, **settings, threads=self.threads)
+        return Prepared(call, lambda array: from_layout(array, RESULT[case.kernel], case.layout))
 
 
 class Float32:

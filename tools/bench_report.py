@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import exp, log
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from convreg.presentation import aligned, markdown_table
 
@@ -93,13 +93,21 @@ class Report:
 
     def tables(self) -> Iterator[tuple[str, list[Row]]]:
         """Yield a title and the rows of each direction, number format, format of results and layout."""
-        tables: dict[tuple[str, str, str, str], list[Row]] = {}
-        for row in self.rows:
-            tables.setdefault((row.direction, row.dtype, row.result, row.layout), []).append(row)
-        for (direction, dtype, result, layout), rows in tables.items():
-            what = "forward" if direction == "forward" else f"{direction} gradient"
-            formats = dtype if result == dtype else f"{dtype}, results in {result}"
-            yield f"{what}, {formats}, {layout}", rows
+        return grouped(self.rows, lambda row: (row.direction, row.dtype, row.result, row.layout))
+
+
+T = TypeVar("T")
+
+
+def grouped(rows: Iterable[T], kind: Callable[[T], tuple[str, str, str, str]]) -> Iterator[tuple[str, list[T]]]:
+    """Yield a title and the rows of each kind: direction, number format, format of results, layout."""
+    tables: dict[tuple[str, str, str, str], list[T]] = {}
+    for row in rows:
+        tables.setdefault(kind(row), []).append(row)
+    for (direction, dtype, result, layout), members in tables.items():
+        what = "forward" if direction == "forward" else f"{direction} gradient"
+        formats = dtype if result == dtype else f"{dtype}, results in {result}"
+        yield f"{what}, {formats}, {layout}", members
 
 
 def set_rooflines(machine: Machine, rows: Sequence[Row]) -> Machine:
@@ -188,11 +196,11 @@ def _cells(report: Report, rows: list[Row]) -> list[list[str]]:
     """Return the table's cells: header, a line per row, geometric means, and the worst ratio of each column."""
     lines = [_header(report)]
     for row in rows:
-        line = [row.name, f"{row.gflop:.3g}", _shown(row, OURS, row.seconds, _milliseconds),
+        line = [row.name, f"{row.gflop:.3g}", _shown(row, OURS, row.seconds, milliseconds),
                 _shown(row, OURS, row.rate, "{:.1f}".format), _shown(row, OURS, row.share, "{:.0%}".format)]
         lines.append(line + [_shown(row, peer, row.ratio, "{:.2f}".format) for peer in report.others])
     summary = summarize(report, rows)
-    lines.append(["geometric mean", "", _known(summary.seconds.get(OURS), _milliseconds),
+    lines.append(["geometric mean", "", _known(summary.seconds.get(OURS), milliseconds),
                   _known(summary.rate.get(OURS), "{:.1f}".format), _known(summary.share.get(OURS), "{:.0%}".format),
                   *(_known(summary.ratio.get(peer), "{:.2f}".format) for peer in report.others)])
     if report.others:
@@ -201,7 +209,8 @@ def _cells(report: Report, rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Return a time as the tables have it."""
     return f"{1e3 * seconds:#.3g}".rstrip(".")
 
 
