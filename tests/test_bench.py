@@ -13,20 +13,25 @@ import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
 from convreg.ops.kernels import threads
-from convreg.tools import bench, bench_check, bench_peers, bench_report, bench_timing
-from convreg.tools.bench_calls import Unsupported
-from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULTS, Case, defect, make_case, narrowed, reference
-from convreg.tools.bench_machine import Machine
-from convreg.tools.bench_peers import PEERS, Convreg, Prepared, open_peers
-from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
-from convreg.tools.bench_timing import TURN, measure, run
-from convreg.tools.bench_worker import take_turn
+from convreg.tools import progress
+from convreg.tools.bench import check as bench_check
+from convreg.tools.bench import peers as bench_peers
+from convreg.tools.bench import report as bench_report
+from convreg.tools.bench import timing as bench_timing
+from convreg.tools.bench.check import DTYPES, LAYOUTS, RESULTS, Case, defect, make_case, narrowed, reference
+from convreg.tools.bench.machine import Machine
+from convreg.tools.bench.peer import Prepared, Unsupported
+from convreg.tools.bench.peers import PEERS, Convreg, open_peers
+from convreg.tools.bench.problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
+from convreg.tools.bench.timing import TURN, measure, run
+from convreg.tools.bench.worker import take_turn
 from convreg.tools.cli import main
 from graphs import data_gradient, value
 from onnx import helper
 
 import convreg
 from convreg import GraphError
+from convreg.presentation import PLOT_FORMATS
 
 MACHINE = Machine("a processor", 2, "generic", dict.fromkeys(DTYPES, (100.0, "somebody")), 10.0)
 
@@ -370,7 +375,7 @@ def test_a_model_is_timed_in_its_own_format_unless_told_otherwise(machine, tmp_p
     assert "the model" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("format", bench.PLOT_FORMATS)
+@pytest.mark.parametrize("format", PLOT_FORMATS)
 def test_plot(machine, tmp_path, capsys, format):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"bench.{format}"
@@ -445,8 +450,8 @@ def test_progress_goes_to_the_standard_error(machine, capsys):
               progress=lambda *step: seen.append(step))
     assert seen == [(0, 3, "peak and bandwidth"), (0, 3, "layer data f32 ncx"), (1, 3, "layer weights f32 ncx"),
                     (2, 3, "own weights f32 ncx"), (3, 3, "")]
-    bench.bar(1, 3, "layer")
-    bench.lines(1, 3, "layer")
+    progress.bar(1, 3, "layer")
+    progress.lines(1, 3, "layer")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "[########................] 1/3 layer" in captured.err

@@ -9,16 +9,17 @@ import sys
 
 import pytest
 from bench_layers import UP, shapes_file
-from convreg.tools import bench_comparison
-from convreg.tools.bench_builds import OWN, Build
-from convreg.tools.bench_calls import Job, Unsupported
-from convreg.tools.bench_check import DTYPES, RESULTS, make_case
-from convreg.tools.bench_comparison import Compared, Comparison, Pair, compare, judge, shown
-from convreg.tools.bench_figures import Key, read_figures
-from convreg.tools.bench_machine import identity
-from convreg.tools.bench_peers import Convreg
-from convreg.tools.bench_problems import DIRECTIONS, parse_descriptor, read_shapes
-from convreg.tools.bench_report import Timing
+from convreg.tools.bench import comparison as bench_comparison
+from convreg.tools.bench.builds import OWN, Build
+from convreg.tools.bench.calls import Job
+from convreg.tools.bench.check import DTYPES, RESULTS, make_case
+from convreg.tools.bench.comparison import Compared, Comparison, Pair, compare, judge, shown
+from convreg.tools.bench.figures import Key, read_figures
+from convreg.tools.bench.machine import identity
+from convreg.tools.bench.peer import Unsupported
+from convreg.tools.bench.peers import Convreg
+from convreg.tools.bench.problems import DIRECTIONS, parse_descriptor, read_shapes
+from convreg.tools.bench.report import Timing
 from convreg.tools.cli import main
 
 from convreg import GraphError
@@ -179,7 +180,7 @@ def test_another_instruction_set_is_a_warning(tmp_path, times):
     ({"machine": 3}, "a value has another type"), ({"threads": "2"}, "a value has another type"),
     ({"results": [3]}, "a value has another type"), ({"results": [entry(job(), "fast")]}, "has another type"),
     ({"results": [entry(job(), 0)]}, "layer took 0.0 ms"), ({"results": [entry(job(), 10**400)]}, "not a file"),
-    ({"results": [entry(job(), float("nan"))]}, "a value has another type"),
+    ({"results": [entry(job(), float("nan"))]}, "NaN is not a JSON number"),
     ({"results": []}, "nothing was compared. without a time in"),
     ({"results": [entry(job(), name=3)]}, "a value has another type"),
 ])
@@ -229,8 +230,8 @@ def test_the_same_checkout_end_to_end(capsys):
 
 def test_figures_of_this_machine_end_to_end(tmp_path, monkeypatch, capsys):
     arguments = [f"{LAYER}ntiny", "--dir", "BWD_D", "--repeat", "1", "--seconds", "0", "--threads", "1"]
-    monkeypatch.setattr("convreg.tools.bench_machine._bandwidth", lambda threads: 10.0)
-    monkeypatch.setattr("convreg.tools.bench_machine._matmul", lambda threads: 100.0)
+    monkeypatch.setattr("convreg.tools.bench.machine._bandwidth", lambda threads: 10.0)
+    monkeypatch.setattr("convreg.tools.bench.machine._matmul", lambda threads: 100.0)
     assert main(["bench", *arguments, "--peers", "none", "--json", str(tmp_path / "before.json")]) == 0
     capsys.readouterr()
     assert main(["bench", *arguments, "--peers", "none", "--against", str(tmp_path / "before.json")]) in (0, 1)

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
-from convreg.tools import bench_timing
-from convreg.tools.bench_machine import Machine
-from convreg.tools.bench_models import read_model
-from convreg.tools.bench_nodes import differences, results_of
-from convreg.tools.bench_problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
+from convreg.tools.bench import timing as bench_timing
+from convreg.tools.bench.machine import Machine
+from convreg.tools.bench.models import read_model
+from convreg.tools.bench.nodes import differences, results_of
+from convreg.tools.bench.problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
 from ml_dtypes import bfloat16, float8_e5m2

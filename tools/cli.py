@@ -15,7 +15,7 @@ from convreg.derive import docs_page, signature_of, table
 from convreg.errors import printable
 from convreg.paths import path_of
 
-from .bench import bench
+from .bench.verb import bench
 from .files import read_bytes, reason, write_atomically, write_together
 from .numerics import numerics_
 from .rewriting import explain, functions, lower, translate
@@ -102,15 +102,15 @@ def run(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--output-dir", metavar="DIR", help="write each output to DIR/NAME.npy")
 
     def act(args: argparse.Namespace) -> None:
-        from . import tensors
+        from . import archives, tensors
 
         model = convreg.onnx.load(args.model)
         session = convreg.onnx.Session(model, engine=args.engine)
         feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)
         results = session.run(feeds)
-        files = [] if args.output is None else [(args.output, tensors.archive_of(results))]
+        files = [] if args.output is None else [(args.output, archives.archive_of(results))]
         if args.output_dir is not None:
-            files += tensors.apart(results, args.output_dir)
+            files += archives.apart(results, args.output_dir)
         write_together(files, args.output_dir)
         for name, array in results.items():
             print(tensors.describe(name, array))
