@@ -8,7 +8,7 @@ import shutil
 import sys
 
 import pytest
-from bench_layers import UP, shapes_file
+from bench_layers import UP, shapes_file, write_model
 from convreg.tools.bench import comparison as bench_comparison
 from convreg.tools.bench.builds import OWN, Build
 from convreg.tools.bench.calls import Job
@@ -21,6 +21,8 @@ from convreg.tools.bench.peers import Convreg
 from convreg.tools.bench.problems import DIRECTIONS, parse_descriptor, read_shapes
 from convreg.tools.bench.report import Timing
 from convreg.tools.cli import main
+from graphs import value
+from onnx import helper
 
 from convreg import GraphError
 
@@ -226,6 +228,15 @@ def test_the_same_checkout_end_to_end(capsys):
     assert sum(line.startswith("geometric mean ") for line in lines) == 3
     assert "results differ" not in out
     assert "0/3 tiny weights f32 ncx\n" in error
+
+
+def test_a_model_says_how_its_nodes_differ_from_what_is_timed(tmp_path, capsys):
+    path = write_model(tmp_path / "net.onnx", [helper.make_node("Conv", ["x", "w", "b"], ["out"], name="biased")],
+                       [value("x", [1, 3, 5, 5]), value("w", [2, 3, 3, 3]), value("b", [2])])
+    assert main(["bench", "--model", str(path), "--against", str(OWN), "--repeat", "1", "--seconds", "0"]) in (0, 1)
+    out = capsys.readouterr().out
+    assert "\nthe model has a bias; the timed call has none: biased\n" in out
+    assert "forward, f32, ncx" in out
 
 
 def test_figures_of_this_machine_end_to_end(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from convreg.derive import docs_page, signature_of, table
 from convreg.errors import printable
 from convreg.paths import path_of
 
-from .bench.verb import bench
+from .bench import bench
 from .files import read_bytes, reason, write_atomically, write_together
 from .numerics import numerics_
 from .rewriting import explain, functions, lower, translate

@@ -15,6 +15,7 @@ from ..progress import reporter
 from .check import DTYPES, LAYOUTS
 from .comparison import compare, shown
 from .jobs import jobs_of, one_of
+from .nodes import differences
 from .peers import LIBRARIES, PEERS
 from .problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
 from .report import OURS, as_json, markdown, plot, text
@@ -101,8 +102,10 @@ def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: 
     for option, given in (("--json", args.json), ("--plot", args.plot), ("--peers", args.peers)):
         if given not in (None, ["none"]):
             raise GraphError(f"{option} is refused beside --against, which times convreg alone and prints its tables")
-    comparison = compare(jobs_of(problems, directions, args.dtype, args.layout), args.against, threads=args.threads,
-                         repeat=args.repeat, seconds=args.seconds, notes=notes, progress=reporter())
+    jobs = jobs_of(problems, directions, args.dtype, args.layout)
+    notes = [*notes, *differences(dict.fromkeys(job.problem for job in jobs), args.dtype, args.layout)]
+    comparison = compare(jobs, args.against, threads=args.threads, repeat=args.repeat, seconds=args.seconds,
+                         notes=notes, progress=reporter())
     print(shown(comparison, as_markdown=args.markdown))
     comparison.raise_if_lost()
 
