@@ -13,24 +13,32 @@ import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
 from convreg.ops.kernels import threads
-from convreg.tools import bench, bench_check, bench_peers, bench_report
-from convreg.tools.bench_check import DTYPES, LAYOUTS, RESULTS, Case, defect, make_case, narrowed, reference
-from convreg.tools.bench_machine import Machine
-from convreg.tools.bench_peers import PEERS, Convreg, Prepared, Unsupported, open_peers
-from convreg.tools.bench_problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
+from convreg.tools import progress
+from convreg.tools.bench import check as bench_check
+from convreg.tools.bench import peers as bench_peers
+from convreg.tools.bench import report as bench_report
+from convreg.tools.bench import timing as bench_timing
+from convreg.tools.bench.check import DTYPES, LAYOUTS, RESULTS, Case, defect, make_case, narrowed, reference
+from convreg.tools.bench.machine import Machine
+from convreg.tools.bench.peer import Prepared, Unsupported
+from convreg.tools.bench.peers import PEERS, Convreg, open_peers
+from convreg.tools.bench.problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
+from convreg.tools.bench.timing import TURN, measure, run
+from convreg.tools.bench.worker import take_turn
 from convreg.tools.cli import main
 from graphs import data_gradient, value
 from onnx import helper
 
 import convreg
 from convreg import GraphError
+from convreg.presentation import PLOT_FORMATS
 
 MACHINE = Machine("a processor", 2, "generic", dict.fromkeys(DTYPES, (100.0, "somebody")), 10.0)
 
 @pytest.fixture
 def machine(monkeypatch):
     """A machine that needs no measuring."""
-    monkeypatch.setattr(bench, "measure_machine", lambda *_: MACHINE)
+    monkeypatch.setattr(bench_timing, "measure_machine", lambda *_: MACHINE)
 
 
 @pytest.fixture
@@ -101,7 +109,7 @@ def test_sums_beyond_the_largest_number_overflow():
 @pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
 def test_8_bit_operands_are_timed_with_results_of_their_own_and_in_f32(machine, dtype):
     layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
-    report = bench.run([layer], dtypes=[dtype, "f32"], peers=["f32"], repeat=1, seconds=0)
+    report = run([layer], dtypes=[dtype, "f32"], peers=["f32"], repeat=1, seconds=0)
     assert [(row.direction, row.dtype, row.result) for row in report.rows] == [
         ("data", dtype, dtype), ("weights", dtype, dtype), ("data", dtype, "f32"), ("weights", dtype, "f32"),
         ("data", "f32", "f32"), ("weights", "f32", "f32")]
@@ -180,8 +188,8 @@ def missing(threads):
 
 def test_a_wrong_peer_is_marked(monkeypatch, machine):
     monkeypatch.setattr(bench_peers, "PEERS", {"wrong": Wrong, "twin": Convreg, "absent": missing})
-    monkeypatch.setattr(bench, "PEERS", bench_peers.PEERS)
-    report = bench.run([parse_descriptor("mb1ic3ih5oc4kh3ph1")], peers=["wrong", "twin", "absent"], repeat=2, seconds=0)
+    monkeypatch.setattr(bench_timing, "PEERS", bench_peers.PEERS)
+    report = run([parse_descriptor("mb1ic3ih5oc4kh3ph1")], peers=["wrong", "twin", "absent"], repeat=2, seconds=0)
     data, weights = report.rows
     assert [*data.wrong] == ["wrong"]
     assert data.ratio("wrong") is None
@@ -217,23 +225,23 @@ class Noted(Convreg):
 
 def test_every_library_gets_the_threads_that_convreg_runs_on(monkeypatch, machine):
     monkeypatch.setattr(bench_peers, "PEERS", {"noted": Noted})
-    monkeypatch.setattr(bench, "PEERS", bench_peers.PEERS)
+    monkeypatch.setattr(bench_timing, "PEERS", bench_peers.PEERS)
     monkeypatch.setattr(Noted, "asked", [])
     monkeypatch.setattr(threads, "_MOST", 3)
     layers = [parse_descriptor("mb1ic3ih5oc4kh3ph1")]
     for default, wanted in ((2, 2), (64, 3)):
         monkeypatch.setattr(threads, "_DEFAULT", default)
-        report = bench.run(layers, directions=["data"], peers=["noted"], repeat=1, seconds=0)
+        report = run(layers, directions=["data"], peers=["noted"], repeat=1, seconds=0)
         assert report.threads == (wanted if threads.OPENMP else 1)
         assert Noted.asked[-1] == report.threads
     most = "1 to 3" if threads.OPENMP else "1"
     for refused in (0, 4, 10**6):
         with pytest.raises(GraphError, match=f"threads={refused} is refused; allowed: {most}, "):
-            bench.run(layers, peers=(), threads=refused)
+            run(layers, peers=(), threads=refused)
     monkeypatch.setattr(threads, "OPENMP", False)
-    assert bench.run(layers, directions=["data"], peers=(), repeat=1, seconds=0).threads == 1
+    assert run(layers, directions=["data"], peers=(), repeat=1, seconds=0).threads == 1
     with pytest.raises(GraphError, match="threads=2 is refused; allowed: 1, "):
-        bench.run(layers, peers=(), threads=2)
+        run(layers, peers=(), threads=2)
 
 
 def test_libraries_that_would_run_on_fewer_threads_are_left_out(monkeypatch):
@@ -255,8 +263,8 @@ def test_libraries_that_would_run_on_fewer_threads_are_left_out(monkeypatch):
 class Clock:
     def __init__(self, monkeypatch):
         self.now, self.log = 0.0, []
-        monkeypatch.setattr(bench.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(bench.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(bench_timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(bench_timing.time, "sleep", lambda seconds: None)
 
     def call(self, name, *seconds):
         times = iter(seconds * 1000)
@@ -265,15 +273,15 @@ class Clock:
             self.log.append(name)
             self.now += next(times)
 
-        return run
+        return partial(take_turn, run)
 
 
 def test_peers_take_turns_and_the_shortest_run_counts(monkeypatch):
     clock = Clock(monkeypatch)
-    timings = bench.measure({"a": clock.call("a", 0.5, 0.25), "b": clock.call("b", 1.0, 2.0)}, repeat=5, seconds=0.0)
+    timings = measure({"a": clock.call("a", 0.5, 0.25), "b": clock.call("b", 1.0, 2.0)}, repeat=5, seconds=0.0)
     assert clock.log == ["a", "b"] * 2  # both are slow for what they may take
     clock.log.clear()
-    timings = bench.measure({"a": clock.call("a", 0.5, 0.25), "b": clock.call("b", 1.0, 2.0)}, repeat=5, seconds=1.0)
+    timings = measure({"a": clock.call("a", 0.5, 0.25), "b": clock.call("b", 1.0, 2.0)}, repeat=5, seconds=1.0)
     assert clock.log == ["a", "b"] * 5
     assert {name: timing.seconds for name, timing in timings.items()} == {"a": 0.25, "b": 1.0}
     assert {timing.runs for timing in timings.values()} == {5}
@@ -281,11 +289,11 @@ def test_peers_take_turns_and_the_shortest_run_counts(monkeypatch):
 
 def test_a_slow_peer_stops_early_and_short_calls_repeat(monkeypatch):
     clock = Clock(monkeypatch)
-    timings = bench.measure({"a": clock.call("a", 0.125), "slow": clock.call("slow", 8.0)}, repeat=5, seconds=1.0)
+    timings = measure({"a": clock.call("a", 0.125), "slow": clock.call("slow", 8.0)}, repeat=5, seconds=1.0)
     assert timings["slow"].runs == 2
     assert timings["a"].runs == 8
     clock.log.clear()
-    bench.measure({"a": clock.call("a", bench.TURN / 4), "b": clock.call("b", bench.TURN)}, repeat=1, seconds=0.0)
+    measure({"a": clock.call("a", TURN / 4), "b": clock.call("b", TURN)}, repeat=1, seconds=0.0)
     assert clock.log == ["a"] * 4 + ["b"]
 
 
@@ -367,7 +375,7 @@ def test_a_model_is_timed_in_its_own_format_unless_told_otherwise(machine, tmp_p
     assert "the model" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("format", bench.PLOT_FORMATS)
+@pytest.mark.parametrize("format", PLOT_FORMATS)
 def test_plot(machine, tmp_path, capsys, format):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"bench.{format}"
@@ -438,12 +446,12 @@ def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
 def test_progress_goes_to_the_standard_error(machine, capsys):
     seen = []
     problem = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
-    bench.run([problem, Problem("own", problem.geometry, directions=("weights",))], peers=(), repeat=1, seconds=0,
+    run([problem, Problem("own", problem.geometry, directions=("weights",))], peers=(), repeat=1, seconds=0,
               progress=lambda *step: seen.append(step))
     assert seen == [(0, 3, "peak and bandwidth"), (0, 3, "layer data f32 ncx"), (1, 3, "layer weights f32 ncx"),
                     (2, 3, "own weights f32 ncx"), (3, 3, "")]
-    bench.bar(1, 3, "layer")
-    bench.lines(1, 3, "layer")
+    progress.bar(1, 3, "layer")
+    progress.lines(1, 3, "layer")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "[########................] 1/3 layer" in captured.err

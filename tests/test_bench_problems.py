@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 import pytest
 from bench_layers import CAUSAL, UP, shapes_file, write_model
-from convreg.tools import bench
-from convreg.tools.bench_machine import Machine
-from convreg.tools.bench_models import read_model
-from convreg.tools.bench_nodes import differences, results_of
-from convreg.tools.bench_problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
+from convreg.tools.bench import timing as bench_timing
+from convreg.tools.bench.machine import Machine
+from convreg.tools.bench.models import read_model
+from convreg.tools.bench.nodes import differences, results_of
+from convreg.tools.bench.problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
 from ml_dtypes import bfloat16, float8_e5m2
@@ -73,7 +73,7 @@ def test_descriptor_of_a_deconvolution(text, axes):
     ("mb1_ic16oc16_ih1_oh4_kh2_sh5_ph2", ["--deconv"]),
 ])
 def test_windows_that_see_only_padding(text, options, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(bench, "measure_machine", lambda *_: Machine("", 1, "", {"f32": (1.0, "")}, 1.0))
+    monkeypatch.setattr(bench_timing, "measure_machine", lambda *_: Machine("", 1, "", {"f32": (1.0, "")}, 1.0))
     path = tmp_path / "figures.json"
     assert main(["bench", text, *options, "--peers", "none", "--dir", "fwd,bwd_d,bwd_w", "--repeat", "1",
                  "--seconds", "0", "--json", str(path)]) == 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from convreg.tools import bench_report
-from convreg.tools.bench_machine import Machine
-from convreg.tools.bench_report import Report, Row, Timing
+from convreg.tools.bench import report as bench_report
+from convreg.tools.bench.machine import Machine
+from convreg.tools.bench.report import Report, Row, Timing
 
 PEAKS = {"f32": (100.0, "somebody"), "bf16": (100.0, "somebody")}
 

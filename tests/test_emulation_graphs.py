@@ -107,7 +107,7 @@ def test_no_standard_form_of_chosen_roundings():
 
 
 def test_golden_vectors_of_scaled_calls():
-    golden = pytest.importorskip("convreg.tools.golden").golden
+    golden = pytest.importorskip("convreg.tools.formats.golden").golden
     rng = np.random.default_rng(15)
     call = line("onednn::ConvolutionBackwardWeights", ("hifloat8", "float8_e5m2"), rng.standard_normal)
     scales = (rng.uniform(1, 2, 4).astype(np.float32), None)

@@ -61,7 +61,7 @@ def test_readers_refuse_by_name(tmp_path, monkeypatch):
     path = CASES / "one_d.xml"
     with pytest.raises(GraphError, match="'standard' or 'openvino'"):
         import_ir(path, reader="mine")
-    monkeypatch.setattr("convreg.tools.openvino_package.find_spec", lambda name: None)
+    monkeypatch.setattr("convreg.tools.formats.openvino.package.find_spec", lambda name: None)
     with pytest.raises(GraphError, match="pip install openvino"):
         import_ir(path, reader="openvino")
 

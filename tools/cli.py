@@ -102,15 +102,15 @@ def run(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--output-dir", metavar="DIR", help="write each output to DIR/NAME.npy")
 
     def act(args: argparse.Namespace) -> None:
-        from . import tensors
+        from . import archives, tensors
 
         model = convreg.onnx.load(args.model)
         session = convreg.onnx.Session(model, engine=args.engine)
         feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)
         results = session.run(feeds)
-        files = [] if args.output is None else [(args.output, tensors.archive_of(results))]
+        files = [] if args.output is None else [(args.output, archives.archive_of(results))]
         if args.output_dir is not None:
-            files += tensors.apart(results, args.output_dir)
+            files += archives.apart(results, args.output_dir)
         write_together(files, args.output_dir)
         for name, array in results.items():
             print(tensors.describe(name, array))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from convreg import GraphError
 from convreg.outputs import physical_memory
@@ -26,15 +27,63 @@ def read_bytes(path: PathLike) -> bytes:
     GraphError
         If it cannot be read.
     """
+    with reading(path) as file:
+        if (size := size_of(file)) > physical_memory():
+            raise ValueError(f"{size} bytes are more than the memory holds")
+        return file.read()
+
+
+@contextmanager
+def reading(path: PathLike) -> Iterator[BinaryIO]:
+    """Open a regular file for the block, and name the path in errors of the operating system.
+
+    Raises
+    ------
+    GraphError
+        If the file cannot be read, or the block raises `OSError` or `ValueError`.
+    """
     file = path_of(path)
     try:
         refuse_devices(file)
-        size = file.stat().st_size
-        if size > physical_memory():
-            raise ValueError(f"{size} bytes are more than the memory holds")
-        return file.read_bytes()
+        with file.open("rb") as stream:
+            yield stream
+    except GraphError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise GraphError(f"{file}: cannot be read: {reason(error)}") from None
+
+
+def size_of(file: BinaryIO) -> int:
+    """Return the number of bytes in an open file."""
+    return os.fstat(file.fileno()).st_size
+
+
+def json_of(content: bytes) -> Any:
+    """Return the value of a JSON document.
+
+    Raises
+    ------
+    ValueError
+        If it is none. A `GraphError`, if an object has a key twice or a number is NaN or infinite: the standard has
+        neither, and readers differ in what they make of it.
+    """
+    try:
+        return json.loads(content, object_pairs_hook=_unique, parse_constant=_not_finite)
+    except RecursionError as error:
+        raise ValueError(reason(error)) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise GraphError(f"key {key!r} occurs twice in one object")
+        found[key] = value
+    return found
+
+
+def _not_finite(text: str) -> Any:
+    raise GraphError(f"{text} is not a JSON number")
 
 
 def write_atomically(path: PathLike, write: Write) -> None:

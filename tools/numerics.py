@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod, sqrt
@@ -15,11 +14,11 @@ from convreg import GraphError, numerics
 from convreg.derive import Operator, signature_of
 from convreg.presentation import picture_format
 
-from .bench import bar, lines
-from .bench_check import OPERANDS, Case
-from .bench_peers import Convreg
-from .bench_problems import Problem, parse_descriptor, shipped_shapes
+from .bench.check import OPERANDS, Case
+from .bench.peers import Convreg
+from .bench.problems import Problem, parse_descriptor, shipped_shapes
 from .files import write_atomically
+from .progress import reporter
 
 
 class Job(NamedTuple):
@@ -70,7 +69,7 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 def _act(args: argparse.Namespace) -> None:
     format = picture_format(args.plot, "demo") if args.plot else ""
     jobs = [*_jobs(args)]
-    progress = bar if sys.stderr.isatty() else lines
+    progress = reporter()
     found: dict[str, numerics.Comparison] = {}
     for done, (title, operator, inputs, attributes) in enumerate(jobs):
         progress(done, len(jobs), title)
@@ -103,10 +102,10 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
     elif kind == "npz":
         if not args.op:
             raise GraphError(f"{args.subject} holds the arguments of an operator: name it with --op")
-        from . import tensors  # needs onnx
+        from .archives import load_together  # needs onnx
 
         operator = convreg.get(args.op)
-        arrays = tensors.load_together(args.subject, signature_of(operator.spec).parameters)
+        arrays = load_together(args.subject, signature_of(operator.spec).parameters)
         plain = {name: array if array.dtype.kind in "fV" and array.ndim else array.tolist()
                  for name, array in arrays.items()}
         yield Job(args.subject, operator, plain, {})

@@ -16,11 +16,11 @@ from convreg.onnx.model.files import Source
 from convreg.paths import path_of
 
 from .files import PathLike, read_bytes, reason, write_atomically
-from .golden import export_golden, golden
-from .graph_json_import import import_graph_json
-from .graph_json_writer import export_graph_json
-from .openvino_import import import_ir
-from .openvino_writer import export_ir
+from .formats.golden import export_golden, golden
+from .formats.graph_json.importer import graph_model, import_graph_json
+from .formats.graph_json.writer import export_graph_json
+from .formats.openvino.importer import import_ir, ir_model
+from .formats.openvino.writer import export_ir
 
 __all__ = ["export_golden", "export_graph_json", "export_ir", "export_model", "golden", "import_graph_json",
            "import_ir", "import_model", "save"]
@@ -52,17 +52,19 @@ def import_model(
     GraphError
         If the file is neither, or is damaged, or if an argument is given that files of its format do not have.
     """
-    start = read_bytes(path).lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")[:1]
+    content = read_bytes(path)
+    start = content.lstrip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n")[:1]
+    is_standard = isinstance(reader, str) and reader == "standard"
     if start == b"{":
         if bin_path is not None:
             raise GraphError(f"{path}: bin_path={shorten(bin_path)} is refused; only OpenVINO models have a bin file")
-        if not (isinstance(reader, str) and reader == "standard"):
+        if not is_standard:
             raise GraphError(f"{path}: reader={shorten(reader)} is refused; allowed for a oneDNN graph: 'standard'")
-        return import_graph_json(path, lenient=lenient)
+        return graph_model(path, content, lenient=lenient)
     if start == b"<":
         if lenient:
             raise GraphError(f"{path}: lenient={shorten(lenient)} is refused; only oneDNN graphs are read leniently")
-        return import_ir(path, bin_path, reader=reader)
+        return ir_model(path, content, bin_path) if is_standard else import_ir(path, bin_path, reader=reader)
     raise GraphError(f"{path}: neither a oneDNN graph (JSON) nor an OpenVINO model (its XML file)")
 
 

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from math import prod
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
-from zipfile import ZipFile
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import ModelProto, TypeProto
 
 from convreg import GraphError, dequantize, quantize
-from convreg.errors import printable, shorten
+from convreg.errors import printable
 from convreg.formats import FORMATS, format_of
 from convreg.onnx.graph import dtype_of
-from convreg.onnx.limits import ADDED_BYTES
 from convreg.outputs import Array, physical_memory
-from convreg.paths import path_of
 
-from .carried import code_names
-from .files import PathLike, Write, read_bytes, reason, refuse_devices, write_atomically
-
-INFLATED_FACTOR = 100
-"""Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
-
-LONGEST_ENTRY = 65_000
-"""Bytes of the longest name that an archive's entry has."""
+from .archives import load_one, load_together
+from .files import PathLike
+from .formats.carried import code_names
 
 RANDOM_BYTES = 16
 """What drawing a random value takes at most, roundings included."""
@@ -90,7 +79,7 @@ def feeds(inputs: Mapping[str, Wanted], given: Sequence[str], *, fill: bool, see
         raise GraphError(f"seed {seed} is negative")
     generator = np.random.default_rng(seed)
     return {name: _random(name, inputs[name], values[name], generator)
-            if values[name].partition(":")[0] == "random" else _loaded(inputs[name], values[name])
+            if values[name].partition(":")[0] == "random" else _declared(load_one(values[name]), inputs[name])
             for name in inputs if name in values}
 
 
@@ -124,21 +113,8 @@ def _extents(name: str, kind: TypeProto, chosen: str) -> list[int]:
     return [dim.dim_value for dim in dims]
 
 
-def _loaded(wanted: Wanted, path: str) -> Array:
-    """The array in a file; formats that NumPy files cannot name (bfloat16, float8) come as raw bits."""
-    try:
-        array: Array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-    except GraphError:
-        raise
-    except Exception as error:  # damaged headers raise whatever the header's parser does
-        raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
-    if not isinstance(array, np.ndarray):
-        raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
-    return _declared(array, wanted)
-
-
 def _declared(array: Array, wanted: Wanted) -> Array:
-    """Raw bits as the formats that they stand for."""
+    """Raw bits as the formats that they stand for: NumPy files cannot name bfloat16 and float8."""
     dtype = wanted.dtype
     if dtype.isbuiltin != 1 and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu":
         return array.view(dtype)
@@ -154,91 +130,6 @@ def archived(inputs: Mapping[str, Wanted], path: PathLike) -> dict[str, Array]:
         If it is no such file, or has an entry that is no input.
     """
     return {name: _declared(array, inputs[name]) for name, array in load_together(path, inputs).items()}
-
-
-def load_together(path: PathLike, names: Collection[str]) -> dict[str, Array]:
-    """Return the arrays of an .npz file by name.
-
-    Parameters
-    ----------
-    path : path-like
-    names : collection of str
-        What the entries may be called; nothing is inflated before all names are known.
-
-    Raises
-    ------
-    GraphError
-        If it is no such file, if it has an entry of another name, or if an entry is far larger than the file.
-    """
-    file = path_of(path)
-    try:
-        refuse_devices(file)
-        with ZipFile(file) as archive:
-            sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
-        _check_entries(file, sizes, names)
-        with np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except GraphError:
-        raise
-    except OSError as error:
-        raise GraphError(f"{path}: cannot be read: {reason(error)}") from None
-    except Exception as error:  # damaged archives raise whatever the reader does
-        raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
-
-
-def _check_entries(path: Path, sizes: Mapping[str, int], names: Collection[str]) -> None:
-    for name in sizes:
-        if name not in names:
-            raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
-    total = sum(sizes.values())
-    allowed = max(ADDED_BYTES, INFLATED_FACTOR * path.stat().st_size)
-    if total > allowed:
-        raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")
-
-
-def save_together(results: Mapping[str, Array], path: PathLike) -> None:
-    """Write all arrays into one .npz file."""
-    write_atomically(path, archive_of(results))
-
-
-def archive_of(results: Mapping[str, Array]) -> Write:
-    """Return what writes all arrays as one .npz file, whatever their names: `numpy.savez` takes some for its own.
-
-    Raises
-    ------
-    GraphError
-        If an archive has no place for a name.
-    """
-    for name in results:
-        if "\0" in name or len(name.encode()) > LONGEST_ENTRY:
-            raise GraphError(f"an archive has no place for the name {shorten(name)}; allowed: {LONGEST_ENTRY} bytes "
-                             "or fewer and no NUL")
-
-    def write(file: BinaryIO) -> None:
-        with ZipFile(file, "w") as archive:
-            for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    np.lib.format.write_array(entry, _plain(array), allow_pickle=False)
-
-    return write
-
-
-def _plain(array: Array) -> Array:
-    """An array without objects: strings as text."""
-    return array.astype(np.str_) if array.dtype == object else array
-
-
-def apart(results: Mapping[str, Array], folder: PathLike) -> list[tuple[Path, Write]]:
-    """Return what writes every array as ``NAME.npy`` into a folder; odd characters become underscores."""
-    target = path_of(folder)
-    files: dict[str, Array] = {}
-    for name, array in results.items():
-        stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".") or "output"
-        if f"{stem}.npy" in files:
-            raise GraphError(f"output {name!r} and another one would both be written to {stem}.npy")
-        files[f"{stem}.npy"] = array
-    return [(target / file_name, partial(np.save, arr=_plain(array), allow_pickle=False))
-            for file_name, array in files.items()]
 
 
 def describe(name: str, array: Array) -> str:

@@ -1,0 +1,128 @@
+"""Arrays in NumPy's files: one in an .npy file, several by name in an .npz file."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+from zipfile import ZipFile
+
+import numpy as np
+
+from convreg import GraphError
+from convreg.errors import shorten
+from convreg.onnx.limits import ADDED_BYTES
+from convreg.outputs import Array
+from convreg.paths import path_of
+
+from .files import PathLike, Write, read_bytes, reading, reason, size_of, write_atomically
+
+INFLATED_FACTOR = 100
+"""Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
+
+LONGEST_ENTRY = 65_000
+"""Bytes of the longest name that an archive's entry has."""
+
+
+def load_one(path: PathLike) -> Array:
+    """Return the array of an .npy file; formats that NumPy files cannot name (bfloat16, float8) come as raw bits.
+
+    Raises
+    ------
+    GraphError
+        If it is no such file.
+    """
+    content = read_bytes(path)
+    try:
+        array: Array = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # damaged headers raise whatever the header's parser does
+        raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
+    if not isinstance(array, np.ndarray):
+        raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
+    return array
+
+
+def load_together(path: PathLike, names: Collection[str]) -> dict[str, Array]:
+    """Return the arrays of an .npz file by name.
+
+    Parameters
+    ----------
+    path : path-like
+    names : collection of str
+        What the entries may be called; nothing is inflated before all names are known.
+
+    Raises
+    ------
+    GraphError
+        If it is no such file, if it has an entry of another name, or if an entry is far larger than the file.
+    """
+    with reading(path) as file:
+        try:
+            with ZipFile(file) as archive:
+                sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
+            _check_entries(path, size_of(file), sizes, names)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (GraphError, OSError):
+            raise
+        except Exception as error:  # damaged archives raise whatever the reader does
+            raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
+
+
+def _check_entries(path: PathLike, held: int, sizes: Mapping[str, int], names: Collection[str]) -> None:
+    for name in sizes:
+        if name not in names:
+            raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
+    total = sum(sizes.values())
+    allowed = max(ADDED_BYTES, INFLATED_FACTOR * held)
+    if total > allowed:
+        raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")
+
+
+def save_together(results: Mapping[str, Array], path: PathLike) -> None:
+    """Write all arrays into one .npz file."""
+    write_atomically(path, archive_of(results))
+
+
+def archive_of(results: Mapping[str, Array]) -> Write:
+    """Return what writes all arrays as one .npz file, whatever their names: `numpy.savez` takes some for its own.
+
+    Raises
+    ------
+    GraphError
+        If an archive has no place for a name.
+    """
+    for name in results:
+        if "\0" in name or len(name.encode()) > LONGEST_ENTRY:
+            raise GraphError(f"an archive has no place for the name {shorten(name)}; allowed: {LONGEST_ENTRY} bytes "
+                             "or fewer and no NUL")
+
+    def write(file: BinaryIO) -> None:
+        with ZipFile(file, "w") as archive:
+            for name, array in results.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, _plain(array), allow_pickle=False)
+
+    return write
+
+
+def _plain(array: Array) -> Array:
+    """An array without objects: strings as text."""
+    return array.astype(np.str_) if array.dtype == object else array
+
+
+def apart(results: Mapping[str, Array], folder: PathLike) -> list[tuple[Path, Write]]:
+    """Return what writes every array as ``NAME.npy`` into a folder; odd characters become underscores."""
+    target = path_of(folder)
+    files: dict[str, Array] = {}
+    for name, array in results.items():
+        stem = re.sub(r"[^\w.+-]", "_", name).lstrip(".") or "output"
+        if f"{stem}.npy" in files:
+            raise GraphError(f"output {name!r} and another one would both be written to {stem}.npy")
+        files[f"{stem}.npy"] = array
+    return [(target / file_name, partial(np.save, arr=_plain(array), allow_pickle=False))
+            for file_name, array in files.items()]

@@ -1,0 +1,72 @@
+"""The call that a user of convreg makes for a layer: the oneDNN function, its operands and its attributes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .check import EIGHT_BIT, FORMAT_NAMES, LAYOUTS, OPERANDS, RESULT, recipe, to_layout_shape
+from .peer import Unsupported
+from .problems import Problem
+
+
+class Job(NamedTuple):
+    """What is to be timed: a layer, a direction, the format of the operands, the layout, the format of the result."""
+
+    problem: Problem
+    direction: str
+    dtype: str
+    layout: str
+    result: str
+
+    @property
+    def words(self) -> str:
+        """Name, direction, number format and layout."""
+        return " ".join((self.problem.name, *self[1:4]))
+
+
+class Call(NamedTuple):
+    """A function of ``convreg.onednn``, the names of its operands in order, and its attributes."""
+
+    function: str
+    operands: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+def user_call(job: Job) -> Call:
+    """Return the call that a user makes, or raise `Unsupported`."""
+    problem, direction, dtype, layout, result_format = job
+    axes = problem.geometry.axes
+    if any(axis.begin < 0 for axis in axes):
+        raise Unsupported("negative padding")
+    weights = ("IOX", "XOI") if problem.transposed else ("OIX", "XIO")
+    settings: dict[str, Any] = {
+        "strides": [axis.stride for axis in axes], "pads_begin": [axis.begin for axis in axes],
+        "pads_end": problem.pads_end, "dilations": [axis.dilation for axis in axes],
+        "groups": problem.geometry.groups, "data_format": layout.upper(),
+        "weights_format": weights[LAYOUTS.index(layout)],
+    }
+    if dtype in EIGHT_BIT:
+        settings["conformance"] = "emulation"
+    if result_format != dtype:
+        settings["output_format"] = FORMAT_NAMES[result_format]
+    kernel = problem.kernel(direction)
+    operands, result = OPERANDS[kernel], RESULT[kernel]
+    names = ("conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weights")
+    if problem.transposed and direction == "weights":
+        operands = operands[::-1]  # the layer's input is its small side
+    if not problem.transposed:
+        names = ("convolution", "convolution_backward_data", "convolution_backward_weights")
+    if result == "taps":
+        settings["weights_shape"] = to_layout_shape(problem.shapes.taps, result, layout)
+    elif result == "large" and problem.transposed:
+        settings["output_padding"] = problem.output_padding
+    elif result == "large":
+        settings["dst_shape"] = to_layout_shape(problem.shapes.large, result, layout)
+    return Call(names[("forward", "data", "weights").index(direction)], operands, settings)
+
+
+def request(job: Job, threads: int) -> dict[str, Any]:
+    """Return the call as JSON for a worker process, operands included, or raise `Unsupported`."""
+    function, operands, settings = user_call(job)
+    return {"do": "prepare", "function": function, "settings": {**settings, "threads": threads},
+            "operands": [recipe(job.problem, name, job.dtype, job.layout) for name in operands]}

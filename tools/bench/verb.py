@@ -1,0 +1,161 @@
+"""The verb ``convreg bench``: its options, and what they mean to `run` and `compare`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from convreg import GraphError
+from convreg.presentation import PLOT_FORMATS, picture_format
+
+from ..files import refuse_unwritable, write_atomically
+from ..progress import reporter
+from .check import DTYPES, LAYOUTS
+from .comparison import compare, shown
+from .jobs import jobs_of, one_of
+from .nodes import differences
+from .peers import LIBRARIES, PEERS
+from .problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
+from .report import OURS, as_json, markdown, plot, text
+from .timing import run
+
+DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_D": ("data",),
+        "BWD_W": ("weights",), "BWD_WB": ("weights",), "BWD_DW": ("data", "weights"),
+        **{name: (name,) for name in DIRECTIONS}}
+"""benchdnn's names of directions, and ours."""
+WITH_BIAS = ("FWD_B", "BWD_WB")
+"""The directions that have a bias in benchdnn."""
+
+
+def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
+    """Time convreg and other libraries on layers of networks, and check each result first."""
+    def names(value: str) -> list[str]:
+        return [name for name in value.split(",") if name]
+
+    parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
+    parser.add_argument("problems", metavar="PROBLEM", nargs="*",
+                        help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
+    parser.add_argument("--shapes", metavar="FILE", help="a JSON file of layers (default: 38 layers of real networks)")
+    parser.add_argument("--model", metavar="FILE", help="time the convolutions and gradients of an ONNX model")
+    parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
+                        "BWD_W, BWD_DW, FWD, in any letter case (default: BWD_D,BWD_W; for a model, its own)")
+    parser.add_argument("--deconv", action="store_true", help="read the descriptors as transposed convolutions")
+    parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
+                        help=f"{', '.join(DTYPES)} (default: f32; for a model, the formats of its nodes)")
+    parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
+                        help="ncx (weights in oix), nxc (weights in xio); default: ncx")
+    parser.add_argument("--peers", type=names, metavar="NAME,...",
+                        help=f"the libraries to compare with: {', '.join(LIBRARIES)}, none, or f32 for convreg's "
+                        "own f32 (default: the installed libraries)")
+    parser.add_argument("--only", action="append", metavar="NAME",
+                        help="only layers with this name; * matches any characters; may be repeated")
+    parser.add_argument("--threads", type=int, metavar="N",
+                        help="the number of threads of every library (default: convreg's)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="the smallest number of runs (default 5)")
+    parser.add_argument("--seconds", type=float, default=0.5, metavar="S",
+                        help="the time per library and layer; runs repeat until it has passed (default 0.5)")
+    parser.add_argument("--against", metavar="BUILD|FILE", help="compare with another build of convreg, given by its "
+                        "folder, or with a file that --json wrote; exit status 1 if a layer is more than 5%% slower "
+                        "twice in a row")
+    parser.add_argument("--json", metavar="FILE", help="write all figures to a JSON file")
+    parser.add_argument("--plot", metavar="FILE",
+                        help=f"draw a bar chart; the suffix chooses the format: {', '.join(PLOT_FORMATS)}")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    return _act
+
+
+def _act(args: argparse.Namespace) -> None:
+    format = "" if args.plot is None else _picture(args.plot)
+    if args.json is not None:
+        refuse_unwritable("--json", args.json)
+    for option, given, allowed in (("--dir", args.dir, DIRS), ("--dtype", args.dtype, DTYPES),
+                                   ("--layout", args.layout, LAYOUTS), ("--peers", args.peers, (*PEERS, "none"))):
+        if given == []:
+            raise GraphError(f"{option}='' is refused; allowed: one or more of {', '.join(allowed)}")
+    peers = _peers(LIBRARIES if args.peers is None else args.peers)
+    problems, notes = _selected(args)
+    directions: Sequence[str] = DIRECTIONS if args.model else ("data", "weights")
+    if args.dir is not None:
+        names = _spelled(args.dir)
+        directions = [*dict.fromkeys(direction for name in names for direction in DIRS[name])]
+        notes += [f"{name} is timed without its bias" for name in names if name in WITH_BIAS]
+    if args.against is not None:
+        _compare(args, problems, directions, notes)
+        return
+    report = run(
+        problems, directions=directions, dtypes=args.dtype, layouts=args.layout, peers=peers, threads=args.threads,
+        repeat=args.repeat, seconds=args.seconds, notes=notes, progress=reporter())
+    print((markdown if args.markdown else text)(report))
+    if args.json is not None:
+        write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
+    if args.plot is not None:
+        write_atomically(args.plot, lambda file: plot(report, file, format))
+    if wrong := [row.name for row in report.rows if OURS in row.wrong]:
+        raise GraphError(f"results of convreg are wrong: {', '.join(wrong)}")
+
+
+def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: Sequence[str],
+             notes: Sequence[str]) -> None:
+    """Print the comparison with another build or with earlier figures."""
+    for option, given in (("--json", args.json), ("--plot", args.plot), ("--peers", args.peers)):
+        if given not in (None, ["none"]):
+            raise GraphError(f"{option} is refused beside --against, which times convreg alone and prints its tables")
+    jobs = jobs_of(problems, directions, args.dtype, args.layout)
+    notes = [*notes, *differences(dict.fromkeys(job.problem for job in jobs), args.dtype, args.layout)]
+    comparison = compare(jobs, args.against, threads=args.threads, repeat=args.repeat, seconds=args.seconds,
+                         notes=notes, progress=reporter())
+    print(shown(comparison, as_markdown=args.markdown))
+    comparison.raise_if_lost()
+
+
+def _spelled(names: Sequence[str]) -> list[str]:
+    """Return the keys of `DIRS` for names in any letter case, each once."""
+    keys = {key.lower(): key for key in DIRS}
+    for name in names:
+        if name.lower() not in keys:
+            one_of(name, DIRS, "direction")
+    return [*dict.fromkeys(keys[name.lower()] for name in names)]
+
+
+def _peers(names: Sequence[str]) -> list[str]:
+    """Return the libraries for names; "none" must be the only name."""
+    for name in names:
+        one_of(name, (*PEERS, "none"), "library")
+    if "none" in names and len(names) > 1:
+        raise GraphError(f"--peers={','.join(names)!r} is refused: none excludes other names; allowed: none, "
+                         f"or one or more of {', '.join(PEERS)}")
+    return [name for name in names if name != "none"]
+
+
+def _picture(path: str) -> str:
+    """Return the format of a picture; refuse a file that cannot be written before anything is measured."""
+    suffix = Path(path).suffix
+    if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
+        allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
+        raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
+                         f"and the suffix must name the picture's format; allowed: {allowed}")
+    refuse_unwritable("--plot", path)
+    return picture_format(path, "bench")
+
+
+def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
+    if bool(args.problems) + bool(args.shapes) + bool(args.model) > 1:
+        raise GraphError("descriptors, --shapes and --model exclude each other; allowed: one of them")
+    notes: list[str] = []
+    if args.problems:
+        problems = [parse_descriptor(descriptor, transposed=args.deconv) for descriptor in args.problems]
+    elif args.deconv:
+        raise GraphError("--deconv needs problem descriptors")
+    elif args.model:
+        from .models import read_model  # needs onnx, which no other verb's start should wait for
+
+        problems, notes = read_model(args.model)
+    else:
+        problems = read_shapes(args.shapes) if args.shapes else shipped_shapes()
+    for pattern in args.only or ():
+        if not any(fnmatchcase(problem.name, pattern) for problem in problems):
+            one_of(pattern, [problem.name for problem in problems], "layer")
+    return [problem for problem in problems
+            if not args.only or any(fnmatchcase(problem.name, pattern) for pattern in args.only)], notes

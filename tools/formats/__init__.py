@@ -1,0 +1,1 @@
+"""Models in the formats of other frameworks: readers, writers, and what they share."""

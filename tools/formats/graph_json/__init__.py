@@ -1,0 +1,1 @@
+"""Serialized oneDNN graphs: the JSON files of its Graph API and of benchdnn."""
