@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import convreg
-from convreg import derive, registry
+from convreg import registry
+from convreg.calls import text
 from convreg.spec import snake_case
 
 OPERATORS = convreg.operators()
@@ -149,7 +150,7 @@ def test_docs_page_is_up_to_date():
     page = Path(__file__).parents[1] / "docs" / "operators.md"
     if not page.exists():
         pytest.skip("only in a checkout")
-    assert page.read_text() == derive.docs_page(convreg.operators())
+    assert page.read_text() == text.docs_page(convreg.operators())
 
 
 def test_no_second_statement_of_ports_attributes_and_defaults():

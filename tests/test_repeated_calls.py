@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from convreg._likeness import likeness
+from convreg.calls._likeness import likeness
 
 from convreg import OpError, aten, onednn, openvino
 

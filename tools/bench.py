@@ -21,9 +21,9 @@ from convreg.ops.kernels.threads import team
 
 import convreg
 from convreg import GraphError
-from convreg.binding import asking
+from convreg.calls.binding import asking
 from convreg.errors import near_misses
-from convreg.outputs import max_bytes
+from convreg.memory import max_bytes
 from convreg.presentation import PLOT_FORMATS, picture_format
 
 from .bench_check import DTYPES, LAYOUTS, RESULTS, Array, Case, defect, make_case, reference

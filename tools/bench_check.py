@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 import convreg
-from convreg.outputs import Array
+from convreg.memory import Array
 
 from .bench_problems import Problem, inside
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from convreg import GraphError
-from convreg.outputs import physical_memory
+from convreg.memory import physical_memory
 from convreg.paths import path_of
 
 PathLike = str | os.PathLike[str]

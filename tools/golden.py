@@ -16,9 +16,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import convreg
 import convreg.onnx
 from convreg import GraphError
-from convreg.derive import SCALES
+from convreg.calls.signature import SCALES
 from convreg.formats import format_of
 from convreg.guard import guarded
+from convreg.memory import Array
 from convreg.onnx import NodeCall
 from convreg.onnx.export import given_values
 from convreg.onnx.lowering import rewrite, write_wide
@@ -27,7 +28,6 @@ from convreg.onnx.models import Source, opened
 from convreg.onnx.payload import revealed
 from convreg.onnx.schemas import nodes_of
 from convreg.onnx.tensor_data import array_of
-from convreg.outputs import Array
 
 from .carried import code_names
 from .files import PathLike

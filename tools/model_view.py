@@ -11,13 +11,13 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import convreg.onnx
 from convreg import GraphError
+from convreg.memory import Array
 from convreg.onnx.execution import place
 from convreg.onnx.inference import attribute_value
 from convreg.onnx.lowering import OLDEST_OPSET
 from convreg.onnx.lowering_problem import Scope, scope_of
 from convreg.onnx.models import check_opened
 from convreg.onnx.tensor_data import array_of
-from convreg.outputs import Array
 from convreg.spec import Shape
 
 

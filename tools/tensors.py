@@ -17,9 +17,9 @@ from onnx import ModelProto, TypeProto
 from convreg import GraphError, dequantize, quantize
 from convreg.errors import printable, shorten
 from convreg.formats import FORMATS, format_of
+from convreg.memory import Array, physical_memory
 from convreg.onnx.inference import dtype_of
 from convreg.onnx.limits import ADDED_BYTES
-from convreg.outputs import Array, physical_memory
 from convreg.paths import path_of
 
 from .carried import code_names

@@ -12,8 +12,8 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from .. import registry
-from ..derive import kernels
 from ..errors import GraphError, OpError, add_note
+from ..ops import kernels
 from ._ort import bytes_at, keep
 from .execution import sentence
 from .ort import last_error, ort_domain, ort_library
@@ -43,7 +43,7 @@ class OnOrt:
     def _open(self) -> Any:
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is in the exception
-        options.intra_op_num_threads = kernels().default_threads()
+        options.intra_op_num_threads = kernels.default_threads()
         options.register_custom_ops_library(ort_library())
         return self._runtime.InferenceSession(self._model.SerializeToString(), options,
                                               providers=["CPUExecutionProvider"])

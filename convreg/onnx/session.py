@@ -10,7 +10,7 @@ from onnx import ValueInfoProto
 
 from ..errors import GraphError
 from ..guard import guarded
-from ..outputs import Array
+from ..memory import Array
 from ..spec import Shape
 from . import payload
 from .engines import choose, reference

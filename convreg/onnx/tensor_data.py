@@ -10,7 +10,7 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from ..errors import GraphError, shorten
-from ..outputs import physical_memory
+from ..memory import physical_memory
 from .execution import sentence
 from .inference import dtype_of
 from .limits import Shared

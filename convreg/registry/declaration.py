@@ -6,9 +6,9 @@ import keyword
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from .errors import Asking
-from .formats import FORMATS
-from .spec import Attribute, Kind, OpSpec, Port, snake_case
+from ..errors import Asking
+from ..formats import FORMATS
+from ..spec import Attribute, Kind, OpSpec, Port, snake_case
 
 RESERVED = ("conformance", "out", "threads", "scales")
 """Arguments that every function may have besides its operator's own."""
