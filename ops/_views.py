@@ -14,9 +14,7 @@ import numpy as np
 from convreg.conversion import dequantize
 from convreg.formats import format_of
 from convreg.geometry import Geometry
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
+from convreg.memory import Array
 
 View = tuple[Array, str]
 """A tensor in kernel axis order: bit patterns, and the format they are in."""

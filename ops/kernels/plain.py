@@ -13,9 +13,11 @@ from .threads import run
 
 
 def _compute(
-    kernel: Callable[..., None], first: Any, second: Any, result: Any, window: Window, *, threads: int = 0, **bias: Any
+    kernel: Callable[..., None], first: Any, second: Any, result: Any, window: Window, *, bias: Any = None,
+    threads: int = 0,
 ) -> None:
-    run(kernel, (first, second, result), threads, {**window.keywords, **bias})
+    settings = window.keywords if bias is None else {**window.keywords, "bias": bias}
+    run(kernel, (first, second, result), threads, settings)
 
 
 forward = partial(_compute, direct.forward)
