@@ -91,7 +91,7 @@ if __name__ == "__main__":  # Cython's processes may import this file
                 extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
                 extension("convreg.ops.kernels.convert", "ops/kernels/convert.pyx", "ops/kernels/conversion.c"),
                 extension("convreg.onnx.runtime_ort._ort", "convreg/onnx/runtime_ort/_ort.pyx"),
-                extension("convreg._likeness", "convreg/_likeness.pyx"),
+                extension("convreg.calls._likeness", "convreg/calls/_likeness.pyx"),
                 extension("convreg._cyutility"),  # what Cython's modules share
             ],
             include_path=["ops/kernels"],

@@ -22,7 +22,7 @@ def _import_compiled(module: str) -> None:
     try:
         import_module(module)
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg._")):
+        if not (error.name or "").startswith(("convreg.ops.kernels.", "convreg.calls._", "convreg._")):
             raise
         raise ImportError(
             "convreg's compiled kernels are missing: this is a source checkout; run `pip install -e .` in it, or leave "
@@ -30,14 +30,16 @@ def _import_compiled(module: str) -> None:
         ) from None
 
 
-_import_compiled("convreg._likeness")
+_import_compiled("convreg.ops.kernels")
+_import_compiled("convreg.calls._likeness")
+from .conversion import dequantize, quantize  # noqa: E402
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
 from .explain import explain  # noqa: E402
 from .formats import formats, hifloat8  # noqa: E402
 from .guard import guarded  # noqa: E402
-from .recording import workspace_bytes  # noqa: E402
 from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
+from .workspace import workspace_bytes  # noqa: E402
 
 try:
     __version__ = version("convreg")
@@ -51,10 +53,7 @@ aten: ModuleType = namespace("aten")
 microsoft: ModuleType = namespace("microsoft")
 nodes: ModuleType = namespace("nodes")
 
-_import_compiled("convreg.ops.kernels")
-from .conversion import dequantize, quantize  # noqa: E402
-
-import_module("convreg.ops")
+import_module("convreg.registry.builtin")
 
 
 @guarded("convreg::capabilities")

@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike, DTypeLike
 
 import convreg.ops.kernels.convert as convert
 
-from .derive import thread_count
 from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
-from .guard import guarded
+from .guard import guarded, thread_count
+from .memory import Array, max_bytes, overlaps_itself, share_memory, span
 from .ops.kernels import check_isa
 from .ops.kernels.threads import run
-from .outputs import Array, max_bytes, overlaps_itself, share_memory, span
 
 WIDE = ("float32", "float64", "float16", "bfloat16")
 """Formats that `dequantize` writes."""

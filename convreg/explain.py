@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import registry
-from .binding import UNSET_SHAPE, asking, make_call, plan_of, shape_value, tensor_type, tensor_value
-from .derive import Arguments, reader_of
+from .calls.arguments import UNSET_SHAPE, shape_value, tensor_type, tensor_value
+from .calls.binding import asking, make_call, plan_of
+from .calls.signature import Arguments, reader_of
 from .errors import OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import conv_transpose_window

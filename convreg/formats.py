@@ -127,10 +127,15 @@ _HEADER = (f"{'format':14}bits  {'layout':23}{'largest':14}{'normal from':14}{'s
 
 @lru_cache
 def _values(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    from .conversion import dequantize  # compiled, and not needed for the records
+    import convreg.ops.kernels.convert as convert  # compiled, and not needed for the records
 
-    format = FORMATS[name]
-    values = dequantize(np.arange(2**format.bits).astype(format.storage), name)
+    from .ops.kernels import check_isa
+
+    check_isa()
+    values = np.empty(2 ** FORMATS[name].bits, np.float32)
+    codes = np.arange(values.size).astype(FORMATS[name].storage)
+    convert.convert(codes, values, source_format=name, target_format="float32", rounding="nearest_even",
+                    saturate=False, seed=0, threads=1)
     values.flags.writeable = False
     return values
 

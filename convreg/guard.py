@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from .errors import Asking, OpError, OpTypeError, Refusing, near_misses
 
 OURS = "convreg::"
@@ -96,3 +98,14 @@ def no_memory(call: Refusing, error: MemoryError) -> OpError:
     """Return the exception for an allocation that failed outside of results."""
     return call.refuse("inputs", str(error) or "Unable to allocate the workspace",
                        "inputs for which the memory that is free suffices", "memory")
+
+
+def thread_count(call: Refusing, threads: int | None) -> int:
+    """Return the number of threads for the kernels; 0 is their default."""
+    if threads is None:
+        return 0
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+        raise call.refuse("threads", threads, "a positive integer or None", "arguments", wrong_type=True)
+    if not 0 < threads < 2**31:
+        raise call.refuse("threads", threads, "a positive integer or None", "arguments")
+    return int(threads)

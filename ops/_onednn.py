@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from convreg.binding import UNSET_SHAPE
+from convreg.calls.arguments import UNSET_SHAPE
 from convreg.geometry import onednn
 from convreg.roles import Convolution, Role
 from convreg.spec import Attribute, Call, Plan, Port, Rules, Shape, Spellings, TensorType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from convreg.binding import UNSET_SHAPE
+from convreg.calls.arguments import UNSET_SHAPE
 from convreg.geometry import openvino
 from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorType
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from convreg.conversion import dequantize, quantize
 from convreg.formats import FORMATS
-from convreg.geometry import Geometry
+from convreg.geometry import Geometry, Window
 from convreg.roles import Role
 from convreg.spec import Call, OpSpec, Port
 
@@ -148,17 +148,17 @@ class ScaledKernels:
     def __init__(self, kernels: ModuleType, layout: Layout, factors: dict[str, Factor]) -> None:
         self._kernels, self._layout, self._factors = kernels, layout, factors
 
-    def forward(self, large: Array, taps: Array, small: Array, **settings: Any) -> None:
+    def forward(self, large: Array, taps: Array, small: Array, window: Window, **settings: Any) -> None:
         """Fill the small side."""
-        self._convolve("forward", (large, taps, small), **settings)
+        self._convolve("forward", (large, taps, small), window, **settings)
 
-    def backward_data(self, small: Array, taps: Array, large: Array, **settings: Any) -> None:
+    def backward_data(self, small: Array, taps: Array, large: Array, window: Window, **settings: Any) -> None:
         """Fill the large side."""
-        self._convolve("backward_data", (small, taps, large), **settings)
+        self._convolve("backward_data", (small, taps, large), window, **settings)
 
-    def backward_weights(self, large: Array, small: Array, taps: Array, **settings: Any) -> None:
+    def backward_weights(self, large: Array, small: Array, taps: Array, window: Window, **settings: Any) -> None:
         """Fill the taps."""
-        self._convolve("backward_weights", (large, small, taps), **settings)
+        self._convolve("backward_weights", (large, small, taps), window, **settings)
 
     def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
         """Fill the bias gradient: `small` is grad_output, whichever side it is on."""
@@ -171,10 +171,10 @@ class ScaledKernels:
         _narrow(sums, bias, formats[1], threads)
 
     def _convolve(
-        self, kernel: str, arrays: tuple[Array, Array, Array], *, formats: tuple[str, str, str], threads: int = 0,
-        bias: Array | None = None, **window: Any,
+        self, kernel: str, arrays: tuple[Array, Array, Array], window: Window, *, threads: int = 0,
+        bias: Array | None = None,
     ) -> None:
-        names, result = TENSORS[kernel], arrays[2]
+        names, result, formats = TENSORS[kernel], arrays[2], window.formats
         kept = ("small", "large", None) if kernel == "backward_weights" else (names[2], None)
         whole: list[Array] = []
         operands = []
@@ -192,8 +192,9 @@ class ScaledKernels:
         sums = _wide(result, formats[2], bool(whole))
         added = {} if bias is None or whole else {"bias": bias}
         getattr(self._kernels, kernel)(
-            first, second, sums, formats=(first_format, second_format, _wide_format(formats[2], bool(whole))),
-            threads=threads, **added, **window)
+            first, second, sums,
+            replace(window, formats=(first_format, second_format, _wide_format(formats[2], bool(whole)))),
+            threads=threads, **added)
         if whole:
             _multiply(sums, np.asarray(prod(whole)))
             if bias is not None:

@@ -14,35 +14,19 @@ import numpy as np
 from convreg.conversion import dequantize
 from convreg.formats import format_of
 from convreg.geometry import Geometry
+from convreg.memory import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class View(NamedTuple):
-    """A tensor in kernel axis order: bit patterns and the format they are in."""
-
-    bits: Array
-    format: str
+View = tuple[Array, str]
+"""A tensor in kernel axis order: bit patterns, and the format they are in."""
 
 
 class Way(NamedTuple):
-    """How an array becomes a view: as codes, its axes in another order, then in other extents, two axes exchanged."""
+    """How an array becomes a view: as codes, its axes in another order, then in other extents."""
 
     storage: np.dtype[Any] | None
     format: str
     order: tuple[int, ...] | None
     extents: tuple[int, ...]
-    exchanged: bool = False
-
-    def view(self, array: Array) -> View:
-        """Return the view."""
-        storage, format, order, extents, exchanged = self
-        if storage is not None:
-            array = array.view(storage)
-        if order is not None:
-            array = array.transpose(order)
-        array = array.reshape(extents)
-        return View(array.swapaxes(0, 1) if exchanged else array, format)
 
 
 def _codes(dtype: np.dtype[Any]) -> tuple[np.dtype[Any] | None, str]:
@@ -75,12 +59,17 @@ def _weights_way(shape: tuple[int, ...], dtype: np.dtype[Any], groups: int, layo
     order = _SMALL_FIRST[len(shape)] if layout in ("XIO", "XOI") else None
     small, large, *taps = _ordered(shape, order)
     channels = (small, groups, large // groups) if divided_small else (groups, small // groups, large)
-    return Way(*_codes(dtype), order, (*channels, *_MISSING[len(shape)], *taps), divided_small)
+    return Way(*_codes(dtype), order, (*channels, *_MISSING[len(shape)], *taps))
 
 
 def data(array: Array, groups: int, layout: str = "NCX") -> View:
     """View of NCX or NXC data."""
-    return _data_way(array.shape, array.dtype, groups, layout).view(array)
+    storage, format, order, extents = _data_way(array.shape, array.dtype, groups, layout)
+    if storage is not None:
+        array = array.view(storage)
+    if order is not None:
+        array = array.transpose(order)
+    return array.reshape(extents), format
 
 
 def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bool = False) -> View:
@@ -88,25 +77,31 @@ def weights(array: Array, groups: int, layout: str = "OIX", *, divided_small: bo
 
     The small-side channel carries all groups, unless `divided_small` says that the large-side one does.
     """
-    return _weights_way(array.shape, array.dtype, groups, layout, divided_small).view(array)
+    storage, format, order, extents = _weights_way(array.shape, array.dtype, groups, layout, divided_small)
+    if storage is not None:
+        array = array.view(storage)
+    if order is not None:
+        array = array.transpose(order)
+    array = array.reshape(extents)
+    return array.swapaxes(0, 1) if divided_small else array, format
 
 
 def grouped_weights(array: Array) -> View:
     """View of weights that carry the groups as their first axis."""
     groups, small, large, *taps = array.shape
-    return Way(*_codes(array.dtype), None, (groups, small, large, *_MISSING[array.ndim - 1], *taps)).view(array)
+    bits, format = vector(array)
+    return bits.reshape((groups, small, large, *_MISSING[array.ndim - 1], *taps)), format
 
 
 def vector(array: Array) -> View:
     """View of a bias."""
-    return Way(*_codes(array.dtype), None, array.shape).view(array)
+    storage, format = _codes(array.dtype)
+    return array if storage is None else array.view(storage), format
 
 
-def accumulator(bias: Array | None) -> Array | None:
+def accumulator(bias: Array) -> Array:
     """Bias values as kernels add them: float32, or float64 beside float64 operands."""
-    if bias is None or bias.dtype in (np.float32, np.float64):
-        return None if bias is None else np.ascontiguousarray(bias)
-    return np.ascontiguousarray(dequantize(bias))
+    return np.ascontiguousarray(bias if bias.dtype in (np.float32, np.float64) else dequantize(bias))
 
 
 def forward(
@@ -114,9 +109,8 @@ def forward(
     bias: Array | None = None,
 ) -> None:
     """Fill `small`."""
-    kernels.forward(large.bits, taps.bits, small.bits, stride=geometry.stride, dilation=geometry.dilation,
-                    begin=geometry.begin, formats=(large.format, taps.format, small.format),
-                    bias=accumulator(bias) if small.bits.size else None, threads=threads)
+    kernels.forward(large[0], taps[0], small[0], geometry.windows[large[1], taps[1], small[1]],
+                    bias=None if bias is None or not small[0].size else accumulator(bias), threads=threads)
 
 
 def backward_data(
@@ -124,19 +118,18 @@ def backward_data(
     bias: Array | None = None,
 ) -> None:
     """Fill `large`."""
-    kernels.backward_data(small.bits, taps.bits, large.bits, stride=geometry.stride, dilation=geometry.dilation,
-                          begin=geometry.begin, formats=(small.format, taps.format, large.format),
-                          bias=accumulator(bias) if large.bits.size else None, threads=threads)
+    kernels.backward_data(small[0], taps[0], large[0], geometry.windows[small[1], taps[1], large[1]],
+                          bias=None if bias is None or not large[0].size else accumulator(bias), threads=threads)
 
 
 def backward_weights(
     kernels: ModuleType, geometry: Geometry, large: View, small: View, taps: View, threads: int
 ) -> None:
     """Fill `taps`."""
-    kernels.backward_weights(large.bits, small.bits, taps.bits, stride=geometry.stride, dilation=geometry.dilation,
-                             begin=geometry.begin, formats=(large.format, small.format, taps.format), threads=threads)
+    kernels.backward_weights(large[0], small[0], taps[0], geometry.windows[large[1], small[1], taps[1]],
+                             threads=threads)
 
 
 def bias_sum(kernels: ModuleType, small: View, bias: View, threads: int) -> None:
     """Fill `bias` with the sums of `small` over batch and space."""
-    kernels.bias_sum(small.bits, bias.bits, formats=(small.format, bias.format), threads=threads)
+    kernels.bias_sum(small[0], bias[0], formats=(small[1], bias[1]), threads=threads)

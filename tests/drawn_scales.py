@@ -6,8 +6,8 @@ import numpy as np
 from emulated_calls import wide
 
 import convreg
-from convreg.binding import bind
-from convreg.derive import reader_of
+from convreg.calls.binding import bind
+from convreg.calls.signature import reader_of
 from convreg.geometry import Geometry
 
 POWERS = 2.0 ** np.arange(-3, 4)

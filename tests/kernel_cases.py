@@ -11,6 +11,8 @@ import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
+from convreg.geometry import Window
+
 STORED = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
           "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 CODES = {2: np.uint16, 1: np.uint8}
@@ -61,6 +63,13 @@ def bits(array: np.ndarray) -> np.ndarray:
 def drawn_arrays(case: Case, seed: int, dtype=np.float64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return tuple(rng.standard_normal(shape).astype(dtype) for shape in (case.large, case.small, case.taps))
+
+
+def windowed(kernel):
+    """A kernel as operators call it, with the keywords of the compiled ones."""
+    def compute(*arrays, stride, dilation, begin, formats, **more) -> None:
+        kernel(*arrays, Window(stride, dilation, begin, formats), **more)
+    return compute
 
 
 def call(kernel, case: Case, first, second, shape, formats, **more) -> np.ndarray:

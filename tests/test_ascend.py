@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.binding import plan_of, tensor_type
-from convreg.derive import execute
+from convreg.calls.arguments import tensor_type
+from convreg.calls.binding import plan_of
+from convreg.calls.execution import execute
 from convreg.errors import OpError
 from convreg.formats import FORMATS, format_of
 from convreg.geometry import aten

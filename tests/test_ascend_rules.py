@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.binding import plan_of
-from convreg.derive import execute
+from convreg.calls.binding import plan_of
+from convreg.calls.execution import execute
 from convreg.errors import OpError, OpTypeError
 from convreg.spec import Call, TensorType
 

@@ -10,9 +10,10 @@ from convreg.ops import kernels
 from convreg.ops.kernels import direct
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import STORED, Case, bits, call, cases, drawn_arrays
+from kernel_cases import STORED, Case, bits, call, cases, drawn_arrays, windowed
 
 SEEDS = st.integers(0, 2**32 - 1)
+FORWARD, BACKWARD_WEIGHTS = windowed(kernels.forward), windowed(kernels.backward_weights)
 
 
 def check(case: Case, large, small, taps, name: str, result: str, compare) -> None:
@@ -210,13 +211,13 @@ def test_operands_of_different_formats_meet_exactly():
     large, small, taps = drawn_arrays(case, 5)
     wide = [a.astype(t).astype(np.float32) for a, t in ((large, np.float16), (taps, ml_dtypes.bfloat16),
                                                          (small, ml_dtypes.float8_e5m2))]
-    mixed = call(kernels.forward, case, large.astype(np.float16), taps.astype(ml_dtypes.bfloat16), case.small,
+    mixed = call(FORWARD, case, large.astype(np.float16), taps.astype(ml_dtypes.bfloat16), case.small,
                  ("float16", "bfloat16", "float32"))
-    np.testing.assert_array_equal(mixed, call(kernels.forward, case, wide[0], wide[1], case.small, ("float32",) * 3))
-    mixed = call(kernels.backward_weights, case, large.astype(np.float16), small.astype(ml_dtypes.float8_e5m2),
+    np.testing.assert_array_equal(mixed, call(FORWARD, case, wide[0], wide[1], case.small, ("float32",) * 3))
+    mixed = call(BACKWARD_WEIGHTS, case, large.astype(np.float16), small.astype(ml_dtypes.float8_e5m2),
                  case.taps, ("float16", "float8_e5m2", "float32"))
     np.testing.assert_array_equal(
-        mixed, call(kernels.backward_weights, case, wide[0], wide[2], case.taps, ("float32",) * 3))
+        mixed, call(BACKWARD_WEIGHTS, case, wide[0], wide[2], case.taps, ("float32",) * 3))
 
 
 @pytest.mark.parametrize("formats", [("float64", "float32", "float64"), ("float64", "float64", "float32"),
@@ -225,4 +226,4 @@ def test_float64_stands_alone(formats):
     case = Case((1,) * 6, (1,) * 6, (1,) * 6)
     large, taps = (np.ones(case.large, STORED[name]) for name in formats[:2])
     with pytest.raises(TypeError):
-        call(kernels.forward, case, large, taps, case.small, formats)
+        call(FORWARD, case, large, taps, case.small, formats)

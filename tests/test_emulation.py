@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from convreg.ops.kernels import direct
+from convreg.ops.kernels import plain as loops
 from emulated_calls import (
     CASE,
     EIGHT_BIT,
@@ -28,8 +28,8 @@ from hypothesis import given, settings
 
 import convreg
 import convreg.onnx
-from convreg.binding import bind
-from convreg.derive import reader_of
+from convreg.calls.binding import bind
+from convreg.calls.signature import reader_of
 from convreg.errors import OpError, OpTypeError
 from convreg.formats import FORMATS, format_of
 
@@ -65,7 +65,7 @@ def test_threads_strides_and_plain_loops(name, formats):
     referee = tuple(np.empty(plain.shape, plain.dtype) for plain in expected)
     mixed = len({array.dtype for array in call.tensors}) > 1  # which the plain loops leave to others to decode
     inputs = [wide(array) if mixed and array is not None else array for array in bound.inputs]
-    operator.spec.run(bound.plan, inputs, referee, direct, 1)
+    operator.spec.run(bound.plan, inputs, referee, loops, 1)
     for result, plain in zip(referee, expected, strict=True):
         same(result, plain)
 

@@ -19,7 +19,7 @@ from valid_calls import VALID, several
 import convreg
 import convreg.numerics
 import convreg.onnx
-from convreg.derive import signature_of
+from convreg.calls.signature import signature_of
 
 OURS = (convreg.OpError, convreg.UnknownOp, convreg.GraphError)
 MOST = 64 * 2**20

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import engine
-from kernel_cases import bits
+from kernel_cases import bits, windowed
 from memory_layouts import FAR, Layout, Placed
 from ort_sessions import session
 
 import convreg
 from convreg.errors import OpError
+from convreg.geometry import Window
 
 ONES = {"stride": (1, 1, 1), "dilation": (1, 1, 1), "begin": (0, 0, 0)}
 NO_PADS = {"strides": [1, 1], "pads_begin": [0, 0], "pads_end": [0, 0], "dilations": [1, 1], "data_format": "NCX"}
@@ -115,7 +116,7 @@ def test_extents_without_elements_are_no_work():
     }.items():
         operands = [repeated(*shape, dtype=np.uint8) for shape in shapes[:2]]
         result = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), shapes[2], (0,) * 6)
-        for call in (getattr(engine, kernel), getattr(kernels, kernel)):
+        for call in (getattr(engine, kernel), windowed(getattr(kernels, kernel))):
             call(*operands, result, **ONES, formats=("float8_e5m2",) * 3)
         assert engine.workspace_bytes(kernel, *operands, result, **ONES, formats=("float8_e5m2",) * 3) == 0
 
@@ -123,7 +124,7 @@ def test_extents_without_elements_are_no_work():
 def test_empty_operands_of_giant_extents_leave_zeros():
     large, small = repeated(0, 1, 1, 1, 1, 2**57), repeated(0, 1, 2, 1, 1, 2**57)
     taps = np.ones((1, 2, 1, 1, 1, 1), np.float32)
-    kernels.backward_weights(large, small, taps, **ONES, formats=("float32",) * 3)
+    kernels.backward_weights(large, small, taps, Window(**ONES, formats=("float32",) * 3))
     assert (taps == 0).all()
 
 
@@ -145,9 +146,9 @@ def test_conversions_of_giant_views_are_refused(dtype):
 def test_a_misaligned_bias_is_read_by_copy(format):
     large, taps = np.ones((1, 1, 1, 1, 1, 4), format), np.ones((1, 2, 1, 1, 1, 1), format)
     bias = misaligned(np.array([1.5, -2], format))
-    for module in (kernels, engine, kernels.direct):
+    for forward in (windowed(kernels.forward), engine.forward, kernels.direct.forward):
         small = np.zeros((1, 1, 2, 1, 1, 4), format)
-        module.forward(large, taps, small, **ONES, formats=(format,) * 3, bias=bias, threads=1)
+        forward(large, taps, small, **ONES, formats=(format,) * 3, bias=bias, threads=1)
         assert (small[0, 0, :, 0, 0, 0] == [2.5, -1]).all()
 
 
@@ -155,7 +156,7 @@ def test_misaligned_views_are_copied_without_their_repetitions():
     one = misaligned(np.ones((1, 1), np.float32))[0]
     large = np.lib.stride_tricks.as_strided(one, (2**20, 1, 1, 1, 1, 2**20), (0,) * 6)
     small = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (0, 1, 1, 1, 1, 2**20), (0,) * 6)
-    kernels.forward(large[:0], one.reshape((1,) * 6), small, **ONES, formats=("float32",) * 3)
+    kernels.forward(large[:0], one.reshape((1,) * 6), small, Window(**ONES, formats=("float32",) * 3))
     assert kernels.aligned(large).strides == (0,) * 6
     assert kernels.aligned(large).flags.aligned
 

@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from convreg.ops import kernels
-from kernel_cases import Case, bits, call, drawn_arrays
+from kernel_cases import Case, bits, call, drawn_arrays, windowed
+
+FORWARD, BACKWARD_WEIGHTS = windowed(kernels.forward), windowed(kernels.backward_weights)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
@@ -23,6 +25,7 @@ def test_threads_do_not_show(threads):
         (kernels.forward, large, taps, case.small), (kernels.backward_data, small, taps, case.large),
         (kernels.backward_weights, large, small, case.taps),
     ):
+        kernel = windowed(kernel)
         alone = call(kernel, case, first, second, shape, formats, threads=1)
         together = call(kernel, case, first, second, shape, formats, threads=threads)
         np.testing.assert_array_equal(bits(alone), bits(together))
@@ -35,8 +38,8 @@ def test_concurrent_calls_do_not_disturb_each_other():
     def work(seed: int, threads: int) -> np.ndarray:
         large, small, taps = operands[seed]
         return np.concatenate([
-            call(kernels.forward, case, large, taps, case.small, ("float32",) * 3, threads=threads).ravel(),
-            call(kernels.backward_weights, case, large, small, case.taps, ("float32",) * 3, threads=threads).ravel(),
+            call(FORWARD, case, large, taps, case.small, ("float32",) * 3, threads=threads).ravel(),
+            call(BACKWARD_WEIGHTS, case, large, small, case.taps, ("float32",) * 3, threads=threads).ravel(),
         ])
 
     alone = [work(seed, 1) for seed in range(8)]
@@ -49,7 +52,7 @@ def test_concurrent_calls_do_not_disturb_each_other():
 def test_huge_thread_counts_are_harmless():
     case = Case((1,) * 6, (1,) * 6, (1,) * 6)
     one = np.ones(case.large, np.float32)
-    assert call(kernels.forward, case, one, one, case.small, ("float32",) * 3, threads=10**9) == 1
+    assert call(FORWARD, case, one, one, case.small, ("float32",) * 3, threads=10**9) == 1
 
 
 def run_python(program: str, **environment: str) -> str:
@@ -63,14 +66,14 @@ def run_python(program: str, **environment: str) -> str:
 FORKING = """
     import os, signal, threading, warnings
     import numpy as np
+    from convreg.geometry import Window
     from convreg.ops import kernels
     warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of fork beside threads: that is the test
 
     def run():
         large, taps = np.ones((1, 1, 4, 1, 40, 40), "f"), np.ones((1, 4, 4, 1, 3, 3), "f")
         small = np.zeros((1, 1, 4, 1, 38, 38), "f")
-        kernels.forward(large, taps, small, stride=(1, 1, 1), dilation=(1, 1, 1), begin=(0, 0, 0),
-                        formats=("float32",) * 3, threads=2)
+        kernels.forward(large, taps, small, Window((1, 1, 1), (1, 1, 1), (0, 0, 0), ("float32",) * 3), threads=2)
         return (small == 36).all()
 
     def in_child(check):
@@ -110,18 +113,18 @@ LIMITED = """
     import os, resource, sys
     import numpy as np
     import convreg
+    from convreg.geometry import Window
     from convreg.ops import kernels
     from convreg.ops.kernels import plain
+    STILL = (1, 1, 1), (1, 1, 1), (0, 0, 0)
 
     def run():
         large, taps = np.ones((4, 1, 16, 1, 40, 40), "f"), np.ones((1, 16, 16, 1, 3, 3), "f")
         small = np.zeros((4, 1, 16, 1, 38, 38), "f")
-        kernels.forward(large, taps, small, stride=(1, 1, 1), dilation=(1, 1, 1), begin=(0, 0, 0),
-                        formats=("float32",) * 3, threads=8)
+        kernels.forward(large, taps, small, Window(*STILL, ("float32",) * 3), threads=8)
         codes = convreg.quantize(np.ones(1 << 19, "f"), "bfloat16", threads=8)
         exact = np.zeros(small.shape)
-        plain.forward(large.astype(float), taps.astype(float), exact, stride=(1, 1, 1), dilation=(1, 1, 1),
-                              begin=(0, 0, 0), formats=("float64",) * 3, threads=8)
+        plain.forward(large.astype(float), taps.astype(float), exact, Window(*STILL, ("float64",) * 3), threads=8)
         return (small == 144).all() and (codes == 1).all() and (exact == 144).all()
 
     def threads():

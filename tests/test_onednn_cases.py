@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.binding import attribute_values, plan_of
+from convreg.calls.arguments import attribute_values
+from convreg.calls.binding import plan_of
 from convreg.spec import Call, TensorType, by_conformance
 
 CASES = json.loads((Path(__file__).parent / "data" / "onednn_graph.json").read_text())["cases"]

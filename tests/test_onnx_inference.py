@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import convreg
 import convreg.onnx
 from convreg import GraphError, OpError, OpTypeError
-from convreg.binding import make_call
+from convreg.calls.binding import make_call
 from convreg.spec import TensorType
 
 DY, W = value("dy", [1, 4, 8, 8]), value("w", [4, 3, 3, 3])

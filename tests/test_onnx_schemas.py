@@ -13,7 +13,7 @@ from onnx import defs
 import convreg
 import convreg.onnx
 from convreg import registry
-from convreg.derive import formats_of
+from convreg.calls.text import formats_of
 from convreg.onnx.graph import attribute_value
 from convreg.onnx.schema.schemas import tensor_types
 

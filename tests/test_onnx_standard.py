@@ -16,7 +16,7 @@ from runtimes import not_by_old_onnxruntime
 import convreg
 import convreg.onnx
 from convreg import GraphError, OpError
-from convreg.binding import make_call, plan_of
+from convreg.calls.binding import make_call, plan_of
 from convreg.onnx.standard import CONV_TRANSPOSE
 from convreg.spec import TensorType
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.binding import make_call
+from convreg.calls.binding import make_call
 from convreg.formats import FORMATS
 from convreg.spec import TensorType
 

@@ -42,7 +42,7 @@ from ort_sessions import (
 import convreg
 import convreg.onnx
 from convreg import OpError, registry
-from convreg.derive import formats_of
+from convreg.calls.text import formats_of
 from convreg.formats import FORMATS
 from convreg.onnx import Session, ort_library
 from convreg.onnx.runtime_ort.nodes import element_of, records, records_of

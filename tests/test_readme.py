@@ -13,7 +13,7 @@ import pytest
 from convreg.tools import cli
 
 import convreg
-from convreg.derive import table
+from convreg.calls.text import table
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

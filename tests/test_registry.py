@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import convreg
-from convreg import derive, registry
+from convreg import registry
+from convreg.calls import text
 from convreg.spec import snake_case
 
 OPERATORS = convreg.operators()
@@ -149,7 +150,7 @@ def test_docs_page_is_up_to_date():
     page = Path(__file__).parents[1] / "docs" / "operators.md"
     if not page.exists():
         pytest.skip("only in a checkout")
-    assert page.read_text() == derive.docs_page(convreg.operators())
+    assert page.read_text() == text.docs_page(convreg.operators())
 
 
 def test_no_second_statement_of_ports_attributes_and_defaults():
@@ -158,7 +159,7 @@ def test_no_second_statement_of_ports_attributes_and_defaults():
     allowed = {"groups", "stride", "dilation", "transposed"}  # parameters of geometry helpers, in integers
     allowed |= {"rounding", "saturate", "seed"}  # of convreg.quantize, in whose terms operators round
     ops = Path(sys.modules["convreg.ops"].__file__).parent
-    for path in [*SOURCES.glob("*.py"), *ops.glob("*.py")]:
+    for path in [*SOURCES.glob("*.py"), *(SOURCES / "calls").glob("*.py"), *ops.glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef):
                 names = {a.arg for a in [*node.args.args, *node.args.kwonlyargs]}
@@ -168,10 +169,12 @@ def test_no_second_statement_of_ports_attributes_and_defaults():
 
 
 def test_layers_point_one_way():
-    """geometry, spec, formats, errors and registry import neither onnx nor a compiled module."""
+    """What an operator and its calls are knows neither onnx nor the command line."""
     forbidden = ("onnx", "convreg.onnx", "convreg.tools")
     ops = Path(sys.modules["convreg.ops"].__file__).parent
-    rooms = [*SOURCES.glob("*.py"), *(SOURCES / "geometry").glob("*.py"), *ops.glob("*.py")]
+    rooms = [*SOURCES.glob("*.py"), *ops.glob("*.py")]
+    for folder in ("calls", "geometry", "numerics", "registry"):
+        rooms += (SOURCES / folder).glob("*.py")
     for path in rooms:
         for node in ast.parse(path.read_text()).body:
             modules = ([alias.name for alias in node.names] if isinstance(node, ast.Import)

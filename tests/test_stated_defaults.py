@@ -10,7 +10,7 @@ from valid_calls import VALID, several
 
 import convreg
 import convreg.onnx
-from convreg.derive import signature_of
+from convreg.calls.signature import signature_of
 from convreg.onnx.schema.schemas import KINDS, attribute_proto
 from convreg.spec import snake_case
 

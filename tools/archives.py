@@ -14,8 +14,8 @@ import numpy as np
 
 from convreg import GraphError
 from convreg.errors import shorten
+from convreg.memory import Array
 from convreg.onnx.limits import ADDED_BYTES
-from convreg.outputs import Array
 from convreg.paths import path_of
 
 from .files import PathLike, Write, read_bytes, reading, reason, size_of, write_atomically

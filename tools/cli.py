@@ -11,7 +11,8 @@ from pathlib import Path
 
 import convreg
 from convreg import GraphError, OpError, UnknownOp
-from convreg.derive import docs_page, signature_of, table
+from convreg.calls.signature import signature_of
+from convreg.calls.text import docs_page, table
 from convreg.errors import printable
 from convreg.paths import path_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from convreg import GraphError
-from convreg.outputs import physical_memory
+from convreg.memory import physical_memory
 from convreg.paths import path_of
 
 PathLike = str | os.PathLike[str]

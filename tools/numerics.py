@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import convreg
 from convreg import GraphError, numerics
-from convreg.derive import Operator, signature_of
+from convreg.calls.signature import Operator, signature_of
 from convreg.presentation import picture_format
 
 from .bench.check import OPERANDS, Case

@@ -13,8 +13,8 @@ from onnx import ModelProto, TypeProto
 from convreg import GraphError, dequantize, quantize
 from convreg.errors import printable
 from convreg.formats import FORMATS, format_of
+from convreg.memory import Array, physical_memory
 from convreg.onnx.graph import dtype_of
-from convreg.outputs import Array, physical_memory
 
 from .archives import load_one, load_together
 from .files import PathLike

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import Refusing
 
@@ -33,6 +33,47 @@ class Axis(NamedTuple):
     begin: int
 
 
+Triple = tuple[int, int, int]
+Formats = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a kernel is told besides its arrays: the relation of positions along its three axes, and number formats.
+
+    `formats` names the format of each of the kernel's three arrays, in its order.
+    """
+
+    stride: Triple
+    dilation: Triple
+    begin: Triple
+    formats: Formats
+
+    @cached_property
+    def keywords(self) -> dict[str, Any]:
+        """The arguments of a compiled kernel that say the same. Nobody changes the dictionary."""
+        return {"stride": self.stride, "dilation": self.dilation, "begin": self.begin, "formats": self.formats}
+
+
+class Windows(dict[Formats, Window]):
+    """The windows of one geometry by formats, each made when it is asked for."""
+
+    def __init__(self, stride: Triple, dilation: Triple, begin: Triple) -> None:
+        super().__init__()
+        self.stride, self.dilation, self.begin = stride, dilation, begin
+
+    def __missing__(self, formats: Formats) -> Window:
+        """Make the window for these formats."""
+        window = self[formats] = Window(self.stride, self.dilation, self.begin, formats)
+        return window
+
+
+def lifted(values: list[int], neutral: int) -> Triple:
+    """Prefix missing axes with `neutral`: kernels always have three."""
+    first, second, third = [neutral] * (3 - len(values)) + values
+    return first, second, third
+
+
 @dataclass(frozen=True)
 class Geometry:
     """The integers that decide a convolution and its gradients; channels are counted per group."""
@@ -44,24 +85,10 @@ class Geometry:
     axes: tuple[Axis, ...]
 
     @cached_property
-    def stride(self) -> tuple[int, int, int]:
-        """Strides of the three kernel axes."""
-        return self._lifted([axis.stride for axis in self.axes], 1)
-
-    @cached_property
-    def dilation(self) -> tuple[int, int, int]:
-        """Dilations of the three kernel axes."""
-        return self._lifted([axis.dilation for axis in self.axes], 1)
-
-    @cached_property
-    def begin(self) -> tuple[int, int, int]:
-        """Begins of the three kernel axes."""
-        return self._lifted([axis.begin for axis in self.axes], 0)
-
-    def _lifted(self, values: list[int], neutral: int) -> tuple[int, int, int]:
-        """Prefix missing axes with `neutral`: kernels always see three."""
-        first, second, third = [neutral] * (3 - len(values)) + values
-        return first, second, third
+    def windows(self) -> Windows:
+        """The window, by the formats of a kernel's three arrays."""
+        return Windows(lifted([axis.stride for axis in self.axes], 1), lifted([axis.dilation for axis in self.axes], 1),
+                       lifted([axis.begin for axis in self.axes], 0))
 
     def checked(self, call: Refusing) -> Geometry:
         """Return self, or refuse the call when a size or position would leave 64-bit arithmetic."""

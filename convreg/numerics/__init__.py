@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-from .comparison import FORMATS, Comparison, OperandError, Row, compare
+from .comparison import FORMATS, compare
 from .distributions import DISTRIBUTIONS, draw
 from .metrics import Binades, Error, binades_of, error_of
-from .picture import plot
+from .results import Comparison, OperandError, Row, plot
 from .scaling import Rounding, best_exponent
 
 __all__ = [

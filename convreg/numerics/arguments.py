@@ -10,7 +10,7 @@ import numpy as np
 from ..conversion import dequantize
 from ..errors import OpError, Refusing
 from ..formats import format_of
-from ..outputs import Array, max_bytes
+from ..memory import Array, max_bytes
 
 
 def numbers(ask: Refusing, argument: str, value: Any) -> Array:

@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
-from ..binding import integer, integers
+from ..calls.arguments import integer, integers
 from ..errors import Asking
 from ..guard import guarded
-from ..outputs import Array, max_bytes
+from ..memory import Array, max_bytes
 from ..spec import Rules
 from .arguments import name_of
 

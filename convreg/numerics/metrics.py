@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import Asking
 from ..guard import guarded
-from ..outputs import Array
+from ..memory import Array
 from .arguments import numbers
 
 

@@ -10,40 +10,24 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import Asking, GraphError, shorten
 from ..formats import formats
-from ..guard import guarded
 from ..presentation import PLOT_FORMATS, require_matplotlib
 from .arguments import name_of
 from .metrics import Binades
 
 if TYPE_CHECKING:
-    from .comparison import Comparison, Row
+    from .results import Comparison, Row
 
 PLAIN, SCALED, RANGE, DENSITY = "#9ecae1", "#08519c", "#636363", "#fdae6b"
 
 
-@guarded("convreg::numerics")
-def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: str | None = None) -> None:
-    """Draw comparisons below each other, one line per gradient.
-
-    The left side shows the signal-to-noise ratio in each format. The right side shows the range of each format, with
-    thin lines for subnormal numbers, and below it the magnitudes of the exact gradient.
-
-    Parameters
-    ----------
-    comparisons : mapping
-        Title -> `Comparison`.
-    file : path or binary file
-    format : str, optional
-        ``"png"``, ``"svg"`` or ``"pdf"``; by default as the path ends.
+def draw(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: str | None) -> None:
+    """Draw comparisons, by title, into a file that was checked.
 
     Raises
     ------
-    OpError, OpTypeError
-        If an argument is refused.
     GraphError
         If matplotlib is not installed, or the file cannot be written.
     """
-    _check(comparisons, file, format)
     require_matplotlib("demo")
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -76,16 +60,8 @@ def plot(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: st
         raise GraphError(f"the picture {shorten(file)} cannot be written: {reason}") from None
 
 
-def _check(comparisons: Any, file: Any, format: Any) -> None:
-    """Refuse what is no collection of comparisons, no file and no format of pictures."""
-    from .comparison import Comparison
-
-    ask = Asking("convreg::numerics")
-    if not isinstance(comparisons, Mapping) or not comparisons or not all(
-            isinstance(title, str) and title.isprintable() and isinstance(found, Comparison)
-            for title, found in comparisons.items()):
-        raise ask.refuse("comparisons", comparisons, "a mapping from printable titles to results of compare",
-                         wrong_type=True)
+def check_target(ask: Asking, file: Any, format: Any) -> None:
+    """Refuse what is no file and no format of pictures."""
     path = isinstance(file, str | PathLike)
     if not path and not callable(getattr(type(file), "write", None)):
         raise ask.refuse("file", file, "a path or a binary file", wrong_type=True)

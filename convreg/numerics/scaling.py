@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..binding import integer
+from ..calls.arguments import integer
 from ..conversion import dequantize, quantize
 from ..errors import Asking
 from ..formats import Format, formats
 from ..guard import guarded
-from ..outputs import Array
+from ..memory import Array
 from ..spec import Rules
 from .arguments import check_size, numbers
 from .metrics import binade_of_largest, error_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from .. import registry
-from ..derive import SCALES
+from ..calls.signature import SCALES
 from ..errors import GraphError
 from ..explain import Explanation, explain
 from ..guard import guarded

@@ -9,11 +9,11 @@ import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from .. import __version__, registry
-from ..binding import Bound, asking, bind
-from ..derive import SCALES, Arguments, Operator, reader_of
+from ..calls.binding import Bound, asking, bind
+from ..calls.signature import SCALES, Arguments, Operator, reader_of
 from ..errors import GraphError, shorten
 from ..guard import guarded
-from ..outputs import Array
+from ..memory import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
 from .graph import attribute_value, place

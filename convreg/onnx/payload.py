@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, ValueInfoProto, helper
 
-from ..derive import formats_of
+from ..calls.text import formats_of
 from ..formats import FORMATS, format_of
-from ..outputs import Array
+from ..memory import Array
 from ..spec import Call, OpSpec, TensorType
 
 ATTRIBUTE = "operand_types"

@@ -11,10 +11,11 @@ that an operator lacks have extent 1, stride 1, dilation 1, begin 0. Per axis x 
     backward_weights(large, small, taps)    taps[g,m,c,t]  = SUM over n, y   large[n,g,c,x] * small[n,g,m,y]
     bias_sum(small, bias)                   bias[g*M + m]  = SUM over n, y   small[n,g,m,y]
 
-The last array is written. `formats` names the format of each array in the order of the arguments: "float32" and
-"float64" are stored as such, "float16" and "bfloat16" as uint16 codes, "float8_e4m3fn", "float8_e5m2" and "hifloat8"
-as uint8 codes. Formats mix freely, except that float64 mixes with no other. `bias` holds values, one per channel of the
-result, added to the finished sum before its one rounding. `threads=0` means the default; results do not depend on it.
+The last array is written. `window` is the relation of positions, and names the format of each array in the order of
+the arguments: "float32" and "float64" are stored as such, "float16" and "bfloat16" as uint16 codes, "float8_e4m3fn",
+"float8_e5m2" and "hifloat8" as uint8 codes. Formats mix freely, except that float64 mixes with no other. `bias` holds
+values, one per channel of the result, added to the finished sum before its one rounding. `threads=0` means the default;
+results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
 GIL, and any number of Python threads may call them. `direct.pyx` defines the results to the bit; `engine.pyx` computes
@@ -24,7 +25,8 @@ the same bits fast, and every call goes there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict
+from functools import lru_cache
+from typing import Any
 
 # With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
 import convreg.ops.kernels.direct as direct
@@ -33,11 +35,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convreg.errors import Asking
+from convreg.geometry import Window
 
 from .threads import default_threads, run
 
 Array = NDArray[Any]
-Triple = tuple[int, int, int]
 
 openmp: bool = direct.OPENMP
 
@@ -66,90 +68,75 @@ def check_isa() -> None:
 
 
 def forward(
-    large: Array,
-    taps: Array,
-    small: Array,
-    *,
-    stride: Triple,
-    dilation: Triple,
-    begin: Triple,
-    formats: tuple[str, str, str],
-    bias: Array | None = None,
-    threads: int = 0,
+    large: Array, taps: Array, small: Array, window: Window, *, bias: Array | None = None, threads: int = 0
 ) -> None:
     """Write small, one value for each window of large; `bias` has G*M values."""
-    settings = {"stride": stride, "dilation": dilation, "begin": begin, "formats": formats, "bias": bias}
-    _compute("forward", large, taps, small, threads, settings)
+    _compute(engine.forward, (large, taps, small), window, bias, threads)
 
 
 def backward_data(
-    small: Array,
-    taps: Array,
-    large: Array,
-    *,
-    stride: Triple,
-    dilation: Triple,
-    begin: Triple,
-    formats: tuple[str, str, str],
-    bias: Array | None = None,
-    threads: int = 0,
+    small: Array, taps: Array, large: Array, window: Window, *, bias: Array | None = None, threads: int = 0
 ) -> None:
     """Write large, the gradient of `forward` with respect to it; `bias` has G*C values."""
-    settings = {"stride": stride, "dilation": dilation, "begin": begin, "formats": formats, "bias": bias}
-    _compute("backward_data", small, taps, large, threads, settings)
+    _compute(engine.backward_data, (small, taps, large), window, bias, threads)
 
 
-def backward_weights(
-    large: Array,
-    small: Array,
-    taps: Array,
-    *,
-    stride: Triple,
-    dilation: Triple,
-    begin: Triple,
-    formats: tuple[str, str, str],
-    threads: int = 0,
-) -> None:
+def backward_weights(large: Array, small: Array, taps: Array, window: Window, *, threads: int = 0) -> None:
     """Write taps, the gradient of `forward` with respect to them."""
-    settings = {"stride": stride, "dilation": dilation, "begin": begin, "formats": formats}
-    _compute("backward_weights", large, small, taps, threads, settings)
+    _compute(engine.backward_weights, (large, small, taps), window, None, threads)
 
 
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
-    large, small, taps = bias_operands(small, bias, formats[0])
-    backward_weights(large, small, taps, **BIAS_GEOMETRY, formats=(formats[0], *formats), threads=threads)
+    operands, window = bias_gradient(small, bias, formats)
+    _compute(engine.backward_weights, operands, window, None, threads)
 
 
-class _Window(TypedDict):
-    stride: Triple
-    dilation: Triple
-    begin: Triple
-
-
-BIAS_GEOMETRY: _Window = {"stride": (1, 1, 1), "dilation": (1, 1, 1), "begin": (0, 0, 0)}
-
-
-def bias_operands(small: Array, bias: Array, format: str) -> tuple[Array, Array, Array]:
-    """Return the operands of the `backward_weights` that sums small: a large side of ones, small, a single tap."""
+def bias_gradient(
+    small: Array, bias: Array, formats: tuple[str, str]
+) -> tuple[tuple[Array, Array, Array], Window]:
+    """Return the call of `backward_weights` that sums small: a large side of ones, small, a single tap."""
     N, G, M, *Y = small.shape
-    one = np.empty((1, 1, 1, 1, 1, 1), small.dtype)
+    one = _one(formats[0], small.dtype)
+    ones = np.ndarray((N, G, 1, *Y), one.dtype, one, strides=(0,) * 6)
+    window = Window((1, 1, 1), (1, 1, 1), (0, 0, 0), (formats[0], *formats))
+    return (ones, small, bias.reshape(G, M, 1, 1, 1, 1)), window
+
+
+@lru_cache(maxsize=16)
+def _one(format: str, dtype: np.dtype[Any]) -> Array:
+    """Return the number 1 as it is stored."""
+    one = np.empty((1, 1, 1, 1, 1, 1), dtype)
     direct.encode(np.ones(one.shape, np.float32), one, format=format)
-    return np.broadcast_to(one, (N, G, 1, *Y)), small, bias.reshape(G, M, 1, 1, 1, 1)
+    one.flags.writeable = False
+    return one
 
 
 def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., None]:
     """Return the compiled function of a kernel, which takes aligned arrays and a resolved number of threads."""
     check_isa()
-    if "float64" in formats and len({*formats}) > 1:
-        raise TypeError(direct.MIXED)
+    _check_formats(formats)
     return getattr(engine, kernel)
 
 
+def _check_formats(formats: tuple[str, str, str]) -> None:
+    if "float64" in formats and len({*formats}) > 1:
+        raise TypeError(direct.MIXED)
+
+
 def _compute(
-    kernel: str, first: Array, second: Array, result: Array, threads: int, settings: dict[str, Any]
+    compute: Callable[..., None], arrays: tuple[Array, Array, Array], window: Window, bias: Array | None, threads: int
 ) -> None:
-    run_anywhere(implementation(kernel, settings["formats"]), (first, second, result), threads, settings)
+    if engine.unknown_isa is not None:
+        check_isa()
+    if "float64" in window.formats:
+        _check_formats(window.formats)
+    settings = window.keywords if bias is None else {**window.keywords, "bias": bias}
+    first, second, result = arrays
+    if first.flags.aligned and second.flags.aligned and result.flags.aligned:
+        run(compute, arrays, threads, settings)
+    else:
+        run_anywhere(compute, arrays, threads, settings)
 
 
 def run_anywhere(

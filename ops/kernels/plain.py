@@ -6,15 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from convreg.geometry import Window
+
 from . import direct
 from .threads import run
 
 
-def _compute(kernel: Callable[..., None], *arrays: Any, threads: int = 0, **settings: Any) -> None:
-    run(kernel, arrays, threads, settings)
+def _compute(
+    kernel: Callable[..., None], first: Any, second: Any, result: Any, window: Window, *, bias: Any = None,
+    threads: int = 0,
+) -> None:
+    settings = window.keywords if bias is None else {**window.keywords, "bias": bias}
+    run(kernel, (first, second, result), threads, settings)
 
 
 forward = partial(_compute, direct.forward)
 backward_data = partial(_compute, direct.backward_data)
 backward_weights = partial(_compute, direct.backward_weights)
-bias_sum = partial(_compute, direct.bias_sum)
+
+
+def bias_sum(small: Any, bias: Any, *, formats: tuple[str, str], threads: int = 0) -> None:
+    """Write bias, the sums of small over batch and space."""
+    run(direct.bias_sum, (small, bias), threads, {"formats": formats})

@@ -17,7 +17,7 @@ import numpy as np
 
 import convreg
 from convreg.formats import FORMATS
-from convreg.outputs import Array
+from convreg.memory import Array
 
 from .problems import Problem, inside
 from .worker import uniform

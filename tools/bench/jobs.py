@@ -10,9 +10,9 @@ from convreg.ops.kernels.threads import team
 
 import convreg
 from convreg import GraphError
-from convreg.binding import asking
+from convreg.calls.binding import asking
 from convreg.errors import near_misses
-from convreg.outputs import max_bytes
+from convreg.memory import max_bytes
 
 from .calls import Job
 from .check import DTYPES, LAYOUTS, RESULTS

@@ -10,14 +10,14 @@ from onnx import AttributeProto, ModelProto, NodeProto, TypeProto, helper, numpy
 
 import convreg
 from convreg import GraphError, OpError, registry
-from convreg.binding import Bound, asking, bind
+from convreg.calls.binding import Bound, asking, bind
+from convreg.calls.recording import Recorder
 from convreg.formats import FORMATS
 from convreg.geometry import Axis, Geometry
+from convreg.memory import Array
 from convreg.onnx import payload
 from convreg.onnx.graph import attribute_value, dims_of, place
 from convreg.onnx.standard import STANDARD
-from convreg.outputs import Array
-from convreg.recording import Recorder
 from convreg.spec import OpSpec
 
 from ..files import PathLike

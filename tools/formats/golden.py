@@ -16,9 +16,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import convreg
 import convreg.onnx
 from convreg import GraphError
-from convreg.derive import SCALES
+from convreg.calls.signature import SCALES
 from convreg.formats import format_of
 from convreg.guard import guarded
+from convreg.memory import Array
 from convreg.onnx import NodeCall
 from convreg.onnx.export import given_values
 from convreg.onnx.graph import nodes_of, tensors_of
@@ -26,7 +27,6 @@ from convreg.onnx.model.files import Source, opened
 from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.payload import revealed
 from convreg.onnx.rewrite.lower import rewrite, write_wide
-from convreg.outputs import Array
 
 from ..archives import save_together
 from ..files import PathLike

@@ -11,11 +11,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import convreg.onnx
 from convreg import GraphError
+from convreg.memory import Array
 from convreg.onnx.graph import Scope, attribute_value, place, scope_of
 from convreg.onnx.model.checks import check_opened
 from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.rewrite.lower import OLDEST_OPSET
-from convreg.outputs import Array
 from convreg.spec import Shape
 
 

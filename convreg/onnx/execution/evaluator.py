@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun, RefAttrName
 
 from ... import registry
-from ...binding import asking
-from ...derive import execute
+from ...calls.binding import asking
+from ...calls.execution import execute
 from ...errors import GraphError, OpError, add_note
 from ...spec import OpSpec
 from .. import payload
@@ -24,7 +24,7 @@ from .loop import Loop
 
 
 class ObservedCall(NamedTuple):
-    """What a node computes when it runs: a call in the vendor's names, as `derive.execute` takes it."""
+    """What a node computes when it runs: a call in the vendor's names, as `calls.execution.execute` takes it."""
 
     node: NodeProto
     spec: OpSpec

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import GraphError
 from ...guard import guarded
-from ...outputs import Array
+from ...memory import Array
 from .. import payload
 from ..graph import Declared, flattened, sentence
 from ..model.checks import check_made_once

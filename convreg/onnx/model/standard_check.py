@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, NodeProto
 
-from ...binding import make_call, plan_of
+from ...calls.binding import make_call, plan_of
 from ...errors import GraphError, OpError
 from ...formats import format_of
 from ...spec import TensorType

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from ...errors import GraphError, shorten
-from ...outputs import physical_memory
+from ...memory import physical_memory
 from ..graph import dtype_of, sentence
 from ..limits import Shared
 

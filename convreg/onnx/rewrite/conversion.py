@@ -9,7 +9,7 @@ from typing import Any
 from onnx import NodeProto, helper
 
 from ... import registry
-from ...binding import asking, judged, make_call
+from ...calls.binding import asking, judged, make_call
 from ...errors import GraphError, OpError
 from ...formats import FORMATS, format_of
 from ...spec import Call, OpSpec, Port, TensorType

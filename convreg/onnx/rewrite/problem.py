@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from onnx import NodeProto
 
 from ... import registry
-from ...binding import asking, judged, make_call, plan_of
+from ...calls.binding import asking, judged, make_call, plan_of
 from ...errors import GraphError, OpError
 from ...formats import format_of
 from ...geometry import Geometry

@@ -7,7 +7,7 @@ from typing import Literal
 
 from onnx import ModelProto, TensorProto
 
-from ...binding import make_call, plan_of
+from ...calls.binding import make_call, plan_of
 from ...errors import GraphError, OpError, shorten
 from ...geometry import Geometry
 from ...guard import guarded

@@ -17,13 +17,15 @@ import numpy as np
 from onnx import helper
 
 from ... import registry
-from ...binding import Bound, asking, attribute_values, bind, judged
-from ...derive import kernels
+from ...calls.arguments import attribute_values
+from ...calls.binding import Bound, asking, bind, judged
+from ...calls.outputs import allocate
+from ...calls.recording import Recorder
 from ...errors import OpError
 from ...formats import FORMATS, format_of
 from ...guard import guarded
-from ...outputs import Array, allocate
-from ...recording import Recorder
+from ...memory import Array
+from ...ops import kernels
 from ...spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
 from ..payload import element_of
 
@@ -58,7 +60,7 @@ def ort_library() -> str:
     """
     from . import _ort
 
-    _ort.install(records, explain, kernels().run)
+    _ort.install(records, explain, kernels.run)
     path = _ort.__file__
     assert path is not None
     return path
@@ -278,7 +280,7 @@ class Program(NamedTuple):
         made = tuple(
             None if output is None else array_at(address, element, output.extents, writable=True)
             for output, address, element in zip(plan.outputs, outputs, self.node.elements, strict=True))
-        spec.run(plan, arrays, made, kernels(), 0)
+        spec.run(plan, arrays, made, kernels, 0)
 
 
 def array_at(address: int, element: int, shape: Shape, *, writable: bool = False) -> Array:
@@ -333,7 +335,7 @@ class _Program(Recorder):
         bias = settings.pop("bias", None)
         places = [self._place(array) for array in (*operands, *([] if bias is None else [bias]))]
         self.written.append(places[2][0])
-        self.steps.append((kernels().implementation(kernel, settings["formats"]), settings, tuple(places)))
+        self.steps.append((kernels.implementation(kernel, settings["formats"]), settings, tuple(places)))
 
     def _place(self, array: Array) -> Place:
         address = array.__array_interface__["data"][0]

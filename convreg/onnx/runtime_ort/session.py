@@ -12,8 +12,8 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from ... import registry
-from ...derive import kernels
 from ...errors import GraphError, OpError, add_note
+from ...ops import kernels
 from ..graph import nodes_of, sentence
 from ._ort import bytes_at, keep
 from .guards import guarded_nodes, reason_of
@@ -42,7 +42,7 @@ class OnOrt:
     def _open(self) -> Any:
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is in the exception
-        options.intra_op_num_threads = kernels().default_threads()
+        options.intra_op_num_threads = kernels.default_threads()
         options.register_custom_ops_library(ort_library())
         return self._runtime.InferenceSession(self._model.SerializeToString(), options,
                                               providers=["CPUExecutionProvider"])

@@ -13,7 +13,8 @@ import numpy as np
 from onnx import AttributeProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceContext
 
-from ...binding import asking, check_declared, judged, make_call, plan_of, shape_value
+from ...calls.arguments import shape_value
+from ...calls.binding import asking, check_declared, judged, make_call, plan_of
 from ...errors import OpError, add_note
 from ...formats import format_of
 from ...spec import OpSpec, Port, Shape, TensorType

@@ -11,7 +11,7 @@ import onnx.reference.op_run  # noqa: F401  first of all: on import it refuses s
 from onnx import AttributeProto, ModelProto, TensorProto, defs, helper
 
 from ... import registry
-from ...derive import formats_of
+from ...calls.text import formats_of
 from ...errors import GraphError, UnknownOp, shorten
 from ...guard import guarded
 from ...spec import Attribute, Kind, OpSpec, Port

@@ -12,7 +12,7 @@ from typing import Any
 from onnx import ModelProto
 
 from convreg import GraphError, OpSpec, get
-from convreg.binding import UNSET_SHAPE
+from convreg.calls.arguments import UNSET_SHAPE
 from convreg.geometry import effective
 from convreg.geometry.onednn import SPATIAL_LISTS, same_from_small, split_data, split_weights
 from convreg.guard import guarded

@@ -15,7 +15,7 @@ from onnx import NodeProto
 
 import convreg.onnx
 from convreg import GraphError, OpError, registry
-from convreg.binding import make_call, plan_of
+from convreg.calls.binding import make_call, plan_of
 from convreg.geometry import Geometry
 from convreg.guard import guarded
 from convreg.onnx.graph import flattened, place

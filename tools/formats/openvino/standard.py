@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from convreg import GraphError
-from convreg.binding import make_call, plan_of
+from convreg.calls.binding import make_call, plan_of
 from convreg.formats import format_of
 from convreg.onnx.rewrite.targets import tails
 from convreg.onnx.standard import CONV, CONV_TRANSPOSE

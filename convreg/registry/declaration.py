@@ -6,10 +6,10 @@ import keyword
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from .errors import Asking, shorten
-from .formats import FORMATS
-from .roles import CONVERTED, DATA_LAYOUTS, NUMBERS, OPERANDS, RESULTS, SHAPES, WEIGHT_LAYOUTS, Convolution, Role
-from .spec import Attribute, Kind, OpSpec, Port, snake_case
+from ..errors import Asking, shorten
+from ..formats import FORMATS
+from ..roles import CONVERTED, DATA_LAYOUTS, NUMBERS, OPERANDS, RESULTS, SHAPES, WEIGHT_LAYOUTS, Convolution, Role
+from ..spec import Attribute, Kind, OpSpec, Port, snake_case
 
 RESERVED = ("conformance", "out", "threads", "scales")
 """Arguments that every function may have besides its operator's own."""

@@ -1,222 +1,27 @@
-"""Turns the arguments of a caller into a `Call` with arrays. Only this module reads user input before the rules."""
+"""Single arguments of a call as the rules see them: tensors, shapes, attributes and the number of threads.
+
+Only this module and `outputs` read user input before the rules.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
-from ._likeness import likeness
-from .errors import OpError, Refusing
-from .formats import format_of
-from .geometry.layouts import with_hint
-from .outputs import Array, check_overlap, max_bytes, output_values
-from .spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType, by_conformance
-
-T = TypeVar("T")
+from ..errors import OpError, Refusing
+from ..formats import format_of
+from ..memory import Array, max_bytes
+from ..spec import Attribute, Call, Port, Rules, TensorType, by_conformance
 
 UNSET_SHAPE = (0,) * 12
 """The value that means "not given" in oneDNN's files: zeros, as many as the library's largest rank."""
 
 LONGEST = 4096
 """Entries of the longest list that is read; rules refuse much shorter ones."""
-
-
-class Bound(NamedTuple):
-    """A checked call: the plan, the input arrays in port order, and the arrays given as ``out=``."""
-
-    call: Call
-    plan: Plan
-    inputs: tuple[Array | None, ...]
-    outputs: tuple[Array | None, ...]
-
-    def repeats(self, inputs: Sequence[Any]) -> bool:
-        """Whether the arrays are those that the caller gave, not converted."""
-        return all(array is None or array is given for array, given in zip(self.inputs, inputs, strict=True))
-
-
-def bind(
-    spec: OpSpec,
-    inputs: Sequence[Any],
-    attributes: Mapping[str, Any],
-    *,
-    conformance: str | None = None,
-    out: Any = None,
-    wanted: tuple[bool, ...] | None = None,
-) -> Bound:
-    """Check a call and plan it.
-
-    Parameters
-    ----------
-    spec : OpSpec
-    inputs : sequence
-        In the order of the ports, None = absent, as are those left out at the end; shape ports take a sequence of
-        integers or a 1-D integer array.
-    attributes : mapping
-        The attributes given, by the vendor's names.
-    conformance : str, optional
-        Rule to follow, by default the operator's first.
-    out : array or tuple of arrays or None
-    wanted : tuple of bool, optional
-        Which outputs a graph names; by default all.
-
-    Raises
-    ------
-    OpError, OpTypeError
-        With the rule that refuses and, in ``accepted_by``, the conformances that would not.
-    """
-    if len(inputs) < len(spec.inputs):
-        inputs = (*inputs, *(None,) * (len(spec.inputs) - len(inputs)))
-    if conformance is not None:
-        check_conformance(spec, conformance)
-    alike = None if out is not None else likeness(spec.input_names, spec.tensor_names, inputs, attributes)
-    key = None if alike is None else (spec, conformance, wanted, alike)
-    if key is not None and key in _seen:
-        call, plan = _seen[key]
-        arrays = [None if port.shape else value for port, value in zip(spec.inputs, inputs, strict=True)]
-        return Bound(call, plan, tuple(arrays), (None,) * len(spec.outputs))
-    bound = judged(spec, conformance, lambda chosen: _bind(spec, inputs, attributes, chosen, out, wanted))
-    if key is not None and bound.repeats(inputs):
-        remember(_seen, key, (bound.call, bound.plan))
-    return bound
-
-
-_seen: dict[Hashable, tuple[Call, Plan]] = {}
-"""Legal calls by their shapes, formats and attributes, so that a repeated one costs a look-up."""
-
-
-def remember(seen: dict[Hashable, Any], key: Hashable, known: Any) -> None:
-    """Add to a dictionary of bounded size."""
-    if len(seen) >= 4096:
-        seen.clear()
-    seen[key] = known
-
-
-def judged(spec: OpSpec, conformance: str | None, attempt: Callable[[str], T]) -> T:
-    """Return ``attempt(conformance)``, None being the default; an `OpError` from it learns who else would accept."""
-    chosen = spec.conformances[0] if conformance is None else conformance
-    check_conformance(spec, chosen)
-    try:
-        return attempt(chosen)
-    except OpError as error:
-        accepting = [other for other in spec.conformances if other != chosen and _accepts(attempt, other)]
-        error.accepted_by = tuple(
-            other for other in accepting if spec.base(other) == other or spec.base(other) not in accepting)
-        raise
-
-
-def check_conformance(spec: OpSpec, conformance: Any) -> None:
-    """Refuse what names no conformance of the operator."""
-    if not isinstance(conformance, str) or conformance not in spec.conformances:
-        raise asking(spec, spec.conformances[0]).refuse(
-            "conformance", conformance, " or ".join(map(repr, spec.conformances)), "arguments",
-            wrong_type=not isinstance(conformance, str))
-
-
-def _accepts(attempt: Callable[[str], Any], conformance: str) -> bool:
-    try:
-        attempt(conformance)
-    except OpError:
-        return False
-    return True
-
-
-def asking(spec: OpSpec, conformance: str) -> Call:
-    """Return a call of nothing, to raise errors with before there is a real one."""
-    return Call(spec, conformance, (None,) * len(spec.inputs), (), (None,) * len(spec.outputs), ())
-
-
-def _bind(
-    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], conformance: str, out: Any,
-    wanted: tuple[bool, ...] | None,
-) -> Bound:
-    before = asking(spec, conformance)
-    rules = spec.rules_under(conformance)
-    arrays: list[Array | None] = []
-    stated: dict[str, Shape | None] = {}
-    for port, value in zip(spec.inputs, inputs, strict=True):
-        if value is None and not port.optional:
-            raise before.refuse(port.name, None, "a tensor", rules.missing_input, wrong_type=True)
-        if port.shape:
-            extents = None if value is None else shape_value(before, rules, port, value)
-            stated[port.name] = None if extents == UNSET_SHAPE else extents
-            arrays.append(None)
-        else:
-            arrays.append(None if value is None else tensor_value(before, rules, port, value))
-    outputs = output_values(before, rules, out)
-    call = make_call(spec, conformance, tuple(map(tensor_type, arrays)), stated, attributes,
-                   tuple(map(tensor_type, outputs)), wanted)
-    plan = plan_of(call)
-    check_overlap(call, arrays, outputs, plan)
-    return Bound(call, plan, tuple(arrays), outputs)
-
-
-def make_call(
-    spec: OpSpec,
-    conformance: str,
-    tensors: tuple[TensorType | None, ...],
-    stated: Mapping[str, Shape | None],
-    attributes: Mapping[str, Any],
-    outputs: tuple[TensorType | None, ...] | None = None,
-    wanted: tuple[bool, ...] | None = None,
-) -> Call:
-    """Return the call of these tensors and attributes; `stated` holds the values of the inputs that state shapes.
-
-    Tensors left out at the end are absent.
-    """
-    before, rules = asking(spec, conformance), spec.rules_under(conformance)
-    tensors = (*tensors, *(None,) * (len(spec.inputs) - len(tensors)))
-    for port, tensor in zip(spec.inputs, tensors, strict=True):
-        if tensor is not None and port.only and conformance not in port.only:
-            raise before.refuse(port.name, "given", "no such input", rules.arity, wrong_type=True)
-    values = attribute_values(before, rules, attributes)
-    shapes = dict(stated)
-    for port in spec.shape_ports:
-        said, other = shapes[port.name], values.pop(port.name, None)
-        if said is None:
-            shapes[port.name] = other
-        elif other not in (None, said) and before.base != "document" and all(isinstance(n, int) for n in said):
-            raise before.refuse(port.name, list(other), f"{list(said)}, the value of the input", port.rule)
-    return Call(
-        spec, conformance, tensors, tuple(values.items()) + tuple(shapes.items()),
-        outputs or (None,) * len(spec.outputs), wanted or (True,) * len(spec.outputs),
-        frozenset(name for name, value in attributes.items() if value is not None),
-    )
-
-
-@lru_cache(maxsize=4096)
-def plan_of(call: Call) -> Plan:
-    """Apply the declared bounds and formats, then the vendor's rule; cached, since a call holds no arrays."""
-    try:
-        return _planned(call)
-    except OpError as error:
-        raise with_hint(call, error, _planned) from None
-
-
-def _planned(call: Call) -> Plan:
-    spec = call.spec
-    check_declared(call)
-    plan = spec.plan(call)
-    rules = spec.rules_under(call.conformance)
-    for port, given, made in zip(spec.outputs, call.outputs, plan.outputs, strict=True):
-        if given is None or made is None:
-            continue
-        if given.shape != made.shape:
-            raise call.refuse(port.name, list(given.shape or ()), f"shape {list(made.extents)}", port.rule)
-        if given.format != made.format:
-            raise call.refuse(port.name, given.format, made.format, rules.output_format, wrong_type=True)
-    return plan
-
-
-def check_declared(call: Call) -> None:
-    """Apply the declared formats and bounds, unless the vendor's rule does so in an order of its own."""
-    if not call.spec.ordered_checks:
-        call.check_formats()
-        call.check_bounds(*(attribute.name for attribute in call.spec.attributes))
 
 
 def tensor_type(array: Array | None) -> TensorType | None:

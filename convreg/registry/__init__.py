@@ -1,4 +1,4 @@
-"""Operators by name: built-in ones register when `convreg.ops` is imported, plug-ins when a name is not found.
+"""Operators by name: `builtin` registers those of `convreg.ops`, and plug-ins register when a name is not found.
 
 A plug-in is an entry point of group ``convreg.ops`` that names an `OpSpec`, an iterable of them, or a module that
 calls `register` when imported.
@@ -17,12 +17,14 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
+from ..calls.function import function_of
+from ..calls.signature import Operator
+from ..errors import Asking, UnknownOp, shorten
+from ..guard import guarded
+from ..spec import OpSpec
 from .declaration import check_declaration
-from .derive import Operator, function_of
-from .errors import Asking, UnknownOp, shorten
-from .guard import guarded
-from .spec import OpSpec
 
+PACKAGE = __name__.rpartition(".")[0]
 GROUP = "convreg.ops"
 
 _lock = threading.RLock()
@@ -71,7 +73,7 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
 
 def _parts() -> set[str]:
     """Names of convreg's own modules and functions, which no vendor may have."""
-    package = sys.modules[__package__]
+    package = sys.modules[PACKAGE]
     other = {name for name, value in vars(package).items()
              if not isinstance(value, ModuleType) or value.__spec__ is not None}
     return other | _modules()
@@ -79,17 +81,17 @@ def _parts() -> set[str]:
 
 @lru_cache(maxsize=1)
 def _modules() -> frozenset[str]:
-    return frozenset(module.name for module in iter_modules(sys.modules[__package__].__path__))
+    return frozenset(module.name for module in iter_modules(sys.modules[PACKAGE].__path__))
 
 
 def namespace(vendor: str) -> ModuleType:
     """Return the module ``convreg.<vendor>`` that holds the vendor's functions, made on first use."""
     if not isinstance(vendor, str):
         raise Asking("convreg::namespace").refuse("vendor", vendor, "the name of a vendor", wrong_type=True)
-    name = f"{__package__}.{vendor}"
+    name = f"{PACKAGE}.{vendor}"
     if name not in sys.modules:
         module = sys.modules[name] = ModuleType(name, f"Operators as {vendor} defines them.")
-        setattr(sys.modules[__package__], vendor, module)
+        setattr(sys.modules[PACKAGE], vendor, module)
     return sys.modules[name]
 
 

@@ -1,0 +1,51 @@
+"""The Python function of an operator, made from its declaration."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ..guard import thread_count
+from ..spec import OpSpec, snake_case
+from ._likeness import likeness
+from .binding import asking, bind
+from .execution import Result, perform, refer
+from .outputs import allocate, new_arrays
+from .repeated import find, remember
+from .signature import Operator, positional_names, reader_of, signature_of
+from .text import docstring
+
+
+def function_of(spec: OpSpec) -> Operator:
+    """Return the Python function that a declaration describes."""
+    read, signature = reader_of(spec), signature_of(spec)
+    positional = positional_names(signature)
+    tensor_names = frozenset(map(snake_case, spec.tensor_names))
+
+    def function(*args: Any, **kwargs: Any) -> Result:
+        alike = likeness(positional, tensor_names, args, kwargs)
+        if (known := find((spec, alike))) is not None:
+            call, plan, room, inputs, workers = known
+            return perform(call, plan, inputs((*args, *kwargs.values(), None)), new_arrays(call, room), workers)
+        places = {name: place for place, name in enumerate([*positional[:len(args)], *kwargs])}
+        tensors, attributes, conformance, out, threads = read(args, kwargs)
+        bound = bind(spec, tensors, attributes, conformance=conformance, out=out)
+        workers = thread_count(bound.call, threads)
+        if alike is not None:
+            remember((spec, alike), bound, tensors,
+                     [places.get(snake_case(name), -1) for name in spec.input_names], workers)
+        return perform(bound.call, bound.plan, bound.inputs, allocate(bound.call, bound.plan, bound.outputs), workers)
+
+    def referee(*args: Any, **kwargs: Any) -> Result:
+        """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
+        tensors, attributes, conformance, out, threads = read(args, kwargs)
+        if out is not None:
+            raise asking(spec, spec.conformances[0]).refuse(
+                "out", "given", "None: the reference returns new arrays in float64", "arguments", wrong_type=True)
+        thread_count(asking(spec, spec.conformances[0]), threads)
+        return refer(spec, tensors, attributes, conformance=conformance)
+
+    function.__name__ = function.__qualname__ = spec.function_name
+    function.__module__ = f"convreg.{spec.vendor}"
+    function.__doc__ = docstring(spec)
+    vars(function).update(__signature__=signature, spec=spec, reference=referee)
+    return cast(Operator, function)

@@ -1,0 +1,65 @@
+"""Memory of arrays: how much new ones may take, and whether two share some."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .errors import Refusing
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def share_memory(first: Array, second: Array) -> bool:
+    """Whether two arrays share an element; undecidable cases count as shared."""
+    try:
+        return np.shares_memory(first, second, max_work=100_000)  # type: ignore[arg-type]
+    except (np.exceptions.TooHardError, OverflowError):
+        return True
+
+
+def overlaps_itself(array: Array) -> bool:
+    """Whether strides may reach one byte twice: each axis must step over all that the smaller ones span."""
+    if not array.size:
+        return False
+    span = array.itemsize
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in
+                                 zip(array.strides, array.shape, strict=True) if extent > 1):
+        if stride < span:
+            return True
+        span += stride * (extent - 1)
+    return False
+
+
+def span(extents: Sequence[int], itemsize: int) -> int:
+    """Return the bytes that an array would take if its extents of 0 were 1, which NumPy bounds."""
+    return prod([extent or 1 for extent in extents]) * itemsize
+
+
+_LIMIT_KEY = os.environ.encodekey("CONVREG_MAX_BYTES")
+
+
+def max_bytes(call: Refusing) -> int:
+    """Return the largest total of new outputs: CONVREG_MAX_BYTES, else the physical memory."""
+    variables = getattr(os.environ, "_data", None)  # to ask for a variable that is not set takes ten times as long
+    if variables is not None and _LIMIT_KEY not in variables:
+        return physical_memory()
+    text = os.environ.get("CONVREG_MAX_BYTES", "").strip()
+    if not text:
+        return physical_memory()
+    if not re.fullmatch("[0-9]+", text):
+        raise call.refuse("CONVREG_MAX_BYTES", text, "a number of bytes", "arguments")
+    return int(text) if len(text) < 100 else sys.maxsize
+
+
+@lru_cache(maxsize=1)
+def physical_memory() -> int:
+    """Return the bytes of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
