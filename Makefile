@@ -4,7 +4,7 @@
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
-BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(wildcard ops/kernels/* convreg/*.pyx convreg/onnx/*))
+BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(wildcard ops/kernels/* ops/kernels/*/* ops/kernels/*/*/* convreg/*.pyx convreg/onnx/*))
 
 .NOTPARALLEL:
 .PHONY: help demo test lint wheel deep clean

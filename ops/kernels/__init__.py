@@ -17,7 +17,7 @@ as uint8 codes. Formats mix freely, except that float64 mixes with no other. `bi
 result, added to the finished sum before its one rounding. `threads=0` means the default; results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
-GIL, and any number of Python threads may call them. `direct.pyx` defines the results to the bit; `engine.pyx` computes
+GIL, and any number of Python threads may call them. `reference.pyx` defines the results to the bit; `engine.pyx` computes
 the same bits fast, and every call goes there.
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 # With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
-import convreg.ops.kernels.direct as direct
+import convreg.ops.kernels.reference as reference
 import convreg.ops.kernels.engine as engine
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from .threads import default_threads, run
 Array = NDArray[Any]
 Triple = tuple[int, int, int]
 
-openmp: bool = direct.OPENMP
+openmp: bool = reference.OPENMP
 
 
 def capabilities() -> dict[str, Any]:
@@ -134,7 +134,7 @@ def bias_operands(small: Array, bias: Array, format: str) -> tuple[Array, Array,
     """Return the operands of the `backward_weights` that sums small: a large side of ones, small, a single tap."""
     N, G, M, *Y = small.shape
     one = np.empty((1, 1, 1, 1, 1, 1), small.dtype)
-    direct.encode(np.ones(one.shape, np.float32), one, format=format)
+    reference.encode(np.ones(one.shape, np.float32), one, format=format)
     return np.broadcast_to(one, (N, G, 1, *Y)), small, bias.reshape(G, M, 1, 1, 1, 1)
 
 
@@ -142,7 +142,7 @@ def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., 
     """Return the compiled function of a kernel, which takes aligned arrays and a resolved number of threads."""
     check_isa()
     if "float64" in formats and len({*formats}) > 1:
-        raise TypeError(direct.MIXED)
+        raise TypeError(reference.MIXED)
     return getattr(engine, kernel)
 
 

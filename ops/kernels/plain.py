@@ -1,4 +1,4 @@
-"""The plain loops of `direct.pyx`, called as the engine's kernels are: on the default threads, also after a fork."""
+"""The plain loops of `reference.pyx`, called as the engine's kernels are: on the default threads, also after a fork."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import direct
+from . import reference
 from .threads import run
 
 
@@ -14,7 +14,7 @@ def _compute(kernel: Callable[..., None], *arrays: Any, threads: int = 0, **sett
     run(kernel, arrays, threads, settings)
 
 
-forward = partial(_compute, direct.forward)
-backward_data = partial(_compute, direct.backward_data)
-backward_weights = partial(_compute, direct.backward_weights)
-bias_sum = partial(_compute, direct.bias_sum)
+forward = partial(_compute, reference.forward)
+backward_data = partial(_compute, reference.backward_data)
+backward_weights = partial(_compute, reference.backward_weights)
+bias_sum = partial(_compute, reference.bias_sum)
