@@ -22,6 +22,17 @@ cdef extern from "core/workspace.h" nogil:
     char* take_workspace(size_t size)
     void return_workspace(char* memory)
 
+    ctypedef struct workspace:
+        char* base
+        int64_t used
+        int64_t capacity
+        int64_t last
+
+    int workspace_guarded
+    void set_workspace_guarded(bint guarded)
+    void* take(workspace* w, int64_t size)
+    bint workspace_overrun(const workspace* w)
+
 
 cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) // b
@@ -44,12 +55,6 @@ cdef inline void meet_inside(int64_t x, int64_t step, int64_t extent, int64_t co
     """Which of the `count` positions x, x + step, ... lie in [0, extent): those from low to high, high not included."""
     low[0] = min(count, ceiling(-x, step)) if x < 0 else 0
     high[0] = max(low[0], min(count, ceiling(extent - x, step))) if x < extent else low[0]
-
-
-cdef inline void* take(char** free_space, int64_t size) noexcept nogil:
-    cdef void* taken = free_space[0]
-    free_space[0] += (size + 63) // 64 * 64
-    return taken
 
 
 cdef inline int element_size(int format) noexcept nogil:

@@ -74,6 +74,16 @@ cdef struct NcxRun:    # slots that are swept together
     int kept
 
 
+cdef struct NcxScratch:
+    float* decoded
+    float* finished      # [product][image][line][q2]
+    float* weights
+    NcxRun* runs       # of `images` images in the `planned` sweep
+    int64_t run_count
+    int64_t images_planned
+    const NcxPlan* planned
+
+
 cdef struct NcxCall:
     NcxPlan* plans        # of each product
     int64_t count
@@ -84,16 +94,7 @@ cdef struct NcxCall:
     bint woven           # ... after their results were finished as floats
     int64_t apart        # elements, from one of them to the next
     int64_t pitch        # floats, between lines that are finished
-
-
-cdef struct NcxScratch:
-    float* decoded
-    float* finished      # [product][image][line][q2]
-    float* weights
-    NcxRun* runs       # of `images` images in the `planned` sweep
-    int64_t run_count
-    int64_t images_planned
-    const NcxPlan* planned
+    NcxScratch* scratch
 
 
 cdef NcxAxis axis_taps(const Product* p, int axis) noexcept nogil:
@@ -185,15 +186,14 @@ cdef double ncx_masks_bound(const NcxPlan* s) noexcept nogil:
     return s.columns if s.fold == 1 else 1 + s.fold * s.fold
 
 
-cdef int64_t lay_out_ncx(NcxPlan* s, char* space) noexcept nogil:
-    cdef char* start = space
-    s.rows = <ncx_row*>take(&space, <int64_t>ncx_rows_bound(s) * sizeof(ncx_row))
-    s.blocks = <NcxBlock*>take(&space, <int64_t>ncx_blocks_bound(s) * sizeof(NcxBlock))
-    s.taken = <int64_t*>take(&space, s.weights * sizeof(int64_t))
-    s.places = <int64_t*>take(&space, s.steps * sizeof(int64_t))
-    s.masks = <uint16_t*>take(&space, <int64_t>ncx_masks_bound(s) * s.steps * sizeof(uint16_t))
-    s.edges = <bint*>take(&space, s.columns * sizeof(bint))
-    return space - start
+cdef void lay_out_ncx(NcxPlan* s, workspace* memory) noexcept nogil:
+    """What a plan consists of."""
+    s.rows = <ncx_row*>take(memory, <int64_t>ncx_rows_bound(s) * sizeof(ncx_row))
+    s.blocks = <NcxBlock*>take(memory, <int64_t>ncx_blocks_bound(s) * sizeof(NcxBlock))
+    s.taken = <int64_t*>take(memory, s.weights * sizeof(int64_t))
+    s.places = <int64_t*>take(memory, s.steps * sizeof(int64_t))
+    s.masks = <uint16_t*>take(memory, <int64_t>ncx_masks_bound(s) * s.steps * sizeof(uint16_t))
+    s.edges = <bint*>take(memory, s.columns * sizeof(bint))
 
 
 cdef inline int64_t floor_divided(int64_t a, int64_t b) noexcept nogil:

@@ -182,18 +182,18 @@ cdef void weave_image(const NcxCall* call, int64_t first, const instruction_set*
                       finished + (n * lines + q0 * p.Q[1] + q1) * call.pitch, images * lines * call.pitch, count)
 
 
-cdef int64_t lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, char* space) noexcept nogil:
-    cdef char* start = space
+cdef void lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
     cdef const NcxPlan* first = call.plans
     cdef int64_t i, weights = 0, slots = 0
     for i in range(call.count):
         slots = max(slots, call.plans[i].columns)
         weights = max(weights, call.plans[i].weights)
-    s.decoded = <float*>take(&space, 4 * call.together * first.image)
-    s.finished = <float*>take(&space, 4 * finished_floats(call) * call.together)
-    s.weights = <float*>take(&space, 4 * weights)
-    s.runs = <NcxRun*>take(&space, call.together * slots * sizeof(NcxRun))
-    return space - start
+    s.decoded = <float*>take(memory, 4 * call.together * first.image)
+    s.finished = <float*>take(memory, 4 * finished_floats(call) * call.together)
+    s.weights = <float*>take(memory, 4 * weights)
+    s.runs = <NcxRun*>take(memory, call.together * slots * sizeof(NcxRun))
+    s.planned = NULL
 
 
 cdef int64_t finished_floats(const NcxCall* call) noexcept nogil:
@@ -202,25 +202,27 @@ cdef int64_t finished_floats(const NcxCall* call) noexcept nogil:
     return p.Q[0] * p.Q[1] * call.pitch * call.columns if call.woven else 0
 
 
-cdef bint plan_depthwise_ncx(const Product* products, int64_t count, int64_t columns, const instruction_set* isa, int threads,
-                      NcxCall* call) noexcept nogil:
-    """Whether these products are swept; `call.plans` has room for them."""
-    cdef int64_t i, image, tasks, plan = 0
-    cdef NcxScratch layout
-    cdef NcxPlan* s = call.plans
-    if isa.depthwise_ncx[0] == NULL or products.D * products.R > NCX_CHANNELS or products.G == 1:
+cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
+    cdef const Product* products = q.products
+    cdef NcxCall* call = &q.ncx
+    cdef NcxPlan* s = q.ncx_plans
+    cdef int64_t i, image, tasks
+    cdef NcxScratch counted
+    cdef workspace memory = workspace(NULL, 0, 0, 0)
+    if (q.weights != NULL or products.input.format == NUMBER_FLOAT64 or q.isa.depthwise_ncx[0] == NULL
+            or not few_channels_in_groups(products)):
         return False
-    for i in range(count):
-        if not plan_ncx(&products[i], isa, lines_to_fold(products) if count == 1 else 1, &s[i]):
+    for i in range(q.count):
+        if not plan_ncx(&products[i], q.isa, lines_to_fold(products) if q.count == 1 else 1, &s[i]):
             return False
-        plan += lay_out_ncx(&s[i], NULL)
-        if plan > NCX_PLAN_BYTES:
+        lay_out_ncx(&s[i], &memory)
+        if memory.used > NCX_PLAN_BYTES:
             return False
-    call.count, call.columns, call.woven = count, columns, columns > 1
+    call.plans, call.count, call.columns, call.woven = s, q.count, q.columns, q.columns > 1
     call.pitch = s.columns * NCX_LANES if not s.vectors else ceiling(products.Q[2], NCX_LANES) * NCX_LANES
     if call.woven:
         call.apart = (<char*>products[1].output.data - <char*>products.output.data) // element_size(products.output.format)
-        for i in range(count):
+        for i in range(q.count):
             if s[i].vectors != s.vectors:
                 return False
     image = s.image + finished_floats(call)
@@ -229,71 +231,43 @@ cdef bint plan_depthwise_ncx(const Product* products, int64_t count, int64_t col
     call.together = min(products.N, NCX_SLOTS)
     if image > 0:
         call.together = max(1, min(call.together, NCX_FLOATS // image))
-    if lay_out_ncx_scratch(&layout, call, NULL) > NCX_THREAD_BYTES:
+    memory.used = 0
+    lay_out_ncx_scratch(&counted, call, &memory)
+    if memory.used > NCX_THREAD_BYTES:
         return False
     call.chunks = ceiling(products.N, call.together)
     tasks = call.chunks * products.G
     call.parts = 1
-    if s.direct and not call.woven and tasks < 4 * threads:
-        call.parts = ceiling(4 * threads, tasks)
+    if s.direct and not call.woven and tasks < 4 * q.threads:
+        call.parts = ceiling(4 * q.threads, tasks)
     return True
 
 
-cdef int run_depthwise_ncx(const NcxCall* call, double work, const instruction_set* isa, int threads, int64_t* report) except -1 nogil:
-    cdef int64_t i, needed, size, plan = 0, task, tasks = call.chunks * call.parts * call.plans.product.G
-    cdef int worker
-    cdef NcxScratch layout
-    cdef NcxScratch* scratch
-    cdef char* space
-    cdef char* free_space
-    threads = team_for(work, threads)
-    size = lay_out_ncx_scratch(&layout, call, NULL)
-    for i in range(call.count):
-        plan += lay_out_ncx(&call.plans[i], NULL)
-    needed = plan + threads * (size + sizeof(NcxScratch)) + 64
-    if report != NULL:
-        report[0] = max(report[0], needed)
-        return 0
-    space = take_workspace(needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    free_space = space
-    for i in range(call.count):
-        free_space += lay_out_ncx(&call.plans[i], free_space)
-        fill_ncx(&call.plans[i])
-    scratch = <NcxScratch*>take(&free_space, threads * sizeof(NcxScratch))
-    for worker in range(threads):
-        free_space += lay_out_ncx_scratch(&scratch[worker], call, free_space)
-        scratch[worker].planned = NULL
-    if threads == 1:
-        for task in range(tasks):
-            run_ncx_task(call, isa, task, scratch)
-    else:
-        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-            run_ncx_task(call, isa, task, &scratch[thread_number()])
-    return_workspace(space)
-    return 0
+cdef inline bint few_channels_in_groups(const Product* p) noexcept nogil:
+    return p.D * p.R <= NCX_CHANNELS and p.G > 1
 
 
-cdef int try_depthwise_ncx(const Product* products, int64_t count, int64_t columns, const instruction_set* isa, int threads,
-                    int64_t* report) except -1 nogil:
-    """NcxPlan these products, where that is the way; tells whether it was."""
-    cdef NcxCall call
-    cdef double work = 0
+cdef void lay_out_depthwise_ncx(Problem* q, workspace* memory) noexcept nogil:
+    cdef NcxScratch counted
     cdef int64_t i
-    cdef bint taken
-    for i in range(count):
-        work += (<double>products[i].N * products[i].Q[0] * products[i].Q[1] * products[i].Q[2] * products[i].G
-                 * products[i].R * products[i].D * products[i].tap_count)
-    call.plans = <NcxPlan*>malloc(count * sizeof(NcxPlan))
-    if call.plans == NULL:
-        with gil:
-            raise MemoryError
-    try:
-        taken = plan_depthwise_ncx(products, count, columns, isa, team_for(work, threads), &call)
-        if taken:
-            run_depthwise_ncx(&call, work, isa, threads, report)
-    finally:
-        free(call.plans)
-    return taken
+    cdef int worker
+    for i in range(q.count):
+        lay_out_ncx(&q.ncx.plans[i], memory)
+    q.ncx.scratch = <NcxScratch*>take(memory, q.threads * sizeof(NcxScratch))
+    for worker in range(q.threads):
+        lay_out_ncx_scratch(&q.ncx.scratch[worker] if memory.base != NULL else &counted, &q.ncx, memory)
+
+
+cdef bint run_depthwise_ncx(Problem* q, workspace* memory) noexcept nogil:
+    cdef const NcxCall* call = &q.ncx
+    cdef NcxScratch* scratch = call.scratch
+    cdef int64_t i, task, tasks = call.chunks * call.parts * q.products.G
+    for i in range(call.count):
+        fill_ncx(&call.plans[i])
+    if q.threads == 1:
+        for task in range(tasks):
+            run_ncx_task(call, q.isa, task, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * q.threads)), num_threads=q.threads):
+            run_ncx_task(call, q.isa, task, &scratch[thread_number()])
+    return True

@@ -16,19 +16,39 @@ cdef struct NxcScratch:
     float* small
 
 
-cdef void lay_out_nxc(NxcScratch* s, int64_t taps, int64_t sum_floats, char** space) noexcept nogil:
-    s.offsets = <int64_t*>take(space, taps * sizeof(int64_t))
-    s.taps = <int64_t*>take(space, taps * sizeof(int64_t))
-    s.sums = <float*>take(space, sum_floats * sizeof(float))
+cdef void lay_out_nxc(NxcScratch* s, int64_t taps, int64_t sum_floats, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    s.offsets = <int64_t*>take(memory, taps * sizeof(int64_t))
+    s.taps = <int64_t*>take(memory, taps * sizeof(int64_t))
+    s.sums = <float*>take(memory, sum_floats * sizeof(float))
 
 
-cdef bint fits_depthwise_nxc(const Product* products, int64_t count, const instruction_set* isa) noexcept nogil:
+cdef struct NxcPlan:
+    int64_t taps       # of the product that has most
+    int64_t pitch      # floats of the weights of a tap
+    NxcScratch* scratch
+    float* packed
+
+
+cdef bint fits_depthwise_nxc(Problem* q) noexcept nogil:
     cdef int64_t i, taps = 0
-    cdef const Product* p = products
-    for i in range(count):
-        taps = max(taps, products[i].all_count)
-    return (p.D == 1 and p.R == 1 and p.input.g == 1 and p.G >= isa.width
-            and taps * (p.G + isa.width) * 4 <= ROW_BYTES and POSITIONS * p.G * 4 <= ROW_BYTES // 8)
+    cdef const Product* p = q.products
+    if q.weights != NULL or p.input.format == NUMBER_FLOAT64:
+        return False
+    for i in range(q.count):
+        taps = max(taps, q.products[i].all_count)
+    q.nxc.taps, q.nxc.pitch = taps, ceiling(p.G, q.isa.width) * q.isa.width
+    return (p.D == 1 and p.R == 1 and p.input.g == 1 and p.G >= q.isa.width
+            and taps * (p.G + q.isa.width) * 4 <= ROW_BYTES and POSITIONS * p.G * 4 <= ROW_BYTES // 8)
+
+
+cdef void lay_out_depthwise_nxc(Problem* q, workspace* memory) noexcept nogil:
+    cdef NxcScratch counted
+    cdef int worker
+    q.nxc.scratch = <NxcScratch*>take(memory, q.threads * sizeof(NxcScratch))
+    for worker in range(q.threads):
+        lay_out_nxc(&q.nxc.scratch[worker] if memory.base != NULL else &counted, q.nxc.taps, POSITIONS * q.nxc.pitch, memory)
+    q.nxc.packed = <float*>take(memory, 4 * (q.nxc.taps + 1) * q.nxc.pitch)
 
 
 cdef int64_t meet_taps(const Product* p, int64_t q0, int64_t q1, int64_t q2, int64_t* end, NxcScratch* s) noexcept nogil:
@@ -78,38 +98,17 @@ cdef void run_nxc_line(const Product* p, const instruction_set* isa, int64_t lin
         q2 = end
 
 
-cdef int run_depthwise_nxc(const Product* products, int64_t count, const instruction_set* isa, int threads,
-                      int64_t* report) except -1 nogil:
-    """Products that are `fits_depthwise_nxc`: they differ in taps and output positions only."""
-    cdef int64_t pitch = ceiling(products.G, isa.width) * isa.width, taps = 0, i, t, line, lines, needed
+cdef bint run_depthwise_nxc(Problem* q, workspace* memory) noexcept nogil:
+    """Products that differ in taps and output positions only."""
+    cdef const instruction_set* isa = q.isa
+    cdef int64_t pitch = q.nxc.pitch, i, t, line, lines
+    cdef int threads = q.threads
     cdef const Product* p
-    cdef NxcScratch* scratch
-    cdef float* packed
-    cdef char* space
-    cdef char* free_space
-    cdef double work = 0
+    cdef NxcScratch* scratch = q.nxc.scratch
+    cdef float* packed = q.nxc.packed
     cdef lane_span span
-    cdef int worker
-    for i in range(count):
-        p = &products[i]
-        taps = max(taps, p.tap_count)
-        work += <double>p.N * p.Q[0] * p.Q[1] * p.Q[2] * p.G * p.tap_count
-    threads = team_for(work, threads)
-    needed = 4 * (taps + 1) * pitch + threads * (sizeof(NxcScratch) + 16 * taps + 4 * POSITIONS * pitch + 256) + 256
-    if report != NULL:
-        report[0] = max(report[0], needed)
-        return 0
-    space = take_workspace(needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    free_space = space
-    scratch = <NxcScratch*>take(&free_space, threads * sizeof(NxcScratch))
-    for worker in range(threads):
-        lay_out_nxc(&scratch[worker], taps, POSITIONS * pitch, &free_space)
-    packed = <float*>free_space
-    for i in range(count):
-        p = &products[i]
+    for i in range(q.count):
+        p = &q.products[i]
         for t in range(p.tap_count):
             span = lane_span(0, p.G, p.tap_offsets[t], p.weights.g)
             isa.gather(packed + t * pitch, pitch, 1, p.weights.data, p.weights.format, 0, &span, 1)
@@ -120,5 +119,4 @@ cdef int run_depthwise_nxc(const Product* products, int64_t count, const instruc
         else:
             for line in prange(lines, schedule="dynamic", chunksize=max(1, lines // (32 * threads)), num_threads=threads):
                 run_nxc_line(p, isa, line, packed, pitch, &scratch[thread_number()])
-    return_workspace(space)
-    return 0
+    return True

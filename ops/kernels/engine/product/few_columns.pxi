@@ -9,6 +9,16 @@ cdef enum:
     FEW_COLUMNS_CHANNELS = 64     # of a part
 
 
+cdef double FAR_CYCLES = 1  # of a packed weight that goes to memory and back
+
+
+cdef struct FewColumnsScratch:   # of one thread
+    float* packed
+    float* sums
+    lane_span* spans
+    tile_result result
+
+
 cdef struct FewColumns:
     int64_t panels           # of columns
     float* lanes[BLOCK]      # of each: [tap][part][channel][lane]
@@ -20,49 +30,57 @@ cdef struct FewColumns:
     tile_run* runs           # of each, those of all parts
     int64_t* tap_offsets     # of the input
     bint single              # every lane is an image
-
-
-cdef struct FewColumnsScratch:   # of one thread
-    float* packed
-    float* sums
-    lane_span* spans
-    tile_result result
+    FewColumnsScratch* scratch
 
 
 cdef inline int64_t padded_columns(const Product* p, const instruction_set* isa) noexcept nogil:
     return ceiling(p.columns, isa.width) * isa.width
 
 
-cdef bint few_columns_pay(const Product* p, const instruction_set* isa, int threads) noexcept nogil:
-    """Whether this way is open and pays, from the shape alone."""
-    return (p.G == 1 and not p.padded and p.cell == NULL and p.tap_count > 0 and p.D > 0
-            and 0 < p.columns <= BLOCK * isa.vectors * isa.width
-            and 4 * p.tap_count * p.S * padded_columns(p, isa) <= FEW_COLUMNS_BYTES and 4 * p.panel_size <= FEW_COLUMNS_BYTES
-            and p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * threads)
+cdef bint fits_few_columns(Problem* q) noexcept nogil:
+    cdef const Product* p = q.products
+    return (q.weights == NULL and q.pairs == NULL and q.count == 1 and p.input.format != NUMBER_FLOAT64
+            and p.G == 1 and not p.padded and p.cell == NULL and p.tap_count > 0 and p.D > 0
+            and 0 < p.columns <= BLOCK * q.isa.vectors * q.isa.width
+            and 4 * p.tap_count * p.S * padded_columns(p, q.isa) <= FEW_COLUMNS_BYTES and 4 * p.panel_size <= FEW_COLUMNS_BYTES)
 
 
-cdef int64_t lay_out_few_columns(const Product* p, const instruction_set* isa, FewColumns* s, char* space) noexcept nogil:
-    """Divide what all threads share; returns its size."""
-    cdef char* start = space
+cdef double few_columns_cycles(const Problem* q) noexcept nogil:
+    """What gathering costs, less the way of far weights to memory and back; more where a task's weights lie transposed or tasks are
+    too few to come out even."""
+    cdef const Product* p = q.products
+    cdef double weights = <double>p.R * p.D * p.tap_count
+    cdef bint pays = p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * q.threads
+    return gathered_cycles(q) + (-FAR_CYCLES if pays else FAR_CYCLES) * weights
+
+
+cdef void lay_out_shared_columns(const Product* p, const instruction_set* isa, FewColumns* s, workspace* memory) noexcept nogil:
+    """What all threads share."""
     cdef int64_t j, vectors = ceiling(p.columns, isa.width)
     s.panels, s.parts = ceiling(vectors, isa.vectors), ceiling(p.D, FEW_COLUMNS_CHANNELS)
     for j in range(s.panels):
         s.pitch[j] = (share(vectors, s.panels, j + 1) - share(vectors, s.panels, j)) * isa.width
         s.part[j] = min(FEW_COLUMNS_CHANNELS, p.D) * s.pitch[j] + isa.width
-        s.lanes[j] = <float*>take(&space, 4 * p.tap_count * s.parts * s.part[j])
-    s.fragments = <Fragment*>take(&space, s.panels * TILE_LANES * sizeof(Fragment))
-    s.runs = <tile_run*>take(&space, s.panels * p.tap_count * s.parts * sizeof(tile_run))
-    s.tap_offsets = <int64_t*>take(&space, p.tap_count * sizeof(int64_t))
+        s.lanes[j] = <float*>take(memory, 4 * p.tap_count * s.parts * s.part[j])
+    s.fragments = <Fragment*>take(memory, s.panels * TILE_LANES * sizeof(Fragment))
+    s.runs = <tile_run*>take(memory, s.panels * p.tap_count * s.parts * sizeof(tile_run))
+    s.tap_offsets = <int64_t*>take(memory, p.tap_count * sizeof(int64_t))
     s.single = p.Q[0] * p.Q[1] * p.Q[2] == 1 and p.input.c != 1
-    return space - start
 
 
-cdef int64_t lay_out_few_columns_scratch(const Product* p, const instruction_set* isa, FewColumnsScratch* s, char* space) noexcept nogil:
-    cdef char* start = space
-    s.packed = <float*>take(&space, 4 * p.panel_size)
-    s.sums = <float*>take(&space, 4 * isa.rows * isa.vectors * isa.width)
-    s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
-    return space - start
+cdef void lay_out_few_columns(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Product* p = q.products
+    cdef FewColumnsScratch counted
+    cdef FewColumnsScratch* s
+    cdef int worker
+    q.few_columns.scratch = <FewColumnsScratch*>take(memory, q.threads * sizeof(FewColumnsScratch))
+    for worker in range(q.threads):
+        s = &q.few_columns.scratch[worker] if memory.base != NULL else &counted
+        s.packed = <float*>take(memory, 4 * p.panel_size)
+        s.sums = <float*>take(memory, 4 * q.isa.rows * q.isa.vectors * q.isa.width)
+        s.spans = <lane_span*>take(memory, 3 * TILE_LANES * sizeof(lane_span))
+    q.position_classes = <PositionClass*>take(memory, p.class_count * sizeof(PositionClass))
+    lay_out_shared_columns(p, q.isa, &q.few_columns, memory)
 
 
 cdef void begin_few_columns(const Product* p, const instruction_set* isa, FewColumns* s) noexcept nogil:
@@ -118,40 +136,22 @@ cdef void run_few_columns_task(const Product* p, const instruction_set* isa, con
             store_tile(p, isa, s.sums, rows, result, s.spans, span_count)
 
 
-cdef bint run_few_columns(Product* p, const instruction_set* isa, int threads, int64_t* report) except -1 nogil:
-    """`report` as in `run_products`."""
-    cdef FewColumns all
-    cdef FewColumnsScratch layout
-    cdef FewColumnsScratch* scratch
-    cdef int64_t size = lay_out_few_columns_scratch(p, isa, &layout, NULL), task, needed
-    cdef int worker
-    cdef char* space
-    cdef char* rest
-    needed = (lay_out_few_columns(p, isa, &all, NULL) + threads * (size + sizeof(FewColumnsScratch)) + p.class_count * sizeof(PositionClass) + 256)
-    if report != NULL:
-        report[0] = max(report[0], needed)
-        return True
-    space = take_workspace(needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    rest = space
-    scratch = <FewColumnsScratch*>take(&rest, threads * sizeof(FewColumnsScratch))
-    for worker in range(threads):
-        rest += lay_out_few_columns_scratch(p, isa, &scratch[worker], rest)
-    p.position_classes = <PositionClass*>take(&rest, p.class_count * sizeof(PositionClass))
-    cut_position_classes(p, isa, False, p.position_classes)
-    lay_out_few_columns(p, isa, &all, rest)
-    begin_few_columns(p, isa, &all)
-    if threads == 1:
+cdef bint run_few_columns(Problem* q, workspace* memory) noexcept nogil:
+    cdef Product* p = q.products
+    cdef FewColumns* all = &q.few_columns
+    cdef FewColumnsScratch* scratch = all.scratch
+    cdef int64_t task
+    p.position_classes = q.position_classes
+    cut_position_classes(p, q.isa, False, p.position_classes)
+    begin_few_columns(p, q.isa, all)
+    if q.threads == 1:
         for task in range(all.panels * all.parts):
-            gather_few_columns(p, isa, &all, task, scratch.spans)
+            gather_few_columns(p, q.isa, all, task, scratch.spans)
         for task in range(row_panels(p)):
-            run_few_columns_task(p, isa, &all, task, scratch)
+            run_few_columns_task(p, q.isa, all, task, scratch)
     else:
-        for task in prange(all.panels * all.parts, schedule="dynamic", num_threads=threads):
-            gather_few_columns(p, isa, &all, task, scratch[thread_number()].spans)
-        for task in prange(row_panels(p), schedule="dynamic", num_threads=threads):
-            run_few_columns_task(p, isa, &all, task, &scratch[thread_number()])
-    return_workspace(space)
+        for task in prange(all.panels * all.parts, schedule="dynamic", num_threads=q.threads):
+            gather_few_columns(p, q.isa, all, task, scratch[thread_number()].spans)
+        for task in prange(row_panels(p), schedule="dynamic", num_threads=q.threads):
+            run_few_columns_task(p, q.isa, all, task, &scratch[thread_number()])
     return True

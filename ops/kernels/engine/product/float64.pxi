@@ -27,6 +27,8 @@ cdef struct DoubleTasks:  # of all products, one after the other
     int64_t together       # column panels of a task, at most
     int64_t offsets[TILE_ROWS]  # of the rows of a packed panel
     bint unbounded         # infinite or NaN weights may meet a position outside
+    int64_t tasks
+    DoubleScratch* scratch
 
 
 cdef inline bint not_finite(double value) noexcept nogil:
@@ -186,79 +188,81 @@ cdef int64_t count_double_tasks(Product* products, int64_t count, const DoubleTa
     return tasks
 
 
-cdef int64_t lay_out_doubles(DoubleScratch* s, const Product* p, const instruction_set* isa, const DoubleTasks* all,
-                             char* space) noexcept nogil:
-    """Divide one thread's workspace; returns its size."""
-    cdef char* start = space
-    cdef int64_t height = ceiling(row_panels(p), all.row_parts), size = sizeof(double)
-    s.packed = <double*>take(&space, size * height * DOUBLE_STEPS * p.rows)
-    s.lanes = <double*>take(&space, size * DOUBLE_STEPS * double_pitch(isa))
-    s.sums = <double*>take(&space, size * all.together * height * p.rows * double_pitch(isa))
-    s.fragments = <Fragment*>take(&space, TILE_LANES * sizeof(Fragment))
-    s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
-    s.pieces = <Piece*>take(&space, DOUBLE_STEPS * sizeof(Piece))
-    s.runs = <tile_run*>take(&space, DOUBLE_STEPS * sizeof(tile_run))
-    return space - start
+cdef void lay_out_doubles(DoubleScratch* s, const Problem* q, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    cdef const Product* p = q.products
+    cdef int64_t height = ceiling(row_panels(p), q.doubles.row_parts), size = sizeof(double)
+    s.packed = <double*>take(memory, size * height * DOUBLE_STEPS * p.rows)
+    s.lanes = <double*>take(memory, size * DOUBLE_STEPS * double_pitch(q.isa))
+    s.sums = <double*>take(memory, size * q.doubles.together * height * p.rows * double_pitch(q.isa))
+    s.fragments = <Fragment*>take(memory, TILE_LANES * sizeof(Fragment))
+    s.spans = <lane_span*>take(memory, 3 * TILE_LANES * sizeof(lane_span))
+    s.pieces = <Piece*>take(memory, DOUBLE_STEPS * sizeof(Piece))
+    s.runs = <tile_run*>take(memory, DOUBLE_STEPS * sizeof(tile_run))
 
 
-cdef int run_doubles(Product* products, int64_t count, int threads, int64_t* report) except -1 nogil:
-    """As `run_products`; returns true where infinite or NaN weights may have met a position outside."""
-    cdef const instruction_set* isa = current
-    cdef int64_t i, tasks, task, size, bytes_needed, class_count = 0, panels = 0, rows, tile = isa.rows * double_pitch(isa)
-    cdef double work = 0
-    cdef int worker
+cdef bint fits_doubles(Problem* q) noexcept nogil:
+    cdef const instruction_set* isa = q.isa
+    cdef Product* products = q.products
+    cdef DoubleTasks* all = &q.doubles
+    cdef int64_t i, tasks, panels = 0, rows, tile = isa.rows * double_pitch(isa)
     cdef Product* p
-    cdef DoubleTasks all
-    cdef DoubleScratch layout
-    cdef DoubleScratch* scratch
-    cdef PositionClass* position_classes
-    cdef char* space
-    cdef char* aligned
-    for i in range(count):
+    if q.weights != NULL or products.input.format != NUMBER_FLOAT64:
+        return False
+    for i in range(q.count):
         p = &products[i]
         p.rows, p.columns = isa.rows, p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.panels = ceiling(ceiling(p.columns, isa.width // 2), isa.vectors)
-        class_count += cut_position_classes(p, isa, False, NULL)
+        p.class_count = cut_position_classes(p, isa, False, NULL)
         panels = max(panels, p.panels)
-        work += <double>p.columns * p.G * p.R * p.D * p.tap_count
-    threads = team_for(work, threads)
     rows = row_panels(products)
     for i in range(isa.rows):
         all.offsets[i] = i
     all.unbounded = False
     all.row_parts = ceiling(rows, DOUBLE_ROWS // isa.rows)
     all.together = max(1, min(min(panels, DOUBLE_PANELS), DOUBLE_SUMS // (ceiling(rows, all.row_parts) * tile)))
-    tasks = count_double_tasks(products, count, &all)
-    while threads > 1 and tasks < 4 * threads and (all.together > 1 or all.row_parts < rows):
+    tasks = count_double_tasks(products, q.count, all)
+    while q.threads > 1 and tasks < 4 * q.threads and (all.together > 1 or all.row_parts < rows):
         # Parts of the columns pack all weights, parts of the rows gather all input: whichever is less.
         if all.together > 1 and (all.row_parts == rows or all.together * double_pitch(isa) * all.row_parts >= products.R):
             all.together = ceiling(all.together, 2)
         else:
             all.row_parts = min(rows, 2 * all.row_parts)
-        tasks = count_double_tasks(products, count, &all)
-    size = lay_out_doubles(&layout, products, isa, &all, NULL)
-    bytes_needed = threads * (size + <int64_t>sizeof(DoubleScratch)) + class_count * sizeof(PositionClass) + 128
-    if report != NULL:
-        report[0] = max(report[0], bytes_needed)
-        return False
-    space = take_workspace(bytes_needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    aligned = space
-    scratch = <DoubleScratch*>take(&aligned, threads * sizeof(DoubleScratch))
-    position_classes = <PositionClass*>take(&aligned, class_count * sizeof(PositionClass))
-    for worker in range(threads):
-        aligned += lay_out_doubles(&scratch[worker], products, isa, &all, aligned)
-    for i in range(count):
-        products[i].position_classes = position_classes
-        products[i].class_count = cut_position_classes(&products[i], isa, False, position_classes)
-        position_classes += products[i].class_count
-    if threads == 1:
-        for task in range(tasks):
-            run_double_task(products, isa, &all, task, scratch)
+        tasks = count_double_tasks(products, q.count, all)
+    all.tasks = tasks
+    return True
+
+
+cdef double doubles_cycles(const Problem* q) noexcept nogil:
+    """Vectors have half as many lanes."""
+    return 2 * peak_cycles(q)
+
+
+cdef void lay_out_all_doubles(Problem* q, workspace* memory) noexcept nogil:
+    cdef DoubleScratch counted
+    cdef int64_t i, class_count = 0
+    cdef int worker
+    q.doubles.scratch = <DoubleScratch*>take(memory, q.threads * sizeof(DoubleScratch))
+    for worker in range(q.threads):
+        lay_out_doubles(&q.doubles.scratch[worker] if memory.base != NULL else &counted, q, memory)
+    for i in range(q.count):
+        class_count += q.products[i].class_count
+    q.position_classes = <PositionClass*>take(memory, class_count * sizeof(PositionClass))
+
+
+cdef bint run_doubles(Problem* q, workspace* memory) noexcept nogil:
+    """Returns false where infinite or NaN weights may have met a position outside."""
+    cdef DoubleTasks* all = &q.doubles
+    cdef DoubleScratch* scratch = all.scratch
+    cdef PositionClass* position_classes = q.position_classes
+    cdef int64_t i, task
+    for i in range(q.count):
+        q.products[i].position_classes = position_classes
+        position_classes += cut_position_classes(&q.products[i], q.isa, False, position_classes)
+    if q.threads == 1:
+        for task in range(all.tasks):
+            run_double_task(q.products, q.isa, all, task, scratch)
     else:
-        for task in prange(tasks, schedule="dynamic", num_threads=threads):
-            run_double_task(products, isa, &all, task, &scratch[thread_number()])
-    return_workspace(space)
-    return all.unbounded
+        for task in prange(all.tasks, schedule="dynamic", num_threads=q.threads):
+            run_double_task(q.products, q.isa, all, task, &scratch[thread_number()])
+    return not all.unbounded

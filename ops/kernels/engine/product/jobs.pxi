@@ -32,6 +32,32 @@ cdef struct Jobs:  # one after the other, for all threads
     ProductScratch* scratch
 
 
+cdef struct ProductPlan:  # how products are computed from gathered panels or from blocks that are laid out
+    bint laid_out          # some from blocks
+    bint shared            # ... all from the same blocks
+    bint two_blocks        # ... one of which is laid out while the other is in use
+    bint padded
+    Layout* layouts        # of each product
+    Stack stack            # tiles in which products share lanes
+    int64_t runs           # of a block
+    int64_t places         # of a stacked tile
+    int64_t block_floats
+    int64_t next_block_floats
+    int64_t class_count    # of all products' positions
+    int64_t item_floats    # packed weights of a row panel of all products
+    int64_t chunk          # row panels that are packed at a time
+    int64_t passes         # over the taps
+    int64_t together       # row panels that go through all passes before the next
+    int64_t kept           # floats of the sums of a row panel, which wait from pass to pass
+    int64_t jobs_bytes
+    # the buffers
+    ProductScratch* scratch
+    Job* jobs
+    PositionClass* position_classes
+    float* sums
+    float* packed
+
+
 cdef inline const Job* job_of(const Jobs* all, int64_t task) noexcept nogil:
     cdef int64_t low = 0, high = all.count, middle
     while high - low > 1:
@@ -96,7 +122,7 @@ cdef void plan_jobs(const Product* products, const Layout* layouts, bint shared,
             job.blocks = min(p.panels, ceiling(ceiling(p.panels, block), threads) * threads)
             job.layout = NULL
             job.stack, job.stacked = stack, NULL
-            if layouts[i].chosen and (shared or not (masked and p.padded)):
+            if layouts != NULL and layouts[i].chosen and (shared or not (masked and p.padded)):
                 job.layout = &layouts[i]
                 if stacked != NULL:
                     job.stacked = stacked + (item - first_item) * stack.floats
@@ -118,47 +144,191 @@ cdef void plan_jobs(const Product* products, const Layout* layouts, bint shared,
             all.some = max(all.some, rolled_at_once(all.job[i].layout, tasks, threads))
 
 
-cdef int64_t lay_out_product(ProductScratch* s, const instruction_set* isa, int64_t rows, int64_t runs, int64_t places,
-                             int64_t block_floats, int64_t next_block_floats, char* space) noexcept nogil:
-    """Divide one thread's workspace, for so many runs of a planar block and places of a stacked tile; returns its size."""
-    cdef char* start = space
+cdef void lay_out_scratch(ProductScratch* s, const instruction_set* isa, int64_t rows, const ProductPlan* plan, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
     cdef int64_t lane_floats = STEPS * isa.vectors * isa.width + isa.width
-    s.lanes = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
-    s.masks = <float*>take(&space, 4 * BLOCK * lane_floats + 64)
-    s.sums = <float*>take(&space, max(SUM_BYTES, 4 * BLOCK * rows * isa.vectors * isa.width) + 64)
-    s.fragments = <Fragment*>take(&space, BLOCK * TILE_LANES * sizeof(Fragment))
-    s.fragment_count = <int64_t*>take(&space, BLOCK * sizeof(int64_t))
-    s.spans = <lane_span*>take(&space, 3 * TILE_LANES * sizeof(lane_span))
-    s.pieces = <Piece*>take(&space, STEPS * sizeof(Piece))
-    s.runs = <tile_run*>take(&space, max(max(runs, places), STEPS) * sizeof(tile_run))
-    s.near_runs = <tile_run*>take(&space, STEPS * sizeof(tile_run))
-    s.stretches = <Stretch*>take(&space, max(MOST_ENTRIES // 2 * places, STEPS) * sizeof(Stretch))  # every other entry may be apart
-    s.halves = <half_run*>take(&space, places * sizeof(half_run))
-    s.block = <float*>take(&space, block_floats * 4 + 64)
-    s.next_block = <float*>take(&space, next_block_floats * 4 + 64)
-    s.moves = <copy_move*>take(&space, (COPY_MOVES + COPY_CHANNELS) * sizeof(copy_move) if block_floats else 0)
-    return space - start
+    s.lanes = <float*>take(memory, 4 * BLOCK * lane_floats + 64)
+    s.masks = <float*>take(memory, 4 * BLOCK * lane_floats + 64)
+    s.sums = <float*>take(memory, max(SUM_BYTES, 4 * BLOCK * rows * isa.vectors * isa.width) + 64)
+    s.fragments = <Fragment*>take(memory, BLOCK * TILE_LANES * sizeof(Fragment))
+    s.fragment_count = <int64_t*>take(memory, BLOCK * sizeof(int64_t))
+    s.spans = <lane_span*>take(memory, 3 * TILE_LANES * sizeof(lane_span))
+    s.pieces = <Piece*>take(memory, STEPS * sizeof(Piece))
+    s.runs = <tile_run*>take(memory, max(max(plan.runs, plan.places), STEPS) * sizeof(tile_run))
+    s.near_runs = <tile_run*>take(memory, STEPS * sizeof(tile_run))
+    s.stretches = <Stretch*>take(memory, max(MOST_ENTRIES // 2 * plan.places, STEPS) * sizeof(Stretch))  # every other entry may be apart
+    s.halves = <half_run*>take(memory, plan.places * sizeof(half_run))
+    s.block = <float*>take(memory, plan.block_floats * 4 + 64)
+    s.next_block = <float*>take(memory, plan.next_block_floats * 4 + 64)
+    s.moves = <copy_move*>take(memory, (COPY_MOVES + COPY_CHANNELS) * sizeof(copy_move) if plan.block_floats else 0)
+    s.smallest = s.smallest_weight = 0xffff
 
 
-cdef int run_products(Product* products, int64_t count, int64_t columns, int threads, int64_t* report) except -1 nogil:
-    """Compute products that share groups, rows and channels; in bfloat16 pairs where that gives the same bits. `columns`
-    of them, one after the other, take turns along the innermost axis. With `report`, only write there how many bytes of
-    workspace that takes. Returns true where the results are not those of the definition: `run_doubles`."""
-    cdef const instruction_set* isa = current
-    cdef const pair_functions* pairs = isa.pairs
-    if products.input.format == NUMBER_FLOAT64:
-        return run_doubles(products, count, threads, report)
-    if fits_depthwise_nxc(products, count, isa):
-        return run_depthwise_nxc(products, count, isa, threads, report)
-    if try_depthwise_ncx(products, count, columns, isa, threads, report):
-        return 0
-    if sums_in_blocks(products.D, products.R, products.input.format, products.weights.format) and isa.matrix != NULL:
-        pairs = isa.matrix
-    if pairs != NULL and products.D > 1 and within_bfloat16(products.input.format) and within_bfloat16(products.weights.format):
-        if try_products(products, count, columns, isa, pairs, threads, report):
-            return 0
-    try_products(products, count, columns, isa, NULL, threads, report)
-    return 0
+cdef void lay_out_products(const Problem* q, ProductPlan* plan, workspace* memory) noexcept nogil:
+    """All buffers of a call."""
+    cdef ProductScratch counted
+    cdef int worker
+    plan.scratch = <ProductScratch*>take(memory, q.threads * sizeof(ProductScratch))
+    for worker in range(q.threads):
+        lay_out_scratch(&plan.scratch[worker] if memory.base != NULL else &counted, q.isa, q.products.rows, plan, memory)
+    plan.jobs = <Job*>take(memory, plan.jobs_bytes)
+    plan.position_classes = <PositionClass*>take(memory, plan.class_count * sizeof(PositionClass))
+    plan.sums = <float*>take(memory, 4 * plan.together * plan.kept)
+    plan.packed = <float*>take(memory, 4 * plan.chunk * plan.item_floats)
+
+
+cdef void prepare_products(Problem* q) noexcept nogil:
+    """Tiles and panels, of pairs where the problem names some."""
+    cdef int64_t i
+    cdef Product* p
+    for i in range(q.count):
+        p = &q.products[i]
+        p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
+        p.pairs, p.kept = q.pairs, NULL
+        p.blocks = sums_in_blocks(p.D, p.R, p.input.format, p.weights.format)
+        p.block = 1 if not p.blocks else SUM_BLOCK if q.pairs == NULL else HALF_BLOCK
+        p.S = steps_of(q.pairs, p.D)
+        p.rows = q.isa.rows if q.pairs == NULL else q.pairs.panel_rows
+        take_taps(p, q.isa, 1, 0)
+        p.class_count = cut_position_classes(p, q.isa, False, NULL)
+        p.panels = ceiling(ceiling(p.columns, q.isa.width), q.isa.vectors)
+
+
+cdef void plan_layouts(const Problem* q, ProductPlan* plan) noexcept nogil:
+    """The blocks of the products that are chosen to be laid out."""
+    cdef int64_t i, tap, count = q.count
+    cdef Product* products = q.products
+    cdef Layout* l
+    for i in range(count):
+        l = &plan.layouts[i]
+        if not l.chosen:
+            continue
+        plan.laid_out = True
+        plan.two_blocks = plan.two_blocks or not l.rolls and copies_meanwhile(&products[i], l, q.isa)
+        for tap in range(products[i].tap_count):
+            products[i].taps[tap].shift = tap_shift(&products[i], l, &products[i].taps[tap])
+        plan.runs = max(plan.runs, laid_out_runs(&products[i]))
+        plan.block_floats = max(plan.block_floats, l.plane * products.S + (q.isa.vectors + 1) * q.isa.width)
+    if (plan.shared or count == 1 and plan.laid_out) and not products.blocks and can_stack(products, q.isa):
+        plan_stack(products, count, q.columns, plan.layouts, q.isa, q.strips, q.places, &plan.stack)
+        if plan.stack.chosen:
+            plan.places = longest_strip(&plan.stack)
+            plan.block_floats += plan.stack.lines * plan.layouts.u[2]
+        else:
+            plan.stack.floats = 0
+    plan.next_block_floats = plan.block_floats if plan.two_blocks else 0
+
+
+cdef void plan_passes(const Problem* q, ProductPlan* plan) noexcept nogil:
+    """How many row panels are packed at a time, and how many taps."""
+    cdef Product* products = q.products
+    cdef int64_t count = q.count, items = products.G * row_panels(products), item_bytes, i
+    cdef ProductScratch counted
+    cdef workspace memory = workspace(NULL, 0, 0, 0)
+    plan.kept = plan.class_count = 0
+    plan.padded = False
+    for i in range(count):
+        plan.kept += kept_floats(&products[i], q.isa)
+        plan.class_count += products[i].class_count
+        plan.padded = plan.padded or products[i].padded
+    plan.passes, plan.together = 1, items
+    plan.item_floats = packed_floats(products, count, q.isa, 1) + plan.stack.floats
+    if 4 * items * plan.item_floats > ROW_BYTES * q.threads and not plan.laid_out:
+        plan.passes = count_passes(products, count, q.isa, items, plan.kept, q.threads)
+        plan.item_floats = packed_floats(products, count, q.isa, plan.passes)
+    if plan.passes == 1:
+        plan.kept = 0
+    else:
+        plan.together = min(items, max(1, MOST_KEPT_BYTES // (4 * plan.kept)))
+    lay_out_scratch(&counted, q.isa, products.rows, plan, &memory)
+    item_bytes = 4 * plan.item_floats + ceiling(count * sizeof(Job), row_panels(products))
+    plan.chunk = max(1, min(ROW_BYTES, THREAD_BYTES - memory.used) * q.threads // item_bytes)
+    if plan.passes > 1 and 4 * items * plan.item_floats <= ROW_BYTES * q.threads:
+        plan.chunk = items
+    plan.chunk = ceiling(plan.together, ceiling(plan.together, plan.chunk))
+    plan.jobs_bytes = count * (plan.chunk // row_panels(products) + 2) * sizeof(Job)
+
+
+cdef bint fits_gathered(Problem* q) noexcept nogil:
+    cdef ProductPlan* plan = &q.gathered
+    if q.weights != NULL or q.products.input.format == NUMBER_FLOAT64:
+        return False
+    memset(plan, 0, sizeof(ProductPlan))
+    plan_passes(q, plan)
+    return True
+
+
+cdef double gathered_cycles(const Problem* q) noexcept nogil:
+    """Of products, copies of the input to panels, packed weights and those that are far from the cores."""
+    cdef double cycles = 0, work, pieces
+    cdef int64_t i
+    cdef const Product* p
+    for i in range(q.count):
+        p = &q.products[i]
+        pieces = FRAGMENT_CYCLES * max(p.pieces / max(1.0, <double>p.Q[2]), 1.0 / 48)
+        if p.step[2] > 1:
+            pieces = 2 * pieces + 0.5
+        if p.input.format != NUMBER_FLOAT32:
+            pieces += 0.25  # decoded for every tap
+        work = p.columns * <double>p.tap_count * number_cycles(p, q.isa)
+        cycles += p.S * p.G * (work * max(p.R, 3) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
+                               + PACK_CYCLES * <double>p.tap_count * p.R)
+        if are_far(row_panels(p) * p.panel_size):
+            cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (6.0 * BLOCK * TILE_LANES))
+    return cycles
+
+
+cdef void lay_out_gathered(Problem* q, workspace* memory) noexcept nogil:
+    lay_out_products(q, &q.gathered, memory)
+
+
+cdef bint run_gathered(Problem* q, workspace* memory) noexcept nogil:
+    return run_product_plan(q, &q.gathered)
+
+
+cdef bint fits_laid_out(Problem* q) noexcept nogil:
+    cdef ProductPlan* plan = &q.laid_out
+    cdef bint some = False, possible = False
+    cdef int64_t i
+    if q.weights != NULL or q.products.input.format == NUMBER_FLOAT64:
+        return False
+    memset(plan, 0, sizeof(ProductPlan))
+    plan.layouts = q.layouts
+    plan.shared = q.count > 1 and plan_shared(q.products, q.count, q.isa, plan.layouts)
+    for i in range(q.count):
+        if not plan.shared:
+            plan_laid_out(&q.products[i], q.isa, UNALIGNED, lines_to_stack(q.products, q.count, q.isa), &plan.layouts[i])
+        some = some or plan.layouts[i].chosen
+        possible = possible or plan.layouts[i].possible
+    if not some:
+        if not (possible and q.thorough):
+            return False
+        for i in range(q.count):
+            plan.layouts[i].chosen = plan.layouts[i].possible
+    plan_layouts(q, plan)
+    plan_passes(q, plan)
+    return True
+
+
+cdef double laid_out_cycles(const Problem* q) noexcept nogil:
+    """What gathering costs, less what blocks save."""
+    cdef double cycles = gathered_cycles(q), laid_out = 0, gathered = 0
+    cdef int64_t i
+    cdef const Product* p
+    cdef const Layout* l
+    for i in range(q.count):
+        p, l = &q.products[i], &q.laid_out.layouts[i]
+        gathered += p.columns * l.gathered
+        laid_out += p.columns * (l.cycles if l.chosen else l.gathered)
+    return cycles * laid_out / gathered if gathered > 0 else cycles
+
+
+cdef void lay_out_laid_out(Problem* q, workspace* memory) noexcept nogil:
+    lay_out_products(q, &q.laid_out, memory)
+
+
+cdef bint run_laid_out_products(Problem* q, workspace* memory) noexcept nogil:
+    return run_product_plan(q, &q.laid_out)
 
 
 cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil:
@@ -168,151 +338,47 @@ cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil
     return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126
 
 
-cdef int try_products(Product* products, int64_t count, int64_t columns, const instruction_set* isa, const pair_functions* pairs,
-                      int threads, int64_t* report) except -1 nogil:
+cdef bint run_product_plan(Problem* q, ProductPlan* plan) noexcept nogil:
     """Returns false where pairs do not do: something is infinite or NaN and must stay out of the padding, or so small
     that a sum might become subnormal, which the pair instruction flushes."""
-    cdef int64_t i, items, item_floats, item_bytes, chunk, size, jobs_size, tap, runs = 0, places = 0, passes = 1, number, kept = 0
-    cdef int64_t first_item = 0, end_item, together
-    cdef int64_t bytes_needed, block_floats = 0, next_block_floats, class_count = 0
-    cdef double work = 0
-    cdef Layout* layouts = <Layout*>malloc(count * sizeof(Layout))
-    cdef int worker
-    cdef bint masked = False, shared, padded = False, laid_out = False, two_blocks = False
+    cdef Product* products = q.products
+    cdef int64_t i, number, first_item = 0, end_item, items = products.G * row_panels(products)
+    cdef PositionClass* position_classes = plan.position_classes
     cdef uint16_t smallest_weight = 0x7fff, smallest = 0x7fff
-    cdef Product* p
-    cdef Stack stack
-    cdef Strip* strips = NULL
-    cdef ProductScratch layout
-    cdef ProductScratch* scratch
-    cdef Job* jobs
-    cdef PositionClass* position_classes
-    cdef float* sums
-    cdef char* space
-    cdef char* aligned
-    if layouts == NULL:
-        with gil:
-            raise MemoryError
-    for i in range(count):
-        p = &products[i]
-        p.columns = p.N * p.Q[0] * p.Q[1] * p.Q[2]
-        p.pairs, p.kept = pairs, NULL
-        p.blocks = sums_in_blocks(p.D, p.R, p.input.format, p.weights.format)
-        p.block = 1 if not p.blocks else SUM_BLOCK if pairs == NULL else HALF_BLOCK
-        p.S = steps_of(pairs, p.D)
-        p.rows = isa.rows if pairs == NULL else pairs.panel_rows
-        take_taps(p, isa, 1, 0)
-        work += <double>p.columns * p.G * p.R * p.D * p.tap_count
-        p.class_count = cut_position_classes(p, isa, False, NULL)
-        p.panels = ceiling(ceiling(p.columns, isa.width), isa.vectors)
-        class_count += p.class_count
-        kept += kept_floats(p, isa)
-    shared = count > 1 and plan_shared(products, count, isa, layouts)
-    for i in range(count):
-        if not shared:
-            plan_laid_out(&products[i], isa, UNALIGNED, lines_to_stack(products, count, isa), &layouts[i])
-        if layouts[i].chosen:
-            laid_out = True
-            two_blocks = two_blocks or not layouts[i].rolls and copies_meanwhile(&products[i], &layouts[i], isa)
-            for tap in range(products[i].tap_count):
-                products[i].taps[tap].shift = tap_shift(&products[i], &layouts[i], &products[i].taps[tap])
-            runs = max(runs, laid_out_runs(&products[i]))
-            block_floats = max(block_floats, layouts[i].plane * products.S + (isa.vectors + 1) * isa.width)
-        padded = padded or products[i].padded
-    stack.chosen, stack.floats = False, 0
-    if (shared or count == 1 and laid_out) and not products.blocks and can_stack(products, isa):
-        strips = <Strip*>malloc(count * sizeof(Strip) + most_places(products, count, isa) * sizeof(Place))
-        if strips == NULL:
-            free(layouts)
-            with gil:
-                raise MemoryError
-        plan_stack(products, count, columns, layouts, isa, strips, <Place*>(strips + count), &stack)
-        if stack.chosen:
-            places = longest_strip(&stack)
-            block_floats += stack.lines * layouts.u[2]
-        else:
-            stack.floats = 0
-    threads = team_for(work, threads)
-    if pairs == NULL and not laid_out and rows_are_positions_pay(products, count, isa, threads):
-        free(layouts)
-        return run_rows_are_positions(products, count, isa, threads, report)
-    if count == 1 and pairs == NULL and not laid_out and few_columns_pay(products, isa, threads):
-        free(layouts)
-        return run_few_columns(products, isa, threads, report)
-    items = products.G * row_panels(products)
-    item_floats = packed_floats(products, count, isa, 1) + stack.floats
-    if 4 * items * item_floats > ROW_BYTES * threads and not laid_out:
-        passes = count_passes(products, count, isa, items, kept, threads)
-        item_floats = packed_floats(products, count, isa, passes)
-    together = items  # through all passes
-    if passes == 1:
-        kept = 0
-    else:
-        together = min(items, max(1, MOST_KEPT_BYTES // (4 * kept)))
-    next_block_floats = block_floats if two_blocks else 0
-    size = lay_out_product(&layout, isa, products.rows, runs, places, block_floats, next_block_floats, NULL)
-    item_bytes = 4 * item_floats + ceiling(count * sizeof(Job), row_panels(products))
-    chunk = max(1, min(ROW_BYTES, THREAD_BYTES - size) * threads // item_bytes)
-    if passes > 1 and 4 * items * item_floats <= ROW_BYTES * threads:
-        chunk = items
-    chunk = ceiling(together, ceiling(together, chunk))
-    jobs_size = count * (chunk // row_panels(products) + 2) * sizeof(Job)
-    bytes_needed = (4 * (chunk * item_floats + together * kept) + threads * size + threads * sizeof(ProductScratch) + jobs_size
-                    + class_count * sizeof(PositionClass) + 384)
-    if report != NULL:
-        report[0] = max(report[0], bytes_needed)
-        free(strips)
-        free(layouts)
-        return pairs == NULL
-    space = take_workspace(bytes_needed)
-    if space == NULL:
-        free(strips)
-        free(layouts)
-        with gil:
-            raise MemoryError
-    aligned = space
-    scratch = <ProductScratch*>take(&aligned, threads * sizeof(ProductScratch))
-    for worker in range(threads):
-        aligned += lay_out_product(&scratch[worker], isa, products.rows, runs, places, block_floats, next_block_floats, aligned)
-        scratch[worker].smallest = scratch[worker].smallest_weight = 0xffff
-    jobs = <Job*>take(&aligned, jobs_size)
-    position_classes = <PositionClass*>take(&aligned, class_count * sizeof(PositionClass))
-    sums = <float*>take(&aligned, 4 * together * kept)
-    for i in range(count):
-        p = &products[i]
-        take_taps(p, isa, 1, 0)
-        p.position_classes = position_classes
-        position_classes += cut_position_classes(p, isa, False, position_classes)
-    while first_item < items and (pairs == NULL or not masked):
-        end_item = min(items, first_item + together)
-        keep_sums(products, count, isa, passes, first_item, together, sums)
-        for number in range(passes):
-            for i in range(count):
-                take_taps(&products[i], isa, passes, number)
-            if not run_product_pass(products, count, isa, layouts, shared, padded, &stack, first_item, end_item, chunk, threads,
-                                    <float*>aligned, jobs, scratch, &masked):
+    cdef bint masked = False
+    cdef int worker
+    for i in range(q.count):
+        take_taps(&products[i], q.isa, 1, 0)
+        products[i].position_classes = position_classes
+        position_classes += cut_position_classes(&products[i], q.isa, False, position_classes)
+    while first_item < items and (q.pairs == NULL or not masked):
+        end_item = min(items, first_item + plan.together)
+        keep_sums(products, q.count, q.isa, plan.passes, first_item, plan.together, plan.sums)
+        for number in range(plan.passes):
+            for i in range(q.count):
+                take_taps(&products[i], q.isa, plan.passes, number)
+            if not run_product_pass(q, plan, first_item, end_item, &masked):
                 break
         first_item = end_item
-    for worker in range(threads):
-        smallest = min(smallest, scratch[worker].smallest)
-        smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
-    return_workspace(space)
-    free(strips)
-    free(layouts)
-    return pairs == NULL or not masked and never_subnormal(smallest, smallest_weight)
+    for worker in range(q.threads):
+        smallest = min(smallest, plan.scratch[worker].smallest)
+        smallest_weight = min(smallest_weight, plan.scratch[worker].smallest_weight)
+    return q.pairs == NULL or not masked and never_subnormal(smallest, smallest_weight)
 
 
-cdef bint run_product_pass(const Product* products, int64_t count, const instruction_set* isa, const Layout* layouts,
-                           bint shared, bint padded, const Stack* stack, int64_t first_item, int64_t items, int64_t chunk, int threads,
-                           float* packed, Job* jobs, ProductScratch* scratch, bint* masked) noexcept nogil:
+cdef bint run_product_pass(const Problem* q, const ProductPlan* plan, int64_t first_item, int64_t items, bint* masked) noexcept nogil:
     """Pack some row panels, run all columns against them, and go on with the next, before `items`; false where pairs meet something
     infinite."""
-    cdef int64_t end_item, tasks, task, width, i
-    cdef int worker
-    cdef Jobs all
+    cdef const Product* products = q.products
+    cdef const instruction_set* isa = q.isa
+    cdef int64_t end_item, tasks, task, width, i, count = q.count
+    cdef int worker, threads = q.threads
+    cdef ProductScratch* scratch = plan.scratch
+    cdef float* packed = plan.packed
     cdef float* stacked
+    cdef Jobs all
     while first_item < items:
-        end_item = min(items, first_item + chunk)
+        end_item = min(items, first_item + plan.chunk)
         tasks = (end_item - first_item) * count
         if threads == 1:
             for task in range(tasks):
@@ -324,16 +390,16 @@ cdef bint run_product_pass(const Product* products, int64_t count, const instruc
         if products.pairs != NULL and masked[0]:
             return False
         stacked = NULL
-        if stack.chosen and not (masked[0] and padded):
+        if plan.stack.chosen and not (masked[0] and plan.padded):
             width = end_item - first_item
             stacked = packed
             for i in range(count):
                 stacked += width * products[i].panel_size
             for i in range(width):
-                pack_stacked(products, stack, isa, packed, width, i, stacked)
-        all.job, all.threads, all.scratch = jobs, threads, scratch
-        plan_jobs(products, layouts, shared and not (masked[0] and padded), masked[0], count, isa, first_item, end_item, packed,
-                  stack, stacked, threads, &all)
+                pack_stacked(products, &plan.stack, isa, packed, width, i, stacked)
+        all.job, all.threads, all.scratch = plan.jobs, threads, scratch
+        plan_jobs(products, plan.layouts, plan.shared and not (masked[0] and plan.padded), masked[0], count, isa, first_item, end_item,
+                  packed, &plan.stack, stacked, threads, &all)
         for worker in range(threads):
             scratch[worker].filled = scratch[worker].taken = scratch[worker].ran = NO_TASK
         if threads == 1:

@@ -28,7 +28,10 @@ cdef double UNALIGNED = 1.06  # what products cost whose lanes lie across cache 
 
 
 cdef struct Layout:  # how blocks of one product are laid out
-    bint chosen
+    bint possible
+    bint chosen          # ... and costs less than gathering
+    double cycles        # for one output position
+    double gathered      # ... of gathered panels
     int64_t block[3]     # output positions of a block
     int64_t blocks[3]    # how many
     int64_t low[3]       # smallest offset of a tap
@@ -40,6 +43,16 @@ cdef struct Layout:  # how blocks of one product are laid out
     int64_t cell         # slots*slot
     int64_t plane        # floats of one channel
     int64_t lane_pitch   # from one step of the reduction to the next
+
+
+cdef inline double number_cycles(const Product* p, const instruction_set* isa) noexcept nogil:
+    """Of one step and row."""
+    return MATRIX_NUMBER if on_matrix(p.pairs) else 1.0 / (2 * isa.width)
+
+
+cdef inline double moved_cycles(const Product* p) noexcept nogil:
+    """Of one number that is copied."""
+    return PAIRS_MOVED if on_matrix(p.pairs) else 0.15
 
 
 cdef inline int64_t phase_of(int64_t offset, int64_t step, int64_t low, int64_t phases) noexcept nogil:
@@ -110,9 +123,10 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
     cdef int64_t high[3]
     cdef int64_t t, lanes, wide, floats, twice
     cdef int axis
-    cdef double work, gathered, laid_out, copied, far, moved = 0.15, number = 1.0 / (2 * isa.width)
+    cdef double work, copied, far, moved = moved_cycles(p), number = number_cycles(p, isa)
     cdef bint volume, aligned = True
-    l.chosen = False
+    l.possible = l.chosen = False
+    l.cycles = l.gathered = 0
     if p.tap_count == 0 or p.D == 0:
         return
     for axis in range(3):
@@ -166,16 +180,17 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
     if aligned and copies_meanwhile(p, l, isa) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
         unaligned = 1
     if on_matrix(p.pairs):
-        number, moved, unaligned = MATRIX_NUMBER, PAIRS_MOVED, 1
+        unaligned = 1
     work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p.pairs) else max(p.R, 3))
     copied = moved if p.step[2] == 1 or l.phases[2] == 1 else 0.6
-    gathered = work * p.met + p.tap_count * p.S * (moved + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
+    l.gathered = work * p.met + p.tap_count * p.S * (moved + 8.0 / min(p.Q[2], 48) + (0.5 if p.step[2] > 1 else 0))
     far = p.tap_count * p.S * p.R / 6.0 if are_far(row_panels(p) * p.rows * p.tap_count * p.S) else 0
-    gathered += far / (BLOCK * TILE_LANES)
+    l.gathered += far / (BLOCK * TILE_LANES)
     if on_matrix(p.pairs):
         work += PANEL_MOVED * p.tap_count * p.S
-    laid_out = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
-    l.chosen = laid_out < gathered and blocks_fit(p, l, isa)
+    l.cycles = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
+    l.possible = blocks_fit(p, l, isa)
+    l.chosen = l.possible and l.cycles < l.gathered
 
 
 cdef int64_t measure_block(const Product* p, Layout* l, const int64_t* high) noexcept nogil:

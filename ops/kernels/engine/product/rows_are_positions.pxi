@@ -63,47 +63,6 @@ cdef inline int64_t position_pitch(const Product* p) noexcept nogil:
     return (ceiling(p.D, 16) | 1) * 16
 
 
-cdef bint rows_are_positions_pay(Product* products, int64_t count, const instruction_set* isa, int threads) noexcept nogil:
-    """Whether this way costs less than gathering, from the shape alone. Cycles for one number of the input and all rows, as in
-    `plan_laid_out`, of all products."""
-    cdef double transposed = 0, gathered = 0, work, met, pieces, inputs = <double>products.N * products.I[0] * products.I[1] * products.I[2]
-    cdef double numbers = inputs * products.G * position_pitch(products)
-    cdef int64_t i
-    cdef PositionRows plan
-    cdef Product* p
-    if products.cell != NULL or products.R < LEAST_CHANNELS or products.D < LEAST_CHANNELS // 2 or 4 * numbers > TRANSPOSED_BYTES:
-        return False
-    for i in range(count):
-        p = &products[i]
-        if p.columns == 0 or p.tap_count == 0:
-            return False
-        plan_position_rows(p, isa, threads, &plan)
-        if 4 * plan.item_floats > PANEL_BYTES:
-            return False
-        pieces = FRAGMENT_CYCLES * max(p.pieces / <double>p.Q[2], 1.0 / 48)
-        if p.step[2] > 1:
-            pieces = 2 * pieces + 0.5
-        if p.input.format != NUMBER_FLOAT32:
-            pieces += 0.25  # decoded for every tap
-        work = p.columns * <double>p.tap_count / (2 * isa.width)
-        met = p.met
-        cut_position_classes(p, isa, True, NULL)
-        transposed += work * p.met * plan.vectors * isa.width * (1 + 8.0 / min(p.D, POSITION_ROWS_STEPS))
-        transposed += PACK_CYCLES * p.tap_count * p.R * plan.busiest
-        if 4 * plan.item_floats > NEAR_PANEL:  # fetched again for every range
-            transposed += 0.15 * (plan.parts - 1) * p.tap_count * plan.vectors * isa.width
-        p.met = met
-        gathered += work * p.R * met + p.columns * p.tap_count * (0.15 + pieces)
-        gathered += PACK_CYCLES * p.tap_count * p.R
-        if are_far(row_panels(p) * p.panel_size):
-            gathered += p.columns * p.tap_count * p.R / (6.0 * BLOCK * TILE_LANES)
-    if not lies_transposed(products):
-        transposed += TRANSPOSE_CYCLES * inputs
-    if 4 * numbers > NEAR_INPUT:
-        transposed += inputs * products.R / 96.0 * count
-    return BIAS * transposed < gathered
-
-
 cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, PositionRows* plan) noexcept nogil:
     cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.D
     cdef int64_t most_parts = max(1, p.columns // (4 * isa.rows))
@@ -121,16 +80,14 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.busiest = (plan.whole // threads + plan.items % threads) * threads / <double>plan.items
 
 
-cdef int64_t lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan, const instruction_set* isa, char* space) noexcept nogil:
-    """Divide one thread's workspace; returns its size."""
-    cdef char* start = space
-    s.packed = <float*>take(&space, 4 * plan.item_floats)
+cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan, const instruction_set* isa, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    s.packed = <float*>take(memory, 4 * plan.item_floats)
     s.item = -1
-    s.sums = <float*>take(&space, 4 * plan.most_columns * isa.vectors * isa.width)
-    s.bases = <int64_t*>take(&space, plan.most_columns * sizeof(int64_t))
-    s.fragments = <Fragment*>take(&space, plan.most_columns * sizeof(Fragment))
-    s.inside = <Interval*>take(&space, plan.most_columns * sizeof(Interval))
-    return space - start
+    s.sums = <float*>take(memory, 4 * plan.most_columns * isa.vectors * isa.width)
+    s.bases = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
+    s.fragments = <Fragment*>take(memory, plan.most_columns * sizeof(Fragment))
+    s.inside = <Interval*>take(memory, plan.most_columns * sizeof(Interval))
 
 
 cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
@@ -293,59 +250,108 @@ cdef void transpose_some(const Product* p, const instruction_set* isa, const Ope
         isa.gather(place + d * TILE_LANES, transposed.x[2], end - first, p.input.data, p.input.format, p.input.x[2], &span, 1)
 
 
-cdef bint run_rows_are_positions(Product* products, int64_t count, const instruction_set* isa, int threads, int64_t* report) except -1 nogil:
-    """Products that share their input; `report` as in `run_products`."""
-    cdef int64_t i, size = 0, needed, task, copy_size = 0, class_count = 0
+cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
+    cdef const Product* p = q.products
+    cdef int64_t i
+    cdef PositionRows plan
+    if q.weights != NULL or q.pairs != NULL or p.input.format == NUMBER_FLOAT64 or p.cell != NULL:
+        return False
+    if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS // 2 or 4 * input_positions(p) * p.G * position_pitch(p) > TRANSPOSED_BYTES:
+        return False
+    for i in range(q.count):
+        p = &q.products[i]
+        if p.columns == 0 or p.tap_count == 0:
+            return False
+        plan_position_rows(p, q.isa, q.threads, &plan)
+        if 4 * plan.item_floats > PANEL_BYTES:
+            return False
+    return True
+
+
+cdef inline double input_positions(const Product* p) noexcept nogil:
+    return <double>p.N * p.I[0] * p.I[1] * p.I[2]
+
+
+cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
+    """Of products, packed weights, those that are fetched again for every range, and the transposed input."""
+    cdef double cycles = 0, inputs = input_positions(q.products)
+    cdef int64_t i
+    cdef PositionRows plan
+    cdef Product p
+    for i in range(q.count):
+        p = q.products[i]
+        plan_position_rows(&p, q.isa, q.threads, &plan)
+        cut_position_classes(&p, q.isa, True, NULL)
+        cycles += (p.columns * <double>p.tap_count / (2 * q.isa.width) * p.met * plan.vectors * q.isa.width
+                   * (1 + 8.0 / min(p.D, POSITION_ROWS_STEPS)))
+        cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
+        if 4 * plan.item_floats > NEAR_PANEL:
+            cycles += 0.15 * (plan.parts - 1) * p.tap_count * plan.vectors * q.isa.width
+    if not lies_transposed(q.products):
+        cycles += TRANSPOSE_CYCLES * inputs
+    if 4 * inputs * q.products.G * position_pitch(q.products) > NEAR_INPUT:
+        cycles += inputs * q.products.R / 96.0 * q.count
+    return BIAS * cycles * q.products.D * q.products.G
+
+
+cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
+    """The copied input, and for one product after the other the buffers of all threads."""
+    cdef const Product* p = q.products
+    cdef int64_t i, class_count = 0, most = 0
+    cdef PositionRowsScratch counted
+    cdef PositionRows plan
+    cdef workspace rest
+    cdef int worker
+    q.transposed = NULL
+    if not lies_transposed(p):
+        q.transposed = <float*>take(memory, 4 * (p.G * p.N * p.I[0] * p.I[1] * p.I[2] * position_pitch(p) + q.isa.width))
+    for i in range(q.count):
+        class_count += cut_position_classes(&q.products[i], q.isa, True, NULL)
+    q.position_classes = <PositionClass*>take(memory, class_count * sizeof(PositionClass))
+    q.position_rows = <PositionRowsScratch*>take(memory, q.threads * sizeof(PositionRowsScratch))
+    if memory.base == NULL:
+        for i in range(q.count):
+            rest = memory[0]
+            plan_position_rows(&q.products[i], q.isa, q.threads, &plan)
+            for worker in range(q.threads):
+                lay_out_position_rows(&counted, &plan, q.isa, &rest)
+            most = max(most, rest.used)
+        memory.used = most
+
+
+cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
+    cdef int64_t i, task
     cdef int worker
     cdef PositionRows plan
-    cdef Operand input
-    cdef PositionRowsScratch layout
-    cdef PositionRowsScratch* scratch
+    cdef Operand input = q.products.input
     cdef Product* p
-    cdef PositionClass* position_classes
-    cdef char* space
-    cdef char* aligned
-    cdef char* rest
-    for i in range(count):
-        products[i].class_count = cut_position_classes(&products[i], isa, True, NULL)
-        class_count += products[i].class_count
-        plan_position_rows(&products[i], isa, threads, &plan)
-        size = max(size, lay_out_position_rows(&layout, &plan, isa, NULL))
-    if not lies_transposed(products):
-        copy_size = 4 * (products.G * products.N * products.I[0] * products.I[1] * products.I[2] * position_pitch(products) + isa.width)
-    needed = threads * (sizeof(PositionRowsScratch) + size) + copy_size + class_count * sizeof(PositionClass) + 256
-    if report != NULL:
-        report[0] = max(report[0], needed)
-        return True
-    space = take_workspace(needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    aligned = space
-    scratch = <PositionRowsScratch*>take(&aligned, threads * sizeof(PositionRowsScratch))
-    position_classes = <PositionClass*>take(&aligned, class_count * sizeof(PositionClass))
-    input = products.input
-    if copy_size > 0:
-        input = transposed_input(products, <float*>take(&aligned, copy_size))
-        if threads == 1:
-            for task in range(transposing_tasks(products)):
-                transpose_some(products, isa, &input, task)
+    cdef PositionClass* position_classes = q.position_classes
+    cdef PositionRowsScratch* scratch = q.position_rows
+    cdef workspace rest
+    if q.transposed != NULL:
+        input = transposed_input(q.products, q.transposed)
+        if q.threads == 1:
+            for task in range(transposing_tasks(q.products)):
+                transpose_some(q.products, q.isa, &input, task)
         else:
-            for task in prange(transposing_tasks(products), schedule="dynamic", num_threads=threads):
-                transpose_some(products, isa, &input, task)
-    for i in range(count):
-        p = &products[i]
+            for task in prange(transposing_tasks(q.products), schedule="dynamic", num_threads=q.threads):
+                transpose_some(q.products, q.isa, &input, task)
+    for i in range(q.count):
+        p = &q.products[i]
         p.input, p.position_classes = input, position_classes
-        position_classes += cut_position_classes(p, isa, True, position_classes)
-        plan_position_rows(p, isa, threads, &plan)
-        rest = aligned
-        for worker in range(threads):
-            rest += lay_out_position_rows(&scratch[worker], &plan, isa, rest)
-        if threads == 1:
+        p.class_count = cut_position_classes(p, q.isa, True, position_classes)
+        position_classes += p.class_count
+        plan_position_rows(p, q.isa, q.threads, &plan)
+        rest = memory[0]
+        for worker in range(q.threads):
+            lay_out_position_rows(&scratch[worker], &plan, q.isa, &rest)
+        if q.threads == 1:
             for task in range(plan.tasks):
-                run_position_rows_task(p, &plan, isa, task, scratch)
+                run_position_rows_task(p, &plan, q.isa, task, scratch)
         else:
-            for task in prange(plan.tasks, schedule="dynamic", num_threads=threads):
-                run_position_rows_task(p, &plan, isa, task, &scratch[thread_number()])
-    return_workspace(space)
+            for task in prange(plan.tasks, schedule="dynamic", num_threads=q.threads):
+                run_position_rows_task(p, &plan, q.isa, task, &scratch[thread_number()])
+        if workspace_overrun(&rest):
+            memory.last = rest.last
+            return True
     return True

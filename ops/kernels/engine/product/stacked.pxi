@@ -103,12 +103,17 @@ cdef int64_t most_places(const Product* products, int64_t count, const instructi
     """Room for all places."""
     cdef int64_t total = 0, i
     for i in range(count):
-        total += products[i].tap_count + 1
-    return total * lines_to_stack(products, count, isa)
+        total += products[i].all_count + 1
+    return total * STACKED_LINES
 
 
 cdef bint can_stack(const Product* products, const instruction_set* isa) noexcept nogil:
-    return products.R <= min(STACKED_ROWS, isa.rows // 2) and products.S >= STACKED_STEPS
+    return stackable(products, products.S, isa)
+
+
+cdef inline bint stackable(const Product* products, int64_t steps, const instruction_set* isa) noexcept nogil:
+    """Whether products of so many steps for a tap are stacked."""
+    return products.R <= min(STACKED_ROWS, isa.rows // 2) and steps >= STACKED_STEPS
 
 
 cdef void plan_stack(const Product* products, int64_t count, int64_t columns, const Layout* l, const instruction_set* isa,

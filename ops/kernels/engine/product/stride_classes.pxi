@@ -92,7 +92,7 @@ cdef int64_t class_bytes(int64_t channels, int64_t taps) noexcept nogil:
     return 4 * taps * channels * current.rows + sizeof(Product)
 
 
-cdef int run_backward_data(const Call* c, const float* bias, int threads, int64_t* report) except -1 nogil:
+cdef int run_backward_data(const Call* c, const float* bias, int threads, Inquiry* inquiry) except -1 nogil:
     """All classes, or as many at a time as come out even."""
     cdef int64_t columns, classes, tap_count, first = 0, count, used, bytes_used, most, parts
     cdef int64_t channels = c.taps.shape[1], limit = <int64_t>CLASSES_BYTES * threads
@@ -119,7 +119,7 @@ cdef int run_backward_data(const Call* c, const float* bias, int threads, int64_
         if first >= 0:
             build_class(products, c, bias, first, taps, offsets)
             products.cell = &cell
-            return run_products(products, 1, 1, threads, report)
+            return run_sums(products, 1, 1, threads, inquiry)
         first = 0
         while first < classes:
             count = used = bytes_used = 0
@@ -132,7 +132,7 @@ cdef int run_backward_data(const Call* c, const float* bias, int threads, int64_
                 count += 1
             if first + count < classes and count > columns:
                 count -= count % columns
-            if run_products(products, count, columns if first % columns == 0 and count % columns == 0 else 1, threads, report):
+            if run_sums(products, count, columns if first % columns == 0 and count % columns == 0 else 1, threads, inquiry):
                 return 1
             first += count
     finally:

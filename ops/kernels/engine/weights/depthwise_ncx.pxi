@@ -8,8 +8,14 @@ cdef enum:
     NCX_SUMS = 6 << 10      # floats of sums that stay in the nearest cache
 
 
+cdef struct NcxWeightsScratch:
+    float* large
+    float* small
+    float* sums              # [m][c][tap][DOT_LANES]
+
+
 cdef struct NcxWeights:
-    Product relation         # forward's: where each tap meets the large side
+    const Product* relation  # forward's: where each tap meets the large side
     NcxPlan plan              # how the large side is read
     uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, whether all are full]
     int64_t* places          # of the tap columns
@@ -20,18 +26,14 @@ cdef struct NcxWeights:
     bint direct              # the small side too is read in place
     int64_t group_block      # groups that take turns
     reduction_cut cut
+    NcxWeightsScratch* scratch
+    float* partials          # [group][piece][m][c][tap]
 
 
-cdef struct NcxWeightsScratch:
-    float* large
-    float* small
-    float* sums              # [m][c][tap][DOT_LANES]
-
-
-cdef bint plan_ncx_weights(const Weights* w, const instruction_set* isa, NcxWeights* s) noexcept nogil:
-    """Whether the weights' gradient is swept; `s.relation` is known."""
-    cdef Product* r = &s.relation
+cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction_set* isa, NcxWeights* s) noexcept nogil:
+    """How the lines of the large side are read where they lie; tells whether they can be."""
     cdef int64_t divisor
+    s.relation = r
     if (isa.depthwise_ncx_weights[0][0] == NULL or w.G == 1 or w.C > REDUCTION_FEW or r.tap_count == 0
             or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_ncx(r, isa, 1, &s.plan)):
         return False
@@ -43,13 +45,6 @@ cdef bint plan_ncx_weights(const Weights* w, const instruction_set* isa, NcxWeig
     s.cut = w.cut
     return (s.runs * s.vectors <= NCX_PLAN // (NCX_COLUMNS + 1)
             and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= NCX_FLOATS))
-
-
-cdef int64_t lay_out_ncx_weights(NcxWeights* s, const Weights* w, char* space) noexcept nogil:
-    cdef char* start = space
-    s.places = <int64_t*>take(&space, w.K[2] * sizeof(int64_t))
-    s.masks = <uint16_t*>take(&space, s.runs * s.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
-    return space - start
 
 
 cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
@@ -175,14 +170,6 @@ cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, 
             lines += w.Y[1] * w.Y[2]
 
 
-cdef int64_t lay_out_dot_scratch(NcxWeightsScratch* s, const Weights* w, const NcxWeights* p, char* space) noexcept nogil:
-    cdef char* start = space
-    s.large = <float*>take(&space, 4 * p.plan.image)
-    s.small = <float*>take(&space, 0 if p.direct else 4 * (w.M * w.Y[0] * w.Y[1] * w.Y[2] + DOT_LANES))
-    s.sums = <float*>take(&space, 4 * p.group_block * w.M * w.C * p.relation.tap_count * DOT_LANES)
-    return space - start
-
-
 cdef int64_t groups_together(const Weights* w, const NcxWeights* s, int threads) noexcept nogil:
     """How many groups take turns plane by plane, so that small planes are read in the order in which they lie."""
     cdef int64_t plane = w.X[0] * w.X[1] * w.X[2] * w.C + w.Y[0] * w.Y[1] * w.Y[2] * w.M
@@ -192,61 +179,48 @@ cdef int64_t groups_together(const Weights* w, const NcxWeights* s, int threads)
     return max(1, min(most, w.G * s.cut.pieces // (8 * threads)))
 
 
-cdef int run_depthwise_ncx_weights(const Weights* w, NcxWeights* s, int threads, int64_t* report) except -1 nogil:
-    """Returns false where it must be divided."""
-    cdef const instruction_set* isa = current
-    cdef NcxWeightsScratch layout
-    cdef NcxWeightsScratch* scratch
-    cdef int64_t count = w.M * w.C * s.relation.tap_count, blocks, tasks, task, size, needed
-    cdef int worker
-    cdef float* partials
-    cdef char* space
-    cdef char* free_space
-    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
-    s.group_block = groups_together(w, s, threads)
-    blocks = ceiling(w.G, s.group_block)
-    tasks = blocks * s.cut.pieces
-    size = lay_out_dot_scratch(&layout, w, s, NULL)
-    needed = lay_out_ncx_weights(s, w, NULL) + threads * (size + sizeof(NcxWeightsScratch)) + 64 + 4 * w.G * s.cut.pieces * count
-    if takes_too_much(w, needed, threads):
+cdef bint fits_depthwise_ncx_weights(Problem* q) noexcept nogil:
+    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains == 1:
         return False
-    if report != NULL:
-        report[0] = max(report[0], needed)
-        return True
-    space = take_workspace(needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    free_space = space
-    free_space += lay_out_ncx_weights(s, w, free_space)
-    fill_ncx_weights(s, w)
-    scratch = <NcxWeightsScratch*>take(&free_space, threads * sizeof(NcxWeightsScratch))
-    for worker in range(threads):
-        free_space += lay_out_dot_scratch(&scratch[worker], w, s, free_space)
-    partials = <float*>free_space
-    if threads == 1:
-        for task in range(tasks):
-            run_ncx_weights_task(w, s, isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
-                          task % s.cut.pieces, partials, scratch)
-    else:
-        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-            run_ncx_weights_task(w, s, isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
-                          task % s.cut.pieces, partials, &scratch[thread_number()])
-    for task in prange(w.G, schedule="static", num_threads=threads):
-        store_few_channels(w, s.relation.tap_count, s.cut.pieces, isa, task, partials + task * s.cut.pieces * count)
-    return_workspace(space)
+    if not plan_ncx_weights(q.weights, &q.relation, q.isa, &q.ncx_weights):
+        return False
+    q.ncx_weights.group_block = groups_together(q.weights, &q.ncx_weights, q.threads)
     return True
 
 
-cdef int run_few_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """Few channels: swept, where that is the way. Returns false where it must be divided."""
-    cdef NcxWeights s
-    cdef bint swept
-    relate(w, &s.relation)
-    try:
-        swept = plan_ncx_weights(w, current, &s)
-        if swept:
-            return run_depthwise_ncx_weights(w, &s, threads, report)
-    finally:
-        free(s.relation.taps)
-    return run_few_channels(w, threads, report)
+cdef void lay_out_depthwise_ncx_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef NcxWeights* p = &q.ncx_weights
+    cdef int64_t count = w.M * w.C * q.relation.tap_count
+    cdef NcxWeightsScratch counted
+    cdef NcxWeightsScratch* s
+    cdef int worker
+    p.places = <int64_t*>take(memory, w.K[2] * sizeof(int64_t))
+    p.masks = <uint16_t*>take(memory, p.runs * p.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
+    p.scratch = <NcxWeightsScratch*>take(memory, q.threads * sizeof(NcxWeightsScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.large = <float*>take(memory, 4 * p.plan.image)
+        s.small = <float*>take(memory, 0 if p.direct else 4 * (w.M * w.Y[0] * w.Y[1] * w.Y[2] + DOT_LANES))
+        s.sums = <float*>take(memory, 4 * p.group_block * count * DOT_LANES)
+    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * count)
+
+
+cdef bint run_depthwise_ncx_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef NcxWeights* s = &q.ncx_weights
+    cdef NcxWeightsScratch* scratch = s.scratch
+    cdef int64_t count = w.M * w.C * q.relation.tap_count, blocks = ceiling(w.G, s.group_block), tasks = blocks * s.cut.pieces, task
+    cdef int threads = q.threads
+    fill_ncx_weights(s, w)
+    if threads == 1:
+        for task in range(tasks):
+            run_ncx_weights_task(w, s, q.isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
+                                 task % s.cut.pieces, s.partials, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
+            run_ncx_weights_task(w, s, q.isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
+                                 task % s.cut.pieces, s.partials, &scratch[thread_number()])
+    for task in prange(w.G, schedule="static", num_threads=threads):
+        store_few_channels(w, q.relation.tap_count, s.cut.pieces, q.isa, task, s.partials + task * s.cut.pieces * count)
+    return True

@@ -22,6 +22,9 @@ cdef struct NxcWeights:
     int64_t small       # ... of the small side
     int64_t sums        # ... of its chains
     int64_t vectors     # of a task
+    Product relation    # forward's, in what is packed
+    NxcScratch* scratch
+    float* partials     # [piece][tap][group]
 
 
 cdef void pack_extent(const Weights* w, const instruction_set* isa, NxcWeights* p) noexcept nogil:
@@ -51,12 +54,39 @@ cdef void plan_nxc_weights(const Weights* w, const instruction_set* isa, NxcWeig
     p.vectors = max(1, min(CHAIN_BYTES // (4 * p.sums), BLOCK_BYTES // max(1, 4 * (p.large + p.small))))
 
 
-cdef bint fits_depthwise_nxc_weights(const Weights* w, const instruction_set* isa) noexcept nogil:
-    cdef NxcWeights p
+cdef bint fits_depthwise_nxc_weights(Problem* q) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef const instruction_set* isa = q.isa
+    cdef NxcWeights* p = &q.nxc_weights
+    if w == NULL or w.large.format == NUMBER_FLOAT64 or w.cut.chains == 1:
+        return False
     if w.C != 1 or w.M != 1 or w.large.g != 1 or w.small.g != 1 or w.G < isa.width:
         return False
-    plan_nxc_weights(w, isa, &p)
-    return 4 * p.sums <= ROW_BYTES // 4 and 4 * (p.large + p.small) <= MOST_PACKED
+    plan_nxc_weights(w, isa, p)
+    if 4 * p.sums > ROW_BYTES // 4 or 4 * (p.large + p.small) > MOST_PACKED:
+        return False
+    p.vectors = min(p.vectors, ceiling(w.G, isa.width))
+    if q.threads > 1 and w.cut.pieces < 4 * q.threads:
+        p.vectors = min(p.vectors, ceiling(ceiling(w.G, isa.width), ceiling(4 * q.threads, w.cut.pieces)))
+    p.relation = q.relation
+    if not p.direct:
+        p.relation.input.x[0] = p.extent[1] * p.extent[2] * isa.width
+        p.relation.input.x[1], p.relation.input.x[2] = p.extent[2] * isa.width, isa.width
+    return True
+
+
+cdef void lay_out_depthwise_nxc_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef NxcWeights* p = &q.nxc_weights
+    cdef NxcScratch counted
+    cdef NxcScratch* s
+    cdef int worker
+    p.scratch = <NxcScratch*>take(memory, q.threads * sizeof(NxcScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        lay_out_nxc(s, p.relation.tap_count, p.vectors * p.sums, memory)
+        s.large = <float*>take(memory, 4 * p.vectors * p.large)
+        s.small = <float*>take(memory, 4 * p.vectors * p.small)
+    p.partials = <float*>take(memory, 4 * q.weights.cut.pieces * p.relation.tap_count * q.weights.G)
 
 
 cdef void pack_channels(const Operand* operand, const instruction_set* isa, int64_t g, int64_t groups, int64_t n, const int64_t* first,
@@ -158,65 +188,24 @@ cdef void run_nxc_weights_piece(const Weights* w, const Product* r, const NxcWei
                 partial[tap * pitch + g + v * width + i] = sums[i]
 
 
-cdef int run_depthwise_nxc_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """Returns false where it must be divided."""
-    cdef const instruction_set* isa = current
-    cdef Product r
-    cdef NxcWeights plan
-    cdef NxcScratch* scratch
-    cdef int64_t needed, block, blocks, tasks, task, taps, pitch = w.G, floats, i
-    cdef reduction_cut cut
-    cdef float* partials
-    cdef char* space
-    cdef char* free_space
+cdef bint run_depthwise_nxc_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef const NxcWeights* p = &q.nxc_weights
+    cdef NxcScratch* scratch = p.scratch
+    cdef int64_t block = p.vectors * q.isa.width, blocks = ceiling(w.G, block), taps = p.relation.tap_count, pitch = w.G
+    cdef int64_t tasks = blocks * w.cut.pieces, task, i
     cdef lane_span span
-    cdef int worker
-    relate(w, &r)
-    taps = r.tap_count
-    cut = w.cut
-    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * taps, threads)
-    plan_nxc_weights(w, isa, &plan)
-    plan.vectors = min(plan.vectors, ceiling(w.G, isa.width))
-    if threads > 1 and cut.pieces < 4 * threads:
-        plan.vectors = min(plan.vectors, ceiling(ceiling(w.G, isa.width), ceiling(4 * threads, cut.pieces)))
-    block = plan.vectors * isa.width
-    blocks = ceiling(w.G, block)
-    if not plan.direct:
-        r.input.x[0], r.input.x[1], r.input.x[2] = (plan.extent[1] * plan.extent[2] * isa.width, plan.extent[2] * isa.width, isa.width)
-    floats = plan.vectors * (plan.sums + plan.large + plan.small)
-    tasks = blocks * cut.pieces
-    needed = 4 * cut.pieces * taps * pitch + threads * (sizeof(NxcScratch) + 16 * taps + 4 * floats + 256) + 256
-    if takes_too_much(w, needed, threads):
-        free(r.taps)
-        return False
-    if report != NULL:
-        report[0] = max(report[0], needed)
-        free(r.taps)
-        return True
-    space = take_workspace(needed)
-    if space == NULL:
-        free(r.taps)
-        with gil:
-            raise MemoryError
-    free_space = space
-    scratch = <NxcScratch*>take(&free_space, threads * sizeof(NxcScratch))
-    for worker in range(threads):
-        lay_out_nxc(&scratch[worker], taps, floats, &free_space)
-        scratch[worker].large = scratch[worker].sums + plan.vectors * plan.sums
-        scratch[worker].small = scratch[worker].large + plan.vectors * plan.large
-    partials = <float*>free_space
-    if threads == 1:
+    if q.threads == 1:
         for task in range(tasks):
-            run_nxc_weights_piece(w, &r, &plan, isa, &cut, task // blocks, task % blocks * block, min(block, w.G - task % blocks * block),
-                               partials + task // blocks * taps * pitch, pitch, scratch)
+            run_nxc_weights_piece(w, &p.relation, p, q.isa, &w.cut, task // blocks, task % blocks * block,
+                                  min(block, w.G - task % blocks * block), p.partials + task // blocks * taps * pitch, pitch, scratch)
     else:
-        for task in prange(tasks, schedule="dynamic", num_threads=threads):
-            run_nxc_weights_piece(w, &r, &plan, isa, &cut, task // blocks, task % blocks * block, min(block, w.G - task % blocks * block),
-                               partials + task // blocks * taps * pitch, pitch, &scratch[thread_number()])
-    join_pieces(partials, cut.pieces, taps * pitch, taps * pitch)
+        for task in prange(tasks, schedule="dynamic", num_threads=q.threads):
+            run_nxc_weights_piece(w, &p.relation, p, q.isa, &w.cut, task // blocks, task % blocks * block,
+                                  min(block, w.G - task % blocks * block), p.partials + task // blocks * taps * pitch, pitch,
+                                  &scratch[thread_number()])
+    join_pieces(p.partials, w.cut.pieces, taps * pitch, taps * pitch)
     for i in range(taps):
-        span = lane_span(0, w.G, r.tap_offsets[i], w.taps_stride[0])
-        isa.scatter(partials + i * pitch, pitch, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
-    return_workspace(space)
-    free(r.taps)
+        span = lane_span(0, w.G, p.relation.tap_offsets[i], w.taps_stride[0])
+        q.isa.scatter(p.partials + i * pitch, pitch, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
     return True

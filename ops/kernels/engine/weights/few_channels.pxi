@@ -9,15 +9,6 @@ cdef enum:
     FEW_CHANNELS_BYTES = 1 << 17   # of a block of the large side
 
 
-cdef struct FewChannels:
-    Product relation         # forward's: where each tap meets the large side
-    Layout layout
-    int64_t* shifts          # of the taps in a block
-    bint copied              # the small side needs decoding or has gaps: lines are copied
-    int64_t line             # floats of a copied line
-    reduction_cut cut
-
-
 cdef struct FewChannelsScratch:
     float* block
     float* masks
@@ -25,18 +16,35 @@ cdef struct FewChannelsScratch:
     float* sums              # [m][c][tap][DOT_LANES]
 
 
-cdef int relate(const Weights* w, Product* r) except -1 nogil:
-    """Forward's relation of positions; `r.taps` is to be freed."""
+cdef struct FewChannels:
+    const Product* relation  # forward's: where each tap meets the large side
+    Layout layout
+    int64_t* shifts          # of the taps in a block
+    bint copied              # the small side needs decoding or has gaps: lines are copied
+    int64_t line             # floats of a copied line
+    reduction_cut cut
+    FewChannelsScratch* scratch
+    float* partials          # [group][piece][m][c][tap]
+
+
+cdef int relate_weights(Problem* q) except -1 nogil:
+    """Forward's relation of positions, for sums in chains."""
+    cdef const Weights* w = q.weights
+    cdef Product* r = &q.relation
     cdef int axis
     cdef int64_t number
     cdef int64_t t[3]
+    if w.cut.chains == 1 or w.large.format == NUMBER_FLOAT64:
+        return 0
     r.N, r.G, r.R, r.D, r.S, r.pairs, r.blocks, r.input = w.N, w.G, w.M, w.C, w.C, NULL, False, w.large
     r.tap_count = w.K[0] * w.K[1] * w.K[2]
-    r.taps = <Tap*>malloc((r.tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
-    if r.taps == NULL:
+    q.heap = malloc((r.tap_count + 1) * (sizeof(Tap) + 2 * sizeof(int64_t)))
+    if q.heap == NULL:
         with gil:
             raise MemoryError
+    r.taps = <Tap*>q.heap
     r.tap_offsets = <int64_t*>(r.taps + r.tap_count + 1)
+    q.shifts = r.tap_offsets + r.tap_count + 1
     r.padded = False
     for axis in range(3):
         r.Q[axis], r.I[axis], r.step[axis] = w.Y[axis], w.X[axis], w.s[axis]
@@ -49,14 +57,12 @@ cdef int relate(const Weights* w, Product* r) except -1 nogil:
     return 0
 
 
-cdef int plan_few_channels(const Weights* w, const instruction_set* isa, FewChannels* p) except -1 nogil:
+cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
-    cdef int64_t number, span, floats
-    cdef Product* r = &p.relation
+    cdef int64_t span, floats
     cdef Layout* l = &p.layout
-    relate(w, r)
-    p.shifts = r.tap_offsets
+    p.relation = r
     for axis in range(3):
         span = (w.K[axis] - 1) * w.d[axis]
         l.low[axis] = -w.b[axis]
@@ -79,12 +85,9 @@ cdef int plan_few_channels(const Weights* w, const instruction_set* isa, FewChan
         else:
             break
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
-    for number in range(r.tap_count):
-        p.shifts[number] = tap_shift(r, l, &r.taps[number])
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
     p.cut = w.cut
-    return 0
 
 
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
@@ -94,7 +97,7 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
     cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, c, m, tap, taps, i, start, sum_count
     cdef int64_t first[3]
     cdef const Layout* l = &p.layout
-    cdef const Product* r = &p.relation
+    cdef const Product* r = p.relation
     cdef const float* small
     cdef const float* large
     cdef ptrdiff_t pitch
@@ -170,58 +173,50 @@ cdef void store_few_channels(const Weights* w, int64_t tap_count, int64_t pieces
                 partials += width
 
 
-cdef int64_t lay_out_few_channels(FewChannelsScratch* s, const Weights* w, const FewChannels* p, char* space) noexcept nogil:
-    cdef char* start = space
-    s.block = <float*>take(&space, 4 * (p.layout.plane * w.C + 2 * DOT_LANES))
-    s.masks = <float*>take(&space, 4 * (p.layout.plane + 2 * DOT_LANES))
-    s.lines = <float*>take(&space, 4 * (p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
-    s.sums = <float*>take(&space, 4 * w.M * w.C * p.relation.tap_count * DOT_LANES)
-    return space - start
-
-
-cdef int run_few_channels(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """Returns false where it must be divided."""
-    cdef const instruction_set* isa = current
-    cdef FewChannels p
-    cdef FewChannelsScratch layout
-    cdef FewChannelsScratch* scratch
-    cdef int64_t size_needed, size, count, tasks, task
-    cdef int worker
-    cdef float* partials
-    cdef char* space
-    cdef char* free_space
-    plan_few_channels(w, isa, &p)
-    count = w.M * w.C * p.relation.tap_count
-    tasks = w.G * p.cut.pieces
-    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * count, threads)
-    size = lay_out_few_channels(&layout, w, &p, NULL)
-    size_needed = threads * (size + sizeof(FewChannelsScratch)) + 64 + 4 * tasks * count
-    if takes_too_much(w, size_needed, threads):
-        free(p.relation.taps)
+cdef bint fits_few_channels(Problem* q) noexcept nogil:
+    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains == 1:
         return False
-    if report != NULL:
-        report[0] = max(report[0], size_needed)
-        free(p.relation.taps)
-        return True
-    space = take_workspace(size_needed)
-    if space == NULL:
-        free(p.relation.taps)
-        with gil:
-            raise MemoryError
-    free_space = space
-    scratch = <FewChannelsScratch*>take(&free_space, threads * sizeof(FewChannelsScratch))
-    for worker in range(threads):
-        free_space += lay_out_few_channels(&scratch[worker], w, &p, free_space)
-    partials = <float*>free_space
+    plan_few_channels(q.weights, &q.relation, q.isa, &q.few_channels)
+    q.few_channels.shifts = q.shifts
+    return True
+
+
+cdef double few_channels_cycles(const Problem* q) noexcept nogil:
+    """Products take half of the time; the large side is laid out."""
+    return 2 * peak_cycles(q)
+
+
+cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef FewChannels* p = &q.few_channels
+    cdef FewChannelsScratch counted
+    cdef FewChannelsScratch* s
+    cdef int worker
+    p.scratch = <FewChannelsScratch*>take(memory, q.threads * sizeof(FewChannelsScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.block = <float*>take(memory, 4 * (p.layout.plane * w.C + 2 * DOT_LANES))
+        s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES))
+        s.lines = <float*>take(memory, 4 * (p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
+        s.sums = <float*>take(memory, 4 * w.M * w.C * q.relation.tap_count * DOT_LANES)
+    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count)
+
+
+cdef bint run_few_channels(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef const FewChannels* p = &q.few_channels
+    cdef FewChannelsScratch* scratch = p.scratch
+    cdef int64_t count = w.M * w.C * q.relation.tap_count, tasks = w.G * p.cut.pieces, task
+    cdef int threads = q.threads
+    for task in range(q.relation.tap_count):
+        p.shifts[task] = tap_shift(&q.relation, &p.layout, &q.relation.taps[task])
     if threads == 1:
         for task in range(tasks):
-            run_few_channels_piece(w, &p, isa, task // p.cut.pieces, task % p.cut.pieces, partials + task * count, scratch)
+            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count, scratch)
     else:
         for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-            run_few_channels_piece(w, &p, isa, task // p.cut.pieces, task % p.cut.pieces, partials + task * count,
-                       &scratch[thread_number()])
+            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count,
+                                   &scratch[thread_number()])
     for task in prange(w.G, schedule="static", num_threads=threads):
-        store_few_channels(w, p.relation.tap_count, p.cut.pieces, isa, task, partials + task * p.cut.pieces * count)
-    return_workspace(space)
-    free(p.relation.taps)
+        store_few_channels(w, q.relation.tap_count, p.cut.pieces, q.isa, task, p.partials + task * p.cut.pieces * count)
     return True

@@ -15,6 +15,15 @@ cdef enum:
     DOUBLE_WAITING_BYTES = 1 << 20  # sums of blocks that wait, for a thread
 
 
+cdef struct DoubleWeightsScratch:  # of one thread
+    double* sums          # of all levels
+    double* lanes         # lane panels [position][m]; few: lines of the small side [m]
+    double* large         # few: lines of the large side
+    double* chains        # few: [row][m]
+    Row* rows
+    tile_run* runs
+
+
 cdef struct DoublesPlan:
     reduction_cut cut
     bint few
@@ -36,6 +45,7 @@ cdef struct DoublesPlan:
     int64_t tasks
     double* waiting       # sums of all tasks, where there are several blocks
     bint unbounded        # something infinite or NaN may meet a position outside
+    DoubleWeightsScratch* scratch
 
 
 cdef struct DoublesPart:
@@ -44,15 +54,6 @@ cdef struct DoublesPart:
     int64_t end_tile
     int64_t first_panel
     int64_t end_panel
-
-
-cdef struct DoubleWeightsScratch:  # of one thread
-    double* sums          # of all levels
-    double* lanes         # lane panels [position][m]; few: lines of the small side [m]
-    double* large         # few: lines of the large side
-    double* chains        # few: [row][m]
-    Row* rows
-    tile_run* runs
 
 
 cdef inline int64_t double_lane(const Weights* w, const DoublesPlan* plan, int64_t panel) noexcept nogil:
@@ -273,55 +274,44 @@ cdef void plan_doubles(const Weights* w, const instruction_set* isa, int threads
         count_double_parts(w, plan)
 
 
-cdef int64_t lay_out_double_weights(DoubleWeightsScratch* s, const Weights* w, const DoublesPlan* plan, char* space) noexcept nogil:
-    """Divide one thread's workspace; returns its size."""
-    cdef char* start = space
-    cdef int64_t size = sizeof(double), chains = w.M * REDUCTION_CHAINS * ceiling(plan.tiles, plan.row_parts)
-    s.sums = <double*>take(&space, size * (plan.levels + 1) * plan.part_doubles)
-    s.lanes = <double*>take(&space, size * max(w.M * DOUBLE_LINE if plan.few else 0,
-                                               ceiling(plan.panels, plan.panel_parts) * DOUBLE_STEPS * plan.pitch))
-    s.large = <double*>take(&space, size * DOUBLE_LINE if plan.few else 0)
-    s.chains = <double*>take(&space, size * chains if plan.few else 0)
-    s.rows = <Row*>take(&space, DOUBLE_STEPS * sizeof(Row))
-    s.runs = <tile_run*>take(&space, DOUBLE_STEPS * sizeof(tile_run))
-    return space - start
-
-
-cdef int run_double_weights(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """As `run_weights`; tells whether something infinite or NaN may have met a position outside."""
-    cdef const instruction_set* isa = current
-    cdef DoublesPlan plan
-    cdef DoubleWeightsScratch layout
-    cdef DoubleWeightsScratch* scratch
-    cdef int64_t size, bytes_needed, task
-    cdef int worker
-    cdef char* space
-    cdef char* aligned
-    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
-    plan_doubles(w, isa, threads, &plan)
-    size = lay_out_double_weights(&layout, w, &plan, NULL)
-    bytes_needed = threads * (size + <int64_t>sizeof(DoubleWeightsScratch)) + 64
-    if plan.blocks > 1:
-        bytes_needed += plan.tasks * plan.part_doubles * <int64_t>sizeof(double)
-    if report != NULL:
-        report[0] = max(report[0], bytes_needed)
+cdef bint fits_double_weights(Problem* q) noexcept nogil:
+    if q.weights == NULL or q.weights.large.format != NUMBER_FLOAT64:
         return False
-    space = take_workspace(bytes_needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    aligned = space
-    scratch = <DoubleWeightsScratch*>take(&aligned, threads * sizeof(DoubleWeightsScratch))
-    for worker in range(threads):
-        aligned += lay_out_double_weights(&scratch[worker], w, &plan, aligned)
-    plan.waiting = <double*>aligned
-    if threads == 1:
+    plan_doubles(q.weights, q.isa, q.threads, &q.double_weights)
+    return True
+
+
+cdef void lay_out_double_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef DoublesPlan* plan = &q.double_weights
+    cdef int64_t size = sizeof(double), chains = w.M * REDUCTION_CHAINS * ceiling(plan.tiles, plan.row_parts)
+    cdef DoubleWeightsScratch counted
+    cdef DoubleWeightsScratch* s
+    cdef int worker
+    plan.scratch = <DoubleWeightsScratch*>take(memory, q.threads * sizeof(DoubleWeightsScratch))
+    for worker in range(q.threads):
+        s = &plan.scratch[worker] if memory.base != NULL else &counted
+        s.sums = <double*>take(memory, size * (plan.levels + 1) * plan.part_doubles)
+        s.lanes = <double*>take(memory, size * max(w.M * DOUBLE_LINE if plan.few else 0,
+                                                   ceiling(plan.panels, plan.panel_parts) * DOUBLE_STEPS * plan.pitch))
+        s.large = <double*>take(memory, size * DOUBLE_LINE if plan.few else 0)
+        s.chains = <double*>take(memory, size * chains if plan.few else 0)
+        s.rows = <Row*>take(memory, DOUBLE_STEPS * sizeof(Row))
+        s.runs = <tile_run*>take(memory, DOUBLE_STEPS * sizeof(tile_run))
+    plan.waiting = <double*>take(memory, size * plan.tasks * plan.part_doubles if plan.blocks > 1 else 0)
+
+
+cdef bint run_double_weights(Problem* q, workspace* memory) noexcept nogil:
+    """Returns false where something infinite or NaN may have met a position outside."""
+    cdef DoublesPlan* plan = &q.double_weights
+    cdef DoubleWeightsScratch* scratch = plan.scratch
+    cdef int64_t task
+    if q.threads == 1:
         for task in range(plan.tasks):
-            run_double_part(w, &plan, isa, task, scratch)
+            run_double_part(q.weights, plan, q.isa, task, scratch)
     else:
-        for task in prange(plan.tasks, schedule="dynamic", num_threads=threads):
-            run_double_part(w, &plan, isa, task, &scratch[thread_number()])
+        for task in prange(plan.tasks, schedule="dynamic", num_threads=q.threads):
+            run_double_part(q.weights, plan, q.isa, task, &scratch[thread_number()])
     for task in range(plan.tasks // plan.blocks if plan.blocks > 1 else 0):
-        join_double_part(w, &plan, task)
-    return_workspace(space)
-    return plan.unbounded
+        join_double_part(q.weights, plan, task)
+    return not plan.unbounded

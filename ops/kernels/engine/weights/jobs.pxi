@@ -5,9 +5,6 @@ cdef enum:
     LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128    # ... unless so many do not fit
     HUGE_FRAME = 1 << 30  # floats of a line's taps, more than any that are framed
-    PAIRS_DO_NOT = 0      # what became of an attempt
-    DONE = 1
-    TOO_MUCH = 2          # workspace: nothing is computed
     PAIR_LANES = 48       # whose products in pairs save what it takes to lay out a row of which every other position is met
 
 
@@ -122,7 +119,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:
         frames = 0.5 * w.C  # read where they lie
-    plan.panel_parts, plan.row_parts = 1, 1
+    plan.panel_parts, plan.row_parts, plan.quarters = 1, 1, 0
     plan_sums(plan, 0, 1, 1, &plan.sums)
     for levels in range(MOST_LEVELS + 1):
         full = plan.cut.pieces >> levels
@@ -146,24 +143,25 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                         + lanes * row_parts + frames * panel_parts + sums_cost)
                 if least < 0 or cost < least:
                     least = cost
-                    plan.panel_parts, plan.row_parts, plan.sums = panel_parts, row_parts, sums
+                    plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost
 
 
-cdef int64_t lay_out_weights(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa, char* space) noexcept nogil:
-    cdef char* start = space
-    s.lanes = <float*>take(&space, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
-    s.sums = <float*>take(&space, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
+cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa,
+                                  workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    s.lanes = <float*>take(memory, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
+    s.sums = <float*>take(memory, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
     s.block, s.codes = NULL, NULL
-    s.rows = <Row*>take(&space, (plan.chunk + 1) * sizeof(Row))
-    s.runs = <tile_run*>take(&space, (plan.chunk + 1) * sizeof(tile_run))
+    s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
+    s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))
     if plan.packed:
-        s.codes = take(&space, plan.code_bytes + 64)
-        s.block = <float*>take(&space, 4 * plan.rows * plan.steps + 64)
-        s.masks = <float*>take(&space, 4 * plan.chunk * isa.vectors * isa.width if plan.padded and plan.pairs == NULL else 0)
-        return space - start
-    if plan.framed:
-        s.block = <float*>take(&space, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
-    return space - start
+        s.codes = take(memory, plan.code_bytes + 64)
+        s.block = <float*>take(memory, 4 * plan.rows * plan.steps + 64)
+        s.masks = <float*>take(memory, 4 * plan.chunk * isa.vectors * isa.width if plan.padded and plan.pairs == NULL else 0)
+    elif plan.framed:
+        s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
+    s.smallest_large = s.smallest_small = 0xffff
+    s.met_unbounded = False
 
 
 cdef struct WeightsPass:  # some groups, or some row parts of one group, whose sums fit the workspace
@@ -218,7 +216,7 @@ cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass*
             store_pass_task(w, plan, some, isa, task)
 
 
-cdef void merge_axes(Weights* w, int outer) noexcept nogil:
+cdef void join_axes(Weights* w, int outer) noexcept nogil:
     """Make one line of axis `outer` and the innermost, where a single tap meets all of both and both sides allow it."""
     if (w.K[outer] == 1 and w.K[2] == 1 and w.s[outer] == 1 and w.s[2] == 1 and w.b[outer] == 0 and w.b[2] == 0
             and w.X[outer] == w.Y[outer] and w.X[2] == w.Y[2]
@@ -227,19 +225,13 @@ cdef void merge_axes(Weights* w, int outer) noexcept nogil:
         w.X[outer] = w.Y[outer] = 1
 
 
-cdef int run_weights(Weights* w, int threads, int64_t* report) except -1 nogil:
-    """In bfloat16 pairs where that gives the same bits; `report` as in `run_products`. Returns false where it must be divided."""
-    cdef const instruction_set* isa = current
-    cdef const pair_functions* pairs = isa.pairs if isa.matrix == NULL else isa.matrix
-    cdef int outcome
-    merge_axes(w, 1)
+cdef void join_lines(Weights* w) noexcept nogil:
+    """Positions in as few lines as possible, but for sums in chains, which go by lines."""
+    if w.cut.chains > 1 or w.large.format == NUMBER_FLOAT64:
+        return
+    join_axes(w, 1)
     if w.Y[1] == 1:
-        merge_axes(w, 0)
-    if pairs != NULL and within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
-        outcome = try_weights(w, isa, pairs, threads, report)
-        if outcome != PAIRS_DO_NOT:
-            return outcome == DONE
-    return try_weights(w, isa, NULL, threads, report) == DONE
+        join_axes(w, 0)
 
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -248,63 +240,65 @@ cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept n
     return w.M >= PAIR_LANES * (min(step, 3) - 1)
 
 
-cdef int try_weights(Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, int64_t* report) except -1 nogil:
-    """Pairs may not do, as in `try_products`."""
-    cdef WeightsPlan plan
-    cdef WeightsScratch layout
-    cdef WeightsScratch* scratch
-    cdef WeightsPass some
-    cdef bint as_in_float32
-    cdef int64_t size_needed, size, groups, row_parts, waiting = 0, tap
-    cdef int64_t t[3]
-    cdef int worker
-    cdef char* space
-    cdef char* aligned
-    threads = team_for(<double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads)
-    make_plan(w, isa, pairs, threads, &plan)
-    if pairs != NULL and not pairs_pay(w, &plan):
-        return PAIRS_DO_NOT
-    groups, row_parts = w.G, plan.row_parts
+cdef bint fits_weights(Problem* q) noexcept nogil:
+    cdef WeightsPlan* plan = &q.weights_plan
+    cdef Weights* w = q.weights
+    cdef int64_t waiting
+    if w == NULL or w.large.format == NUMBER_FLOAT64 or w.cut.chains > 1:
+        return False
+    make_plan(w, q.isa, q.pairs, q.threads, plan)
+    if q.pairs != NULL and not pairs_pay(w, plan):
+        return False
+    plan.groups_at_once, plan.row_parts_at_once, plan.waiting_bytes = w.G, plan.row_parts, 0
     if not plan.sums.at_once:
         waiting = 4 * plan.sums.blocks * plan.panel_parts * plan.sums.task_floats  # bytes for a row part
-        row_parts = min(plan.row_parts, max(1, <int64_t>PARTIAL_BYTES // waiting))
-        groups = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (waiting * plan.row_parts)))
-    size = lay_out_weights(&layout, w, &plan, isa, NULL)
-    size_needed = (groups * row_parts * waiting + threads * size
-                   + threads * sizeof(WeightsScratch) + 192 + plan.taps * sizeof(int64_t))
-    if takes_too_much(w, size_needed, threads):
-        return TOO_MUCH
-    if report != NULL:
-        report[0] = max(report[0], size_needed)
-        return DONE if pairs == NULL else PAIRS_DO_NOT
-    space = take_workspace(size_needed)
-    if space == NULL:
-        with gil:
-            raise MemoryError
-    aligned = space
-    scratch = <WeightsScratch*>take(&aligned, threads * sizeof(WeightsScratch))
-    for worker in range(threads):
-        aligned += lay_out_weights(&scratch[worker], w, &plan, isa, aligned)
-        scratch[worker].smallest_large = scratch[worker].smallest_small = 0xffff
-        scratch[worker].met_unbounded = False
-    plan.tap_offsets = <int64_t*>take(&aligned, plan.taps * sizeof(int64_t))
+        plan.row_parts_at_once = min(plan.row_parts, max(1, <int64_t>PARTIAL_BYTES // waiting))
+        plan.groups_at_once = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (waiting * plan.row_parts)))
+        plan.waiting_bytes = plan.groups_at_once * plan.row_parts_at_once * waiting
+    return True
+
+
+cdef double weights_cycles(const Problem* q) noexcept nogil:
+    return q.weights_plan.quarters / 4 * q.weights.G * q.weights_plan.positions
+
+
+cdef void lay_out_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef WeightsPlan* plan = &q.weights_plan
+    cdef WeightsScratch counted
+    cdef int worker
+    plan.scratch = <WeightsScratch*>take(memory, q.threads * sizeof(WeightsScratch))
+    for worker in range(q.threads):
+        lay_out_weights_scratch(&plan.scratch[worker] if memory.base != NULL else &counted, q.weights, plan, q.isa, memory)
+    plan.tap_offsets = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
+    plan.waiting = <float*>take(memory, plan.waiting_bytes)
+
+
+cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
+    """Returns false where pairs do not do, as in `run_product_plan`."""
+    cdef WeightsPlan* plan = &q.weights_plan
+    cdef const Weights* w = q.weights
+    cdef WeightsScratch* scratch = plan.scratch
+    cdef WeightsPass some
+    cdef bint unbounded = False
+    cdef uint16_t smallest_large = 0xffff, smallest_small = 0xffff
+    cdef int64_t t[3]
+    cdef int64_t tap
+    cdef int worker
     for tap in range(plan.taps):
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
-    some.sums = <float*>aligned
+    some.sums = plan.waiting
     some.first_group = 0
     while some.first_group < w.G:
-        some.groups = min(groups, w.G - some.first_group)
+        some.groups = min(plan.groups_at_once, w.G - some.first_group)
         some.first_row_part = 0
         while some.first_row_part < plan.row_parts:
-            some.row_parts = min(row_parts, plan.row_parts - some.first_row_part)
-            run_pass(w, &plan, &some, isa, threads, scratch)
+            some.row_parts = min(plan.row_parts_at_once, plan.row_parts - some.first_row_part)
+            run_pass(w, plan, &some, q.isa, q.threads, scratch)
             some.first_row_part += some.row_parts
         some.first_group += some.groups
-    for worker in range(1, threads):
-        scratch.smallest_large = min(scratch.smallest_large, scratch[worker].smallest_large)
-        scratch.smallest_small = min(scratch.smallest_small, scratch[worker].smallest_small)
-        scratch.met_unbounded = scratch.met_unbounded or scratch[worker].met_unbounded
-    as_in_float32 = not scratch.met_unbounded and never_subnormal(scratch.smallest_large, scratch.smallest_small)
-    return_workspace(space)
-    return DONE if pairs == NULL or as_in_float32 else PAIRS_DO_NOT
+    for worker in range(q.threads):
+        smallest_large = min(smallest_large, scratch[worker].smallest_large)
+        smallest_small = min(smallest_small, scratch[worker].smallest_small)
+        unbounded = unbounded or scratch[worker].met_unbounded
+    return q.pairs == NULL or not unbounded and never_subnormal(smallest_large, smallest_small)

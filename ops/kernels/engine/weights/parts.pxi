@@ -9,10 +9,6 @@ cdef enum:
     DIVISIBLE = 6                   # axes of the result: g, m, c, taps
 
 
-cdef inline bint takes_too_much(const Weights* w, int64_t bytes_needed, int threads) noexcept nogil:
-    return bytes_needed > WEIGHTS_BYTES + <int64_t>threads * WEIGHTS_THREAD_BYTES and not w.indivisible
-
-
 cdef bint halve(const Weights* w, int axis, Weights* first, Weights* second) noexcept nogil:
     """Divide along an axis of the result, where that is possible."""
     cdef int64_t* extents[DIVISIBLE]
@@ -42,37 +38,75 @@ cdef bint halve(const Weights* w, int axis, Weights* first, Weights* second) noe
     return True
 
 
-cdef int run_weights_part(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """Returns false, with nothing computed, where it must be divided."""
-    cdef Weights lines
-    if fits_depthwise_nxc_weights(w, current):
-        return run_depthwise_nxc_weights(w, threads, report)
-    if w.cut.chains > 1:
-        return run_few_weights(w, threads, report)
-    lines = w[0]
-    return run_weights(&lines, threads, report)
-
-
-cdef int run_weights_parts(const Weights* w, int threads, int64_t* report) except -1 nogil:
-    """All at once, or the halves along the axis where that saves most."""
-    cdef Weights first, second, whole
-    cdef int64_t needed = 0, least = 0
+cdef int run_weights_parts(const Weights* w, int threads, Inquiry* inquiry) except -1 nogil:
+    """All at once, or the halves along the axis where that saves most. Returns true where the results are not those of the
+    definition."""
+    cdef Weights first, second
+    cdef Problem q
+    cdef int64_t needed, least
     cdef int axis, best = -1
-    if run_weights_part(w, threads, report):
-        return 0
-    whole = w[0]
-    whole.indivisible = True
-    run_weights_part(&whole, threads, &least)
-    for axis in range(DIVISIBLE):
-        if halve(&whole, axis, &first, &second):
-            needed = 0
-            run_weights_part(&first, threads, &needed)
-            if needed < least:
-                best, least = axis, needed
-    if best < 0:
-        run_weights_part(&whole, threads, report)
-        return 0
+    cdef bint outcome
+    begin_weights(&q, w, threads, inquiry)
+    try:
+        least = chosen_bytes(&q)
+        if w.large.format != NUMBER_FLOAT64 and least > WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES:
+            for axis in range(DIVISIBLE):
+                if halve(w, axis, &first, &second):
+                    needed = part_bytes(&first, threads)
+                    if needed < least:
+                        best, least = axis, needed
+            if best < 0 and least > <int64_t>4 * HUGE_FRAME:  # frames too large to be told apart: those of fewer taps
+                for axis in range(3, DIVISIBLE):
+                    if halve(w, axis, &first, &second):
+                        best = axis
+        if best < 0:
+            return compute(&q)
+    finally:
+        end_problem(&q)
     halve(w, best, &first, &second)
-    run_weights_parts(&first, threads, report)
-    run_weights_parts(&second, threads, report)
-    return 0
+    outcome = run_weights_parts(&first, threads, inquiry)
+    if run_weights_parts(&second, threads, inquiry):
+        outcome = True
+    return outcome
+
+
+cdef int64_t part_bytes(const Weights* w, int threads) except -1 nogil:
+    """Of the workspace that a part would take undivided."""
+    cdef Problem q
+    begin_weights(&q, w, threads, NULL)
+    try:
+        return chosen_bytes(&q)
+    finally:
+        end_problem(&q)
+
+
+cdef void write_zeros(const View* view) noexcept nogil:
+    """To every element: of all formats the zero is code 0."""
+    cdef int64_t number, rest, offset
+    cdef int axis
+    for number in range(size(view)):
+        rest, offset = number, 0
+        for axis in range(5, -1, -1):
+            offset += rest % view.shape[axis] * view.stride[axis]
+            rest //= view.shape[axis]
+        memset(<char*>view.buffer.buf + offset * view.buffer.itemsize, 0, view.buffer.itemsize)
+
+
+cdef int run_backward_weights(Call* c, int threads, Inquiry* inquiry) except -1 nogil:
+    cdef Weights w
+    cdef int axis
+    if size(&c.small) == 0 or size(&c.large) == 0:
+        if inquiry == NULL or not inquiry.asked:
+            write_zeros(&c.taps)
+        return 0
+    check_extents(c)
+    w.N, w.G, w.C, w.M = c.small.shape[0], c.taps.shape[0], c.taps.shape[2], c.taps.shape[1]
+    w.large, w.small = operand_of(&c.large), operand_of(&c.small)
+    w.taps, w.taps_format = c.taps.buffer.buf, c.taps.format
+    for axis in range(3):
+        w.X[axis], w.Y[axis], w.K[axis] = c.large.shape[3 + axis], c.small.shape[3 + axis], c.taps.shape[3 + axis]
+        w.s[axis], w.d[axis], w.b[axis] = c.s[axis], c.d[axis], c.b[axis]
+    for axis in range(6):
+        w.taps_stride[axis] = c.taps.stride[axis]
+    w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
+    return run_weights_parts(&w, threads, inquiry)

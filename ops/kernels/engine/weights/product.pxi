@@ -33,37 +33,6 @@ cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d
     int taps_format
     int64_t taps_stride[6]   # g, m, c, t0, t1, t2
     reduction_cut cut        # of the call that this is a part of
-    bint indivisible         # computed whatever workspace it takes
-
-
-cdef struct WeightsPlan:
-    reduction_cut cut
-    int64_t positions      # of the reduction
-    bint framed            # rows come from a framed block
-    bint mixed             # row tiles mix taps
-    bint blocks            # sums are taken in blocks of positions
-    bint packed            # ... and rows are packed: engine/weights/blocks.pxi
-    const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
-    int64_t rows           # of a row tile, at most
-    int64_t steps          # of a chunk, at most
-    bint padded            # some tap meets a position outside
-    int64_t taps
-    int64_t tap_tiles      # row tiles of one tap, unless mixed
-    int64_t row_tiles
-    int64_t strands        # row tiles of all taps of some channels; mixed: row tiles
-    int64_t vectors        # of the lanes
-    int64_t panels
-    int64_t chunk          # positions packed at a time
-    int64_t row_parts
-    int64_t panel_parts
-    int64_t tile_floats
-    WaitingSums sums
-    int64_t extent         # of the framed block: x2 ...
-    int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
-    int64_t channel_floats # ... of all its rows
-    int64_t channels       # ... how many
-    int64_t* tap_offsets   # in the result
-    int64_t code_bytes     # of lines laid out before they are packed in blocks
 
 
 cdef struct Row:  # positions of the small side that differ in the innermost axis only
@@ -99,6 +68,42 @@ cdef struct WeightsScratch:  # of one thread
     bint met_unbounded     # ... of any chunk
     uint16_t smallest_large
     uint16_t smallest_small
+
+
+cdef struct WeightsPlan:
+    reduction_cut cut
+    int64_t positions      # of the reduction
+    bint framed            # rows come from a framed block
+    bint mixed             # row tiles mix taps
+    bint blocks            # sums are taken in blocks of positions
+    bint packed            # ... and rows are packed: engine/weights/blocks.pxi
+    const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
+    int64_t rows           # of a row tile, at most
+    int64_t steps          # of a chunk, at most
+    bint padded            # some tap meets a position outside
+    int64_t taps
+    int64_t tap_tiles      # row tiles of one tap, unless mixed
+    int64_t row_tiles
+    int64_t strands        # row tiles of all taps of some channels; mixed: row tiles
+    int64_t vectors        # of the lanes
+    int64_t panels
+    int64_t chunk          # positions packed at a time
+    int64_t row_parts
+    int64_t panel_parts
+    int64_t tile_floats
+    WaitingSums sums
+    int64_t extent         # of the framed block: x2 ...
+    int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
+    int64_t channel_floats # ... of all its rows
+    int64_t channels       # ... how many
+    int64_t* tap_offsets   # in the result
+    int64_t code_bytes     # of lines laid out before they are packed in blocks
+    double quarters        # of cycles, for a position of a group
+    int64_t groups_at_once     # whose sums wait together ...
+    int64_t row_parts_at_once
+    int64_t waiting_bytes
+    WeightsScratch* scratch
+    float* waiting         # ... here
 
 
 cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:

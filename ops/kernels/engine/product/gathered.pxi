@@ -18,15 +18,6 @@ cdef enum:
     LINE_BYTES = 64          # of a cache
 
 
-cdef struct Operand:  # a strided tensor: addresses in elements
-    void* data
-    int format
-    int64_t n
-    int64_t g
-    int64_t c          # its channel axis
-    int64_t x[3]       # its positions
-
-
 cdef struct Tap:
     int64_t offset[3]  # input position = output position * step + offset
     int64_t shift      # of its lanes in a planar block, where there are some
