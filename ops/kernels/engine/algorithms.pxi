@@ -99,7 +99,7 @@ algorithms[:] = [
 
 
 cdef const Algorithm* choose(Problem* q) noexcept nogil:
-    """The algorithm that fits and takes the fewest cycles, or the first that takes no more than the products alone; or NULL."""
+    """The algorithm that fits and takes the fewest cycles, or the first whose estimate is the products alone; or NULL."""
     cdef const Algorithm* best = NULL
     cdef double cycles, least = 0
     cdef int i
@@ -113,7 +113,7 @@ cdef const Algorithm* choose(Problem* q) noexcept nogil:
         cycles = algorithms[i].cycles(q)
         if best == NULL or cycles < least:
             best, least = &algorithms[i], cycles
-        if least <= peak_cycles(q):
+        if algorithms[i].cycles == peak_cycles:
             break
     return best
 
@@ -202,6 +202,8 @@ cdef int answer(Problem* q) except -1 nogil:
     if chosen == NULL:
         return refuse(q)
     q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q))
+    if q.weights == NULL:
+        prepare_products(q)
     if q.inquiry.findings != NULL:
         with gil:
             candidates = []

@@ -300,13 +300,15 @@ cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nog
     cdef int64_t i, class_count = 0, most = 0
     cdef PositionRowsScratch counted
     cdef PositionRows plan
+    cdef Product cut
     cdef workspace rest
     cdef int worker
     q.transposed = NULL
     if not lies_transposed(p):
         q.transposed = <float*>take(memory, 4 * (p.G * p.N * p.I[0] * p.I[1] * p.I[2] * position_pitch(p) + q.isa.width))
     for i in range(q.count):
-        class_count += cut_position_classes(&q.products[i], q.isa, True, NULL)
+        cut = q.products[i]
+        class_count += cut_position_classes(&cut, q.isa, True, NULL)
     q.position_classes = <PositionClass*>take(memory, class_count * sizeof(PositionClass))
     q.position_rows = <PositionRowsScratch*>take(memory, q.threads * sizeof(PositionRowsScratch))
     if memory.base == NULL:
