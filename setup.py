@@ -26,16 +26,19 @@ SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover", "-O1", "-g1"] i
 STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 MATRIX = {None: "matrix", "emulated": "matrix_emulated"}[os.environ.get("CONVREG_MATRIX")]
+KERNELS = Path("ops/kernels")
+HEADERS = sorted(map(str, KERNELS.rglob("*.h")))
 ENGINE = [f"ops/kernels/{name}.c" for name in  # what takes longest to compile comes first
-          ("isa_avx512", "isa_generic", "isa_avx512bf16", "isa_avx2", MATRIX, "dispatch", "codes")]
+          ("simd/targets/avx512", "simd/targets/generic", "simd/targets/avx512bf16", "simd/targets/avx2",
+           f"simd/{MATRIX}", "simd/targets/dispatch", "numbers/codes")]
 
 
 def extension(name, *sources):
     return Extension(
         name,
         list(sources),
-        include_dirs=["ops/kernels"],
-        depends=[*map(str, Path("ops/kernels").glob("*.h"))],
+        include_dirs=[str(KERNELS)],
+        depends=HEADERS,
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
         py_limited_api=STABLE_ABI,
     )
@@ -87,14 +90,15 @@ if __name__ == "__main__":  # Cython's processes may import this file
     setup(
         ext_modules=cythonize(
             [
-                extension("convreg.ops.kernels.engine", *ENGINE, "ops/kernels/engine.pyx"),
-                extension("convreg.ops.kernels.direct", "ops/kernels/direct.pyx"),
-                extension("convreg.ops.kernels.convert", "ops/kernels/convert.pyx", "ops/kernels/conversion.c"),
+                extension("convreg.ops.kernels.engine", *ENGINE, "ops/kernels/engine/engine.pyx"),
+                extension("convreg.ops.kernels.reference", "ops/kernels/reference.pyx"),
+                extension("convreg.ops.kernels.convert", "ops/kernels/numbers/convert.pyx",
+                          "ops/kernels/numbers/conversion.c"),
                 extension("convreg.onnx.runtime_ort._ort", "convreg/onnx/runtime_ort/_ort.pyx"),
                 extension("convreg.calls._likeness", "convreg/calls/_likeness.pyx"),
                 extension("convreg._cyutility"),  # what Cython's modules share
             ],
-            include_path=["ops/kernels"],
+            include_path=["ops/kernels", "ops/kernels/core", "ops/kernels/numbers"],
             nthreads=JOBS,
             build_dir="build/cython-debug" if DEBUG else "build/cython",
             shared_utility_qualified_name="convreg._cyutility",

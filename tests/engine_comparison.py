@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
-from convreg.ops.kernels import direct, engine
+from convreg.ops.kernels import engine, reference
 from engine_cases import DTYPES, OPERANDS
 from kernel_cases import Case
 
@@ -46,7 +46,7 @@ def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.nd
     if name == "float32":
         return values
     codes = np.empty(shape, f"u{np.dtype(DTYPES[name]).itemsize}")
-    direct.encode(values, codes, format=name)
+    reference.encode(values, codes, format=name)
     return codes
 
 
@@ -67,7 +67,7 @@ def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
     if name == "float64":
         return array
     values = np.empty(array.shape, np.float32)
-    direct.decode(array, values, format=name)
+    reference.decode(array, values, format=name)
     return values
 
 
@@ -80,7 +80,7 @@ def operands_as_referee_takes(arrays: list[np.ndarray], names: list[str]) -> tup
         return values, "float32"
     for i, exact in enumerate(values):
         values[i] = np.empty(exact.shape, np.uint16)
-        direct.encode(exact, values[i], format="bfloat16")
+        reference.encode(exact, values[i], format="bfloat16")
     return values, "bfloat16"
 
 
@@ -90,7 +90,7 @@ def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: rando
     more = {} if bias is None else {"bias": bias}
     expected = np.zeros_like(arrays[result])
     operands, name = operands_as_referee_takes([arrays[first], arrays[second]], [formats[first], formats[second]])
-    getattr(direct, kernel)(
+    getattr(reference, kernel)(
         *operands, expected, **case.window, formats=(name, name, formats[result]), threads=2, **more)
     expected_values = as_referee_takes(expected, formats[result])
     for isa in each_instruction_set():

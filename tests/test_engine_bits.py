@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from convreg.ops import kernels
-from convreg.ops.kernels import direct, engine
+from convreg.ops.kernels import engine, reference
 from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
 from engine_comparison import SETS, SPECIALS, compare, compare_all, drawn_values
 from kernel_cases import Case, bits
@@ -136,7 +136,7 @@ def test_weights_packed_in_passes(isa):
     large, taps = (rng.standard_normal(shape, dtype=np.float32) for shape in (case.large, case.taps))
     call = case.window | {"formats": ("float32",) * 3}
     expected, got = (np.empty(case.small, np.float32) for _ in range(2))
-    direct.forward(large, taps, expected, **call)
+    reference.forward(large, taps, expected, **call)
     assert engine.workspace_bytes("forward", large, taps, got, **call) < 8 << 20
     for threads in (1, 2):
         engine.forward(large, taps, got, **call, threads=threads)

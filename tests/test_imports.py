@@ -119,7 +119,7 @@ def test_modules_have_no_circle(graph):
 
 
 def test_packages_have_no_circle(graph):
-    """convreg/calls as a whole, and so on; the kernels of ops/ and the vendors of geometry/ are packages of their own."""
+    """convreg/calls as a whole, and so on; the kernels of ops/ and each module of geometry/ stand by themselves."""
     def package(name: str) -> str:
         deep = ("convreg.ops.kernels", "convreg.geometry.")
         return ".".join(name.split(".")[:3 if name.startswith(deep) else 2])

@@ -146,7 +146,7 @@ def test_conversions_of_giant_views_are_refused(dtype):
 def test_a_misaligned_bias_is_read_by_copy(format):
     large, taps = np.ones((1, 1, 1, 1, 1, 4), format), np.ones((1, 2, 1, 1, 1, 1), format)
     bias = misaligned(np.array([1.5, -2], format))
-    for forward in (windowed(kernels.forward), engine.forward, kernels.direct.forward):
+    for forward in (windowed(kernels.forward), engine.forward, kernels.reference.forward):
         small = np.zeros((1, 1, 2, 1, 1, 4), format)
         forward(large, taps, small, **ONES, formats=(format,) * 3, bias=bias, threads=1)
         assert (small[0, 0, :, 0, 0, 0] == [2.5, -1]).all()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from convreg.ops.kernels import direct
+from convreg.ops.kernels import reference
 from kernel_cases import CODES, STORED
 
 
 def decoded(codes: np.ndarray, name: str) -> np.ndarray:
     values = np.empty((1, 1, 1, 1, 1, codes.size), np.float32)
-    direct.decode(codes.reshape(values.shape), values, format=name)
+    reference.decode(codes.reshape(values.shape), values, format=name)
     return values.ravel()
 
 
 def encoded(values: np.ndarray, name: str, dtype) -> np.ndarray:
     codes = np.empty((1, 1, 1, 1, 1, values.size), dtype)
-    direct.encode(values.reshape(codes.shape), codes, format=name)
+    reference.encode(values.reshape(codes.shape), codes, format=name)
     return codes.ravel()
 
 

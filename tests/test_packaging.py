@@ -130,7 +130,7 @@ def test_wheel_holds_the_modules_and_nothing_else(built):
     compiled = {name for name in names if name.endswith(".so")}
     assert names - compiled == shipped(built.source) | shipped_data(built.source)
     assert "convreg/py.typed" in names
-    modules = {f"convreg/ops/kernels/{path.stem}" for path in (built.source / "ops" / "kernels").glob("*.pyx")}
+    modules = {f"convreg/ops/kernels/{path.stem}" for path in (built.source / "ops" / "kernels").rglob("*.pyx")}
     modules |= {path.relative_to(built.source).with_suffix("").as_posix()
                 for path in (built.source / "convreg").rglob("*.pyx")}
     assert {name.partition(".")[0] for name in compiled} == modules | {"convreg/_cyutility"}

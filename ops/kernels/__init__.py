@@ -18,8 +18,8 @@ values, one per channel of the result, added to the finished sum before its one 
 results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
-GIL, and any number of Python threads may call them. `direct.pyx` defines the results to the bit; `engine.pyx` computes
-the same bits fast, and every call goes there.
+GIL, and any number of Python threads may call them. `reference.pyx` defines the results to the bit. `engine.pyx`
+computes the same bits fast, and every call goes there.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-# With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
-import convreg.ops.kernels.direct as direct
 import convreg.ops.kernels.engine as engine
+
+# With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
+import convreg.ops.kernels.reference as reference
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +42,7 @@ from .threads import default_threads, run
 
 Array = NDArray[Any]
 
-openmp: bool = direct.OPENMP
+openmp: bool = reference.OPENMP
 
 
 def capabilities() -> dict[str, Any]:
@@ -107,7 +108,7 @@ def bias_gradient(
 def _one(format: str, dtype: np.dtype[Any]) -> Array:
     """Return the number 1 as it is stored."""
     one = np.empty((1, 1, 1, 1, 1, 1), dtype)
-    direct.encode(np.ones(one.shape, np.float32), one, format=format)
+    reference.encode(np.ones(one.shape, np.float32), one, format=format)
     one.flags.writeable = False
     return one
 
@@ -121,7 +122,7 @@ def implementation(kernel: str, formats: tuple[str, str, str]) -> Callable[..., 
 
 def _check_formats(formats: tuple[str, str, str]) -> None:
     if "float64" in formats and len({*formats}) > 1:
-        raise TypeError(direct.MIXED)
+        raise TypeError(reference.MIXED)
 
 
 def _compute(

@@ -1,4 +1,4 @@
-"""The plain loops of `direct.pyx`, called as the engine's kernels are: on the default threads, also after a fork."""
+"""The plain loops of `reference.pyx`, called as the engine's kernels are: on the default threads, also after a fork."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from convreg.geometry import Window
 
-from . import direct
+from . import reference
 from .threads import run
 
 
@@ -20,11 +20,11 @@ def _compute(
     run(kernel, (first, second, result), threads, settings)
 
 
-forward = partial(_compute, direct.forward)
-backward_data = partial(_compute, direct.backward_data)
-backward_weights = partial(_compute, direct.backward_weights)
+forward = partial(_compute, reference.forward)
+backward_data = partial(_compute, reference.backward_data)
+backward_weights = partial(_compute, reference.backward_weights)
 
 
 def bias_sum(small: Any, bias: Any, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, the sums of small over batch and space."""
-    run(direct.bias_sum, (small, bias), threads, {"formats": formats})
+    run(reference.bias_sum, (small, bias), threads, {"formats": formats})

@@ -1,0 +1,331 @@
+/* What an instruction set offers the engine: a register tile, panel packing and tile storing, all of one shape.
+ *
+ * A tile is a block of outputs, `rows` x (`vectors` * `width`) lanes; one vector lane is one output, never a part of one.
+ * Its reduction walks runs of packed panels: at each step `rows` numbers are broadcast against `lanes` numbers, one fused
+ * multiply-add per output, strictly in order.  A tile resumed from memory continues the same chain, so the way a
+ * reduction is cut into runs and calls does not show in the bits.
+ */
+#ifndef CONVREG_ISA_H
+#define CONVREG_ISA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/reduction.h"
+
+enum {
+    TILE_ROWS = 8,     /* the tallest tile of any instruction set */
+    TILE_VECTORS = 3,  /* the widest tile of any instruction set, in vectors */
+    TILE_LANES = 48,   /* ... and in lanes */
+    DOT_LANES = 16,    /* chains of a dot product */
+    DOT_TAPS = 12,     /* dot products side by side, at most */
+    NCX_ROWS = 6,    /* output rows of a sweep, at most */
+    NCX_SLOTS = 4,   /* vectors of each, at most */
+    NCX_COLUMNS = 5, /* rows and columns of taps whose dot products a sweep advances together, at most */
+};
+
+/* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
+typedef struct {
+    ptrdiff_t rows;
+    ptrdiff_t lanes;
+    ptrdiff_t steps;
+} tile_run;
+
+/* A run of the first half of a tile's rows (1), of the second (2), or of both (3). */
+typedef struct {
+    tile_run run;
+    int64_t halves;
+} half_run;
+
+/* A vector that is copied: the numbers of `source` in the lanes of `mask`, zeros in the others. */
+typedef struct {
+    int64_t source;
+    int32_t place;
+    uint16_t mask;
+} copy_move;
+
+/* Copies that tiles make on their way, some with every step, so that memory is waited for while sums go on. */
+typedef struct {
+    const copy_move *moves; /* of some channels */
+    int64_t move_count;
+    int64_t done;           /* of these */
+    int64_t left;           /* of all channels */
+    const float *source;
+    float *place;
+    ptrdiff_t source_step;  /* floats, from these channels to the next */
+    ptrdiff_t place_step;
+    ptrdiff_t ahead;        /* floats, from what is copied to what is asked for */
+    float rate;             /* moves for a step of a tile */
+    float credit;           /* that steps brought and no move took */
+} copying;
+
+/* Memory that is asked for while a tile computes, with every step one part of a row, about a cache line of it: what lies at
+ * place + row*row_step + offsets[part] + reach, in bytes. */
+typedef struct {
+    char *place;
+    ptrdiff_t row_step;
+    int64_t rows;
+    int64_t parts;
+    ptrdiff_t reach;
+    int64_t offsets[TILE_LANES];
+} tile_wish;
+
+/* Where a tile's sums end up. Where `direct`, they go there from the tile: of vector v the lanes masks[part], first[v] <= part <
+ * first[v + 1], as float32 from place + row*row_step + offsets[part] on, + 0, + bias[row] (which may be NULL). */
+typedef struct {
+    tile_wish wish;
+    int direct;
+    const float *bias;
+    int64_t first[TILE_VECTORS + 1];
+    uint16_t masks[TILE_LANES];
+} tile_result;
+
+/* c[rows][vectors*width] (contiguous) = sum, or c += sum where `resume`.  The row operand advances by the set's
+ * `rows` a step, the lane operand by `lane_pitch`.  Where `next` is not 0, the row panel so many floats from
+ * this one, which is far away, is asked for meanwhile.  `meanwhile` is NULL or has copies to make.
+ * Where `result` is not NULL its memory is asked for meanwhile, and where it is direct, sums are finished and stored there, not
+ * in c. */
+typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
+                           ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
+
+/* c = sum, where halves of the rows have runs of their own. */
+typedef void (*halves_function)(const half_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                                float *c, copying *meanwhile);
+
+/* Makes the copies that are left. */
+typedef void (*copy_function)(copying *all);
+
+/* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step].  `wish`
+ * may be NULL; what it names is asked for as far as the middle cache. */
+typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
+                              ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
+                              const tile_wish *wish);
+
+/* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
+ * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
+ * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
+typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
+                          const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
+
+/* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
+ * them and a lane panel that advances like a row of c. */
+typedef void (*tile64_function)(const tile_run *runs, ptrdiff_t run_count, const double *rows, const int64_t *offsets,
+                                ptrdiff_t row_step, const double *lanes, double *c);
+
+/* sums[row][REDUCTION_CHAINS] += products of `large` and of the rows of `small`, `pitch` apart: chain j takes the numbers j modulo
+ * REDUCTION_CHAINS.  `count` is a multiple of that. */
+typedef void (*dot64_function)(double *sums, const double *large, const double *small, ptrdiff_t pitch, ptrdiff_t count);
+
+/* One row of outputs along whole lines, with no lanes between them: target[line*target_pitch + i] for i < count is the sum of
+ * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
+typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
+                           ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
+
+/* A row of input and the output rows first, ..., last of a sweep that it joins: steps first_step, ... of the reduction. */
+typedef struct {
+    int64_t kind;       /* (masked*NCX_ROWS + first)*NCX_ROWS + last; masked: some of its lanes lie outside */
+    int64_t masks;      /* where its masks begin */
+    int64_t place;      /* where the row begins */
+    int64_t weights;    /* of output row `first` at the first step; those of the next output rows follow */
+    int64_t first_step;
+    int64_t steps;
+} ncx_row;
+
+/* `height` rows of outputs in several slots, a vector each, that differ in where they read (`places`) and write: row j of a
+ * slot is stored from its target + j*line bytes on, in `format`, numbers `step` apart, the lanes of the mask kept[j].  Step k
+ * of an input row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the
+ * factors weights[k*weight_step]. */
+typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height, int masked, const float *const *places,
+                               const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
+                               float bias, char *const *targets, const uint16_t *kept, int format, int64_t line, int64_t step);
+
+/* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
+ * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
+ * places[t], for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES positions; of the last one those in mask
+ * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
+ * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with whether all does. */
+typedef void (*ncx_weights_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
+                                   const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
+                                   int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
+                                   int64_t vectors, unsigned last);
+
+/* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
+typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
+                               int64_t count);
+
+/* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
+ * offsets[tap] + p*position_step + c of `source` times
+ * weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be NULL).  Weights may be
+ * read to the end of a last, partial vector; the source may not. */
+typedef void (*nxc_function)(float *target, ptrdiff_t target_pitch, int64_t positions, int64_t channels,
+                                  const void *source, int format, int64_t position_step, const int64_t *offsets,
+                                  const int64_t *taps, int64_t tap_count, const float *weights,
+                                  ptrdiff_t weight_pitch, const float *bias);
+
+/* block[c/width*vector_pitch + p*width + c%width] = element p*step + c of `source`, for p < positions, c < channels; zeros
+ * fill the last vector. */
+typedef void (*nxc_pack_function)(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels,
+                                       const void *source, int format, int64_t step);
+
+/* For `vectors` vectors of channels, v of them: sums[v*sum_pitch + (taps[t]*DOT_LANES + j)*width + c] += products of
+ * large[line*large_line + p*large_step + offsets[t] + v*width + c] with small[line*small_line + p*small_step + v*width + c],
+ * p < positions, line < lines: position p belongs to chain j = (first + p) modulo DOT_LANES.  A chain takes the lines one after
+ * the other. */
+typedef void (*nxc_weights_function)(float *sums, ptrdiff_t sum_pitch, int64_t vectors, const float *large, ptrdiff_t large_line,
+                                      ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
+                                      const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
+                                      int64_t positions, int64_t lines);
+
+/* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
+ * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
+typedef void (*frame_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                            const void *source, int format, int64_t line_stride, int64_t step, int64_t next);
+
+/* Frames of numbers that take turns `ways` ways, 4, 8 or 16: block[way*between + line*pitch + i] for i < width is number
+ * first + i*ways + way of the `count` of a line, zero outside. */
+typedef void (*split_function)(float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t ways,
+                               const void *source, int format, int64_t line_stride, int64_t first, int64_t count, int64_t next);
+
+/* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
+ * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
+typedef void (*masked_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+                             ptrdiff_t lane_pitch, float *c, int resume, const float *masks);
+
+/* Lanes [lane, lane + count) of a panel or tile: elements offset, offset + step, ... of a tensor, or zeros where
+ * offset is NO_ELEMENT. */
+#define NO_ELEMENT INT64_MIN
+typedef struct {
+    int64_t lane;
+    int64_t count;
+    int64_t offset;
+    int64_t step;
+} lane_span;
+
+/* panel[k*pitch + lane] for k < steps: element offset(lane) + k*stride of `source`, stored in `format`.  Spans cover all
+ * lanes in ascending order; the panel has room for one vector after its last lane. */
+typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                             const lane_span *spans, int64_t span_count);
+
+/* panel[tap*tap_step + channel*pitch + row], at most TILE_LANES rows: element taps[tap] + channel*channel_stride +
+ * row*row_stride of `source`. */
+typedef void (*gather_taps_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels,
+                                     const void *source, int format, int64_t row_stride, int64_t channel_stride,
+                                     const int64_t *taps, int64_t tap_count);
+
+/* Whether none of the values is infinite or NaN. */
+typedef int (*finite_function)(const float *values, int64_t count);
+
+/* Element offset(lane) + row*stride of `target` = the tile's finished sum + bias[row], rounded to `format`. */
+typedef void (*scatter_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
+                              const lane_span *spans, int64_t span_count, const float *bias);
+
+/* Neighbours of a sum in a result, of which it is number `own`: positions that no tap reaches. */
+typedef struct {
+    int64_t extent[3];
+    int64_t own[3];
+    int64_t line[2]; /* elements from plane to plane, from line to line */
+} result_cell;
+
+/* The same for float32 sums that stand extent[2] apart, the lanes of a span, with their cells: a finished 0 + bias[row] at all
+ * other positions. */
+typedef void (*scatter_cells_function)(const float *tile, ptrdiff_t pitch, int64_t rows, float *target, int64_t stride,
+                                       const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell);
+
+/* The same as `scatter` for tiles of several taps, `tile_step` floats apart, whose rows are channels: element
+ * lane*lane_stride + row*row_stride + taps[t].  Walks the taps of one place in memory before the next. */
+typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
+                                   void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                   int64_t tap_count);
+
+/* The first channel of a step that pairs it with another `apart` from it, and the steps that so many channels take; of channels
+ * half a block of sums apart these are whole blocks. */
+static inline int64_t pair_channel(int64_t step, int apart)
+{
+    return step / apart * apart + step;
+}
+
+static inline int64_t pair_steps(int64_t channels, int apart)
+{
+    return (channels + 2 * apart - 1) / (2 * apart) * apart;
+}
+
+/* For sets that multiply bfloat16 pairs: a step of the reduction is two, channel k in the upper and k + `apart` in the
+ * lower half of 32 bits (the order in which a dot product adds), zero where channels run out.  `smallest` sinks to the
+ * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
+typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
+                                   int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
+typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source,
+                                        int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps,
+                                        int64_t tap_count, uint16_t *smallest);
+typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                                  const void *first, const void *second, int format, int64_t line_stride, int64_t step,
+                                  int64_t next, uint16_t *smallest);
+
+/* Sets up or releases what a unit needs besides ordinary registers. */
+typedef void (*unit_function)(void);
+
+/* A row panel of pairs, 16 steps of 16 rows at a time, to 16 rows of steps. */
+typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_count, int64_t steps);
+
+/* A row panel of `count` terms that lie side by side in each of `rows` lines: 16 steps of a row, then of the next. */
+typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
+                                   uint16_t *smallest);
+
+typedef struct {
+    int panel_rows;                               /* numbers of a step in a row panel */
+    int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
+    tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `strided_blocks` */
+    tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of a matrix unit the first, for any rows */
+    unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
+    unit_function end;
+    turn_function turn;                           /* or NULL: row panels are used as they are packed */
+    line_rows_function line_rows;
+    strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
+    line_function lines;
+    gather_pairs_function gather;
+    gather_taps_pairs_function gather_taps;
+    frame_pairs_function frame;
+    finite_function finite;
+} pair_functions;
+
+typedef struct {
+    const char *name;
+    int (*usable)(void);
+    int (*preferred)(void); /* whether a usable one is faster than the next; NULL: it is */
+    int rows;
+    int vectors;
+    int width;
+    tile_function tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
+    halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
+    strided_function strided[TILE_ROWS][TILE_VECTORS];
+    strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
+    masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
+    tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
+    masked_function masked_blocks[TILE_VECTORS];
+    line_function lines;
+    ncx_function depthwise_ncx[NCX_SLOTS];           /* [slots - 1]; NULL where nothing is loaded under a mask */
+    ncx_weights_function depthwise_ncx_weights[NCX_COLUMNS][NCX_COLUMNS]; /* [rows - 1][columns - 1]; likewise */
+    weave_function weave;                        /* or NULL, likewise */
+    nxc_function depthwise_nxc;
+    nxc_pack_function nxc_pack;
+    nxc_weights_function depthwise_nxc_weights;
+    frame_function frame;
+    copy_function copy;                          /* or NULL: tiles copy nothing */
+    split_function split;                        /* or NULL */
+    dot_function dot[DOT_TAPS];                  /* [taps - 1] */
+    tile64_function tile64[TILE_ROWS][TILE_VECTORS];
+    dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
+    gather_function gather;
+    gather_taps_function gather_taps;
+    finite_function finite;
+    scatter_function scatter;
+    scatter_cells_function scatter_cells; /* or NULL */
+    scatter_taps_function scatter_taps;
+    const pair_functions *pairs;                  /* or NULL */
+    const pair_functions *matrix;                 /* likewise, of sums in blocks only, faster than those */
+} instruction_set;
+
+/* Best first, `generic` last; `count` of them were compiled. */
+const instruction_set *const *instruction_sets(int *count);
+
+#endif

@@ -1,0 +1,188 @@
+"""What an instruction set offers the engine: `core/isa.h`, for Cython."""
+
+from libc.stdint cimport int32_t, int64_t, uint16_t
+
+cdef extern from "core/isa.h" nogil:
+    enum:
+        TILE_ROWS
+        TILE_VECTORS
+        TILE_LANES
+        DOT_LANES
+        DOT_TAPS
+        NCX_ROWS
+        NCX_SLOTS
+        NCX_COLUMNS
+    int64_t NO_ELEMENT
+    int64_t pair_channel(int64_t step, int apart)
+    int64_t pair_steps(int64_t channels, int apart)
+    ctypedef struct tile_run:
+        Py_ssize_t rows
+        Py_ssize_t lanes
+        Py_ssize_t steps
+    ctypedef struct lane_span:
+        int64_t lane
+        int64_t count
+        int64_t offset
+        int64_t step
+    ctypedef struct half_run:
+        tile_run run
+        int64_t halves
+    ctypedef struct copy_move:
+        int64_t source
+        int32_t place
+        uint16_t mask
+    ctypedef struct copying:
+        const copy_move* moves
+        int64_t move_count
+        int64_t done
+        int64_t left
+        const float* source
+        float* place
+        Py_ssize_t source_step
+        Py_ssize_t place_step
+        Py_ssize_t ahead
+        float rate
+        float credit
+    ctypedef struct tile_wish:
+        char* place
+        Py_ssize_t row_step
+        int64_t rows
+        int64_t parts
+        Py_ssize_t reach
+        int64_t offsets[48]  # TILE_LANES
+    ctypedef struct tile_result:
+        tile_wish wish
+        bint direct
+        const float* bias
+        int64_t first[4]  # TILE_VECTORS + 1
+        uint16_t masks[48]  # TILE_LANES
+    ctypedef void (*tile_function)(
+        const tile_run*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, float*, int, copying*,
+        const tile_result*) noexcept
+    ctypedef void (*halves_function)(
+        const half_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, copying*) noexcept
+    ctypedef void (*copy_function)(copying*) noexcept
+    ctypedef void (*strided_function)(
+        const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
+        const tile_wish*) noexcept
+    ctypedef void (*dot_function)(
+        float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
+    ctypedef void (*tile64_function)(
+        const tile_run*, Py_ssize_t, const double*, const int64_t*, Py_ssize_t, const double*, double*) noexcept
+    ctypedef void (*dot64_function)(double*, const double*, const double*, Py_ssize_t, Py_ssize_t) noexcept
+    ctypedef void (*line_function)(
+        const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, float*, Py_ssize_t,
+        float) noexcept
+    ctypedef struct ncx_row:
+        int64_t kind
+        int64_t masks
+        int64_t place
+        int64_t weights
+        int64_t first_step
+        int64_t steps
+    ctypedef void (*ncx_function)(
+        const ncx_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
+        float, char* const*, const uint16_t*, int, int64_t, int64_t) noexcept
+    ctypedef void (*ncx_weights_function)(
+        float*, Py_ssize_t, const float*, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t, int64_t,
+        int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept
+    ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
+    ctypedef void (*nxc_function)(
+        float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
+        const float*, Py_ssize_t, const float*) noexcept
+    ctypedef void (*nxc_pack_function)(float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t) noexcept
+    ctypedef void (*nxc_weights_function)(
+        float*, Py_ssize_t, int64_t, const float*, Py_ssize_t, Py_ssize_t, const int64_t*, const int64_t*, int64_t, const float*,
+        Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t) noexcept
+    ctypedef void (*frame_function)(
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t) noexcept
+    ctypedef void (*split_function)(
+        float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t, int64_t) noexcept
+    ctypedef void (*masked_function)(
+        const tile_run*, Py_ssize_t, const float*, const float*, Py_ssize_t, float*, int, const float*) noexcept
+    ctypedef void (*gather_function)(
+        float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t) noexcept
+    ctypedef void (*gather_taps_function)(
+        float*, Py_ssize_t, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+    ctypedef int (*finite_function)(const float*, int64_t) noexcept
+    ctypedef void (*scatter_function)(
+        const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
+    ctypedef struct result_cell:
+        int64_t extent[3]
+        int64_t own[3]
+        int64_t line[2]
+    ctypedef void (*scatter_cells_function)(
+        const float*, Py_ssize_t, int64_t, float*, int64_t, const lane_span*, int64_t, const float*, const result_cell*) noexcept
+    ctypedef void (*scatter_taps_function)(
+        const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+    ctypedef void (*gather_pairs_function)(
+        float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t, uint16_t*) noexcept
+    ctypedef void (*gather_taps_pairs_function)(
+        float*, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t, uint16_t*) noexcept
+    ctypedef void (*frame_pairs_function)(
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t,
+        uint16_t*) noexcept
+    ctypedef void (*unit_function)() noexcept
+    ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
+    ctypedef void (*line_rows_function)(float*, int64_t, int64_t, const void*, int, int64_t, uint16_t*) noexcept
+    ctypedef struct pair_functions:
+        int panel_rows
+        int apart
+        unit_function begin
+        unit_function end
+        tile_function tile[8][3]
+        tile_function blocks[8][3]
+        turn_function turn
+        line_rows_function line_rows
+        strided_function strided_blocks[8][3]
+        line_function lines
+        gather_pairs_function gather
+        gather_taps_pairs_function gather_taps
+        frame_pairs_function frame
+        finite_function finite
+    ctypedef struct instruction_set:
+        const char* name
+        int (*usable)() noexcept
+        int (*preferred)() noexcept
+        int rows
+        int vectors
+        int width
+        tile_function tile[8][3]
+        halves_function halves[4][3]
+        strided_function strided[8][3]
+        strided_function strided_blocks[8][3]
+        masked_function masked[3]
+        tile_function blocks[8][3]
+        masked_function masked_blocks[3]
+        line_function lines
+        ncx_function depthwise_ncx[4]
+        ncx_weights_function depthwise_ncx_weights[5][5]
+        weave_function weave
+        nxc_function depthwise_nxc
+        nxc_pack_function nxc_pack
+        nxc_weights_function depthwise_nxc_weights
+        frame_function frame
+        copy_function copy
+        split_function split
+        dot_function dot[12]
+        tile64_function tile64[8][3]
+        dot64_function dot64[8]  # REDUCTION_FEW
+        gather_function gather
+        gather_taps_function gather_taps
+        finite_function finite
+        scatter_function scatter
+        scatter_cells_function scatter_cells
+        scatter_taps_function scatter_taps
+        const pair_functions* pairs
+        const pair_functions* matrix
+    const instruction_set* const* instruction_sets(int* count)
+
+cdef extern from "numbers/codes.h" nogil:
+    void prepare_codes()
+
+cdef extern from "core/task_queue.h" nogil:
+    enum:
+        NO_TASK
+    int64_t claim(int64_t*, int64_t)
+    void offer(int64_t*, int64_t)
+    int64_t withdraw(int64_t*)

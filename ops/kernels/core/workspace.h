@@ -1,0 +1,102 @@
+/* Memory of one call: one block, kept for the next call, since fresh pages cost more than many a convolution; and its division
+ * into buffers.
+ *
+ * One block is kept, whoever returned it last; concurrent callers that find none make their own.
+ */
+#ifndef CONVREG_WORKSPACE_H
+#define CONVREG_WORKSPACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    size_t size;
+    char padding[56]; /* what follows is aligned to a cache line */
+} workspace_block;
+
+static workspace_block *kept_workspace;
+
+/* `size` bytes aligned to 64, or NULL. */
+static inline char *take_workspace(size_t size)
+{
+    workspace_block *block = __atomic_exchange_n(&kept_workspace, NULL, __ATOMIC_ACQUIRE);
+    if (block && block->size < size) {
+        free(block);
+        block = NULL;
+    }
+    if (!block) {
+        block = aligned_alloc(64, sizeof *block + (size + 63) / 64 * 64);
+        if (!block)
+            return NULL;
+        block->size = size;
+    }
+    return (char *)(block + 1);
+}
+
+static inline void return_workspace(char *memory)
+{
+    free(__atomic_exchange_n(&kept_workspace, (workspace_block *)memory - 1, __ATOMIC_ACQ_REL));
+}
+
+/* A workspace that is divided into buffers, one after the other.  The code that takes buffers runs twice: first without a
+ * base, which counts bytes, then with a base and the capacity that was counted. */
+typedef struct {
+    char *base;       /* NULL: bytes are counted */
+    int64_t used;
+    int64_t capacity;
+    int64_t last;     /* the end of the last guard, or 0 */
+} workspace;
+
+/* Guards, for tests: bytes between one buffer and the next that nothing may write. The last two numbers of a guard are its
+ * beginning and the end of the guard before it. */
+enum { GUARD_BYTES = 192, GUARD_BYTE = 0xa5 };
+
+static int workspace_guarded;
+
+static inline void set_workspace_guarded(int guarded)
+{
+    workspace_guarded = guarded;
+}
+
+/* A buffer of `size` bytes aligned to 64. */
+static inline void *take(workspace *w, int64_t size)
+{
+    int64_t begin = w->used, end = begin + size, next = (end + 63) / 64 * 64;
+    if (workspace_guarded)
+        next += GUARD_BYTES;
+    w->used = next;
+    if (!w->base)
+        return NULL;
+    if (next > w->capacity) {
+        fprintf(stderr, "convreg: a buffer exceeds the workspace of its call\n");
+        abort();
+    }
+    if (workspace_guarded) {
+        int64_t link[2] = {end, w->last};
+        memset(w->base + end, GUARD_BYTE, next - end);
+        memcpy(w->base + next - sizeof link, link, sizeof link);
+        w->last = next;
+    }
+    return w->base + begin;
+}
+
+/* Whether some guard was written to. */
+static inline int workspace_overrun(const workspace *w)
+{
+    for (int64_t last = w->last; last > 0;) {
+        int64_t link[2];
+        memcpy(link, w->base + last - sizeof link, sizeof link);
+        if (link[0] < 0 || link[0] > last - (int64_t)sizeof link || link[1] < 0 || link[1] >= last)
+            return 1;
+        for (int64_t i = link[0]; i < last - (int64_t)sizeof link; i++)
+            if ((unsigned char)w->base[i] != GUARD_BYTE)
+                return 1;
+        last = link[1];
+    }
+    return 0;
+}
+
+#endif

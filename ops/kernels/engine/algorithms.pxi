@@ -1,0 +1,270 @@
+"""The algorithms of the engine, one record each, and the choice among them.
+
+A problem is a group of sums that share their input (`forward`, or stride classes of `backward_data`) or a part of a weights
+gradient.  An algorithm tells whether it fits a problem, how many cycles it would take, and where its buffers lie; the one
+with the fewest cycles runs.  Cycles are estimates for all threads together, from shape, strides, formats, instruction set and
+threads; they decide nothing but the choice.  All algorithms give the same bits.
+
+uses: the functions of `product/` and `weights/`, which the table names; `core/workspace.h`
+gives: Problem, compute, chosen_bytes, begin_sums, begin_weights, end_problem
+"""
+
+cdef struct Problem:
+    const instruction_set* isa
+    const pair_functions* pairs  # in which products of bfloat16 are taken, or NULL
+    int threads
+    double work                  # products of numbers
+    Inquiry* inquiry             # or NULL
+    bint thorough                # algorithms that do not pay are planned too
+    # the sums
+    Product* products
+    int64_t count
+    int64_t columns              # of them, one after the other, take turns along the innermost axis
+    # or the weights gradient
+    Weights* weights             # or NULL
+    Weights lines                # ... of positions in as few lines as possible
+    Product relation             # forward's, where sums are taken in chains
+    int64_t* shifts              # room for one of each tap
+    # the plans, one for each algorithm
+    void* heap                   # what their lists need
+    Layout* layouts
+    NcxPlan* ncx_plans
+    Strip* strips
+    Place* places
+    ProductPlan gathered
+    ProductPlan laid_out
+    FewColumns few_columns
+    NxcPlan nxc
+    NcxCall ncx
+    DoubleTasks doubles
+    WeightsPlan weights_plan
+    FewChannels few_channels
+    NcxWeights ncx_weights
+    NxcWeights nxc_weights
+    DoublesPlan double_weights
+    PositionRowsScratch* position_rows
+    float* transposed
+    PositionClass* position_classes
+
+
+cdef struct Algorithm:
+    const char* name
+    const char* source                                    # its file
+    bint in_pairs                                         # takes products in the pairs that a problem names
+    bint (*fits)(Problem*) noexcept nogil                 # plans it
+    double (*cycles)(const Problem*) noexcept nogil       # of what was planned
+    void (*lay_out)(Problem*, workspace*) noexcept nogil  # the one statement of its buffers: counts them, or takes them
+    bint (*run)(Problem*, workspace*) noexcept nogil      # false: these are not the results of the definition
+
+
+cdef struct Inquiry:  # what a caller wants to know or decides
+    const Algorithm* forced  # or NULL
+    bint asked               # nothing is computed
+    int64_t bytes_needed     # of workspace, at most
+    void* findings           # a list, or NULL
+
+
+cdef double peak_cycles(const Problem* q) noexcept nogil:
+    """Two fused multiply-adds of a vector each cycle."""
+    return q.work / (2 * q.isa.width)
+
+
+cdef enum:
+    ALGORITHMS = 12
+
+cdef Algorithm algorithms[ALGORITHMS]
+algorithms[:] = [
+    Algorithm(b"depthwise_nxc", b"product/depthwise_nxc.pxi", False, fits_depthwise_nxc, peak_cycles,
+              lay_out_depthwise_nxc, run_depthwise_nxc),
+    Algorithm(b"depthwise_ncx", b"product/depthwise_ncx_jobs.pxi", False, fits_depthwise_ncx, peak_cycles,
+              lay_out_depthwise_ncx, run_depthwise_ncx),
+    Algorithm(b"gathered", b"product/gathered.pxi", True, fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
+    Algorithm(b"laid_out", b"product/laid_out.pxi", True, fits_laid_out, laid_out_cycles, lay_out_laid_out,
+              run_laid_out_products),
+    Algorithm(b"rows_are_positions", b"product/rows_are_positions.pxi", False, fits_rows_are_positions,
+              rows_are_positions_cycles, lay_out_rows_are_positions, run_rows_are_positions),
+    Algorithm(b"few_columns", b"product/few_columns.pxi", False, fits_few_columns, few_columns_cycles,
+              lay_out_few_columns, run_few_columns),
+    Algorithm(b"float64", b"product/float64.pxi", False, fits_doubles, doubles_cycles, lay_out_all_doubles, run_doubles),
+    Algorithm(b"weights_depthwise_nxc", b"weights/depthwise_nxc.pxi", False, fits_depthwise_nxc_weights, peak_cycles,
+              lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights),
+    Algorithm(b"weights_depthwise_ncx", b"weights/depthwise_ncx.pxi", False, fits_depthwise_ncx_weights, peak_cycles,
+              lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights),
+    Algorithm(b"weights_few_channels", b"weights/few_channels.pxi", False, fits_few_channels, few_channels_cycles,
+              lay_out_few_channels, run_few_channels),
+    Algorithm(b"weights_product", b"weights/product.pxi", True, fits_weights, weights_cycles, lay_out_weights, run_weights),
+    Algorithm(b"weights_float64", b"weights/float64.pxi", False, fits_double_weights, doubles_cycles,
+              lay_out_double_weights, run_double_weights),
+]
+
+
+cdef const Algorithm* choose(Problem* q) noexcept nogil:
+    """The algorithm that fits and takes the fewest cycles, or the first whose estimate is the products alone; or NULL."""
+    cdef const Algorithm* best = NULL
+    cdef double cycles, least = 0
+    cdef int i
+    if q.weights == NULL:
+        prepare_products(q)
+    for i in range(ALGORITHMS):
+        if q.inquiry != NULL and q.inquiry.forced != NULL and q.inquiry.forced != &algorithms[i]:
+            continue
+        if not algorithms[i].fits(q):
+            continue
+        cycles = algorithms[i].cycles(q)
+        if best == NULL or cycles < least:
+            best, least = &algorithms[i], cycles
+        if algorithms[i].cycles == peak_cycles:
+            break
+    return best
+
+
+cdef int64_t bytes_of(const Algorithm* algorithm, Problem* q) noexcept nogil:
+    """Of its workspace."""
+    cdef workspace memory = workspace(NULL, 0, 0, 0)
+    algorithm.lay_out(q, &memory)
+    return memory.used
+
+
+cdef int64_t chosen_bytes(Problem* q) noexcept nogil:
+    """Of the largest workspace that `compute` takes; in products in pairs and, where these do not do, without."""
+    cdef const pair_functions* pairs = q.pairs
+    cdef const Algorithm* algorithm
+    cdef int64_t needed = 0
+    while True:
+        algorithm = choose(q)
+        if algorithm != NULL:
+            needed = max(needed, bytes_of(algorithm, q))
+        if q.pairs == NULL or algorithm != NULL and not algorithm.in_pairs:
+            break
+        q.pairs = NULL
+    q.pairs = pairs
+    return needed
+
+
+cdef int compute(Problem* q) except -1 nogil:
+    """Run the algorithm of choice; without pairs if the results in pairs are not those of the definition. Returns true where none are."""
+    cdef const Algorithm* algorithm
+    if q.inquiry != NULL and q.inquiry.asked:
+        return answer(q)
+    while True:
+        algorithm = choose(q)
+        if algorithm != NULL:
+            if run_algorithm(algorithm, q):
+                return 0
+            if not algorithm.in_pairs:
+                return 1
+        if q.pairs == NULL:
+            return 1 if algorithm != NULL else refuse(q)
+        q.pairs = NULL
+
+
+cdef int run_algorithm(const Algorithm* algorithm, Problem* q) except -1 nogil:
+    cdef workspace memory = workspace(NULL, 0, bytes_of(algorithm, q), 0)
+    cdef bint done, overrun
+    memory.base = take_workspace(memory.capacity)
+    if memory.base == NULL:
+        with gil:
+            raise MemoryError
+    algorithm.lay_out(q, &memory)
+    done = algorithm.run(q, &memory)
+    overrun = workspace_guarded and workspace_overrun(&memory)
+    return_workspace(memory.base)
+    if overrun:
+        with gil:
+            raise RuntimeError(f"algorithm {algorithm.name.decode()} wrote beyond a buffer of its workspace")
+    return done
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Inquiries
+
+
+cdef int refuse(Problem* q) except -1 nogil:
+    """The algorithm that a caller names does not fit."""
+    cdef const Algorithm* forced = q.inquiry.forced
+    cdef int i
+    q.inquiry.forced = NULL
+    with gil:
+        fitting = [algorithms[i].name.decode() for i in range(ALGORITHMS) if algorithms[i].fits(q)]
+        raise ValueError(forced.name.decode(), *fitting)
+
+
+cdef int answer(Problem* q) except -1 nogil:
+    """Add to the inquiry what would be computed."""
+    cdef const Algorithm* chosen
+    cdef const Algorithm* a
+    cdef int i
+    while True:
+        chosen = choose(q)
+        if chosen != NULL or q.pairs == NULL:
+            break
+        q.pairs = NULL
+    if chosen == NULL:
+        return refuse(q)
+    q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q))
+    if q.weights == NULL:
+        prepare_products(q)
+    if q.inquiry.findings != NULL:
+        with gil:
+            candidates = []
+            for i in range(ALGORITHMS):
+                a = &algorithms[i]
+                if a.fits(q):
+                    candidates.append((a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q)))
+            unit = ("matrix unit" if on_matrix(q.pairs) else "dot products") if chosen.in_pairs and q.pairs != NULL else "multiply-adds"
+            (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, candidates))
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The life of a problem
+
+
+cdef void begin_problem(Problem* q, double work, int threads, Inquiry* inquiry) noexcept nogil:
+    q.isa, q.pairs, q.heap, q.weights, q.work = current, NULL, NULL, NULL, work
+    q.threads, q.inquiry = team_for(work, threads), inquiry
+    q.thorough = inquiry != NULL and (inquiry.forced != NULL or inquiry.findings != NULL)
+
+
+cdef int begin_sums(Problem* q, Product* products, int64_t count, int64_t columns, int threads, Inquiry* inquiry) except -1 nogil:
+    """Sums that share groups, rows, channels and the input."""
+    cdef double work = 0
+    cdef int64_t i, plans, strips, places
+    cdef const Product* p
+    cdef bint within = within_bfloat16(products.input.format) and within_bfloat16(products.weights.format)
+    for i in range(count):
+        p = &products[i]
+        work += <double>p.N * p.Q[0] * p.Q[1] * p.Q[2] * p.G * p.R * p.D * p.all_count
+    begin_problem(q, work, threads, inquiry)
+    q.products, q.count, q.columns = products, count, columns
+    if within and products.D > 1:
+        q.pairs = q.isa.pairs
+        if sums_in_blocks(products.D, products.R, products.input.format, products.weights.format) and q.isa.matrix != NULL:
+            q.pairs = q.isa.matrix
+    plans = count if few_channels_in_groups(products) else 0
+    strips = count if stackable(products, products.D, q.isa) else 0
+    places = most_places(products, count, q.isa) if strips else 0
+    q.heap = malloc(count * sizeof(Layout) + plans * sizeof(NcxPlan) + strips * sizeof(Strip) + places * sizeof(Place))
+    if q.heap == NULL:
+        with gil:
+            raise MemoryError
+    q.layouts = <Layout*>q.heap
+    q.ncx_plans = <NcxPlan*>(q.layouts + count)
+    q.strips = <Strip*>(q.ncx_plans + plans)
+    q.places = <Place*>(q.strips + strips)
+    return 0
+
+
+cdef int begin_weights(Problem* q, const Weights* w, int threads, Inquiry* inquiry) except -1 nogil:
+    """A weights gradient or a part of one."""
+    begin_problem(q, <double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads, inquiry)
+    q.lines = w[0]
+    q.weights = &q.lines
+    join_lines(q.weights)
+    if within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
+        q.pairs = q.isa.pairs if q.isa.matrix == NULL else q.isa.matrix
+    return relate_weights(q)
+
+
+cdef void end_problem(Problem* q) noexcept nogil:
+    free(q.heap)

@@ -1,0 +1,214 @@
+"""The kernels, fast: operands become strided tensors, the relation of positions becomes products of packed panels.
+
+Results equal those of `reference.pyx` bit for bit, on every instruction set and number of threads. What is left goes there:
+calls in float64 where something infinite or NaN may meet a position outside.
+
+The files below are one Cython module, since functions that are called for every tile must be inlined. The head of each
+says what it uses and gives; `algorithms.pxi` has the table of algorithms.
+"""
+
+import os
+
+import numpy as np
+
+from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.parallel cimport prange
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from isa cimport (
+    NO_TASK, claim, copy_move, copying, offer, withdraw,
+    DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
+    half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
+    pair_steps, prepare_codes, result_cell, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
+)
+from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
+from panels cimport (
+    ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace,
+    thread_number, set_workspace_guarded, workspace,
+    workspace_guarded, workspace_overrun,
+)
+from reduction cimport (
+    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks,
+    reduction_cut, sums_in_blocks,
+)
+
+from . import reference
+from .reference import FORMATS
+
+prepare_codes()
+
+cdef struct Problem
+cdef struct Inquiry
+
+include "core/isa.pxi"
+include "core/team.pxi"
+include "core/problem.pxi"
+include "core/extents.pxi"
+include "engine/product/gathered.pxi"
+include "engine/product/pairs.pxi"
+include "engine/product/store.pxi"
+include "engine/product/position_classes.pxi"
+include "engine/product/laid_out.pxi"
+include "engine/product/laid_out_fill.pxi"
+include "engine/product/stacked.pxi"
+include "engine/product/rows_are_positions.pxi"
+include "engine/product/few_columns.pxi"
+include "engine/product/depthwise_nxc.pxi"
+include "engine/product/depthwise_ncx.pxi"
+include "engine/product/depthwise_ncx_jobs.pxi"
+include "engine/product/float64.pxi"
+include "engine/product/passes.pxi"
+include "engine/product/jobs.pxi"
+include "engine/product/laid_out_ahead.pxi"
+include "engine/weights/sums.pxi"
+include "engine/weights/product.pxi"
+include "engine/weights/positions.pxi"
+include "engine/weights/blocks.pxi"
+include "engine/weights/jobs.pxi"
+include "engine/weights/few_channels.pxi"
+include "engine/weights/depthwise_ncx.pxi"
+include "engine/weights/depthwise_nxc.pxi"
+include "engine/weights/float64.pxi"
+include "engine/algorithms.pxi"
+include "engine/product/sums.pxi"
+include "engine/product/stride_classes.pxi"
+include "engine/weights/parts.pxi"
+
+
+cdef class Bias:
+    """Its numbers, held while a call reads them."""
+    cdef const float[::1] floats
+    cdef const double[::1] doubles
+    cdef const float* first  # NULL where there are none
+
+    def __cinit__(self, bias, bint wide):
+        self.first = NULL
+        if bias is None or len(bias) == 0:
+            return
+        if wide:
+            self.doubles = np.require(bias, np.float64, "CA")
+            self.first = <const float*>&self.doubles[0]
+            return
+        self.floats = bias
+        if <uintptr_t>&self.floats[0] % sizeof(float) != 0:
+            self.floats = np.array(bias, np.float32)
+        self.first = &self.floats[0]
+
+
+cdef enum:
+    FORWARD
+    BACKWARD_DATA
+    BACKWARD_WEIGHTS
+
+
+cdef int run_call(int kernel, Call* c, const float* bias, int threads, Inquiry* inquiry) except -1 nogil:
+    """Returns true where the results are not those of the definition."""
+    if size(&c.small if kernel == FORWARD else &c.large if kernel == BACKWARD_DATA else &c.taps) == 0:
+        return 0
+    if kernel == FORWARD:
+        return run_forward(c, bias, threads, inquiry)
+    if kernel == BACKWARD_DATA:
+        return run_backward_data(c, bias, threads, inquiry)
+    return run_backward_weights(c, threads, inquiry)
+
+
+cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, begin, bias, int threads, algorithm) except -1:
+    """Returns true where the plain loops are to be run."""
+    cdef Call c
+    cdef Bias added = Bias(bias, formats[0] == "float64")
+    cdef bint undone = False
+    cdef Inquiry inquiry = Inquiry(forced_algorithm(algorithm), False, 0, NULL)
+    if algorithm == REFERENCE:
+        return True
+    try:
+        open_call(&c, large, small, taps, formats, stride, dilation, begin, (1, 0, 2)[kernel])
+        if inquiry.forced != NULL:  # it fits all parts of the call, or nothing is computed
+            inquiry.asked = True
+            run_call(kernel, &c, NULL, threads, &inquiry)
+            inquiry.asked = False
+        with nogil:
+            undone = run_call(kernel, &c, added.first, threads, &inquiry if inquiry.forced != NULL else NULL)
+    finally:
+        close_call(&c)
+    return undone
+
+
+def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None):
+    """Write small."""
+    if run_kernel(FORWARD, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, bias, threads, algorithm):
+        reference.forward(large, taps, small, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias, threads=threads)
+
+
+def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None):
+    """Write large."""
+    if run_kernel(BACKWARD_DATA, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, bias, threads,
+                  algorithm):
+        reference.backward_data(small, taps, large, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias,
+                                threads=threads)
+
+
+def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1, algorithm=None):
+    """Write taps."""
+    if run_kernel(BACKWARD_WEIGHTS, large, small, taps, formats, stride, dilation, begin, None, threads, algorithm):
+        reference.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin, formats=formats, threads=threads)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a call would do
+
+REFERENCE = "reference"
+
+
+cdef const Algorithm* forced_algorithm(str name) except? NULL:
+    cdef int i
+    if name is None or name == REFERENCE:
+        return NULL
+    for i in range(ALGORITHMS):
+        if algorithms[i].name.decode() == name:
+            return &algorithms[i]
+    raise ValueError(name, *algorithm_names())
+
+
+def algorithm_names() -> list[str]:
+    """Names of the algorithms that a call can name, the plain loops first."""
+    return [REFERENCE, *[algorithms[i].name.decode() for i in range(ALGORITHMS)]]
+
+
+cdef int64_t ask(str kernel, first, second, result, formats, stride, dilation, begin, int threads, algorithm, list findings) except -1:
+    """The bytes of workspace of a call; `findings` may be None."""
+    cdef Call c
+    cdef Inquiry inquiry = Inquiry(forced_algorithm(algorithm), True, 0, NULL)
+    if findings is not None:
+        inquiry.findings = <void*>findings
+    number, (large, small, taps) = {
+        "forward": (FORWARD, (0, 2, 1)), "backward_data": (BACKWARD_DATA, (2, 0, 1)),
+        "backward_weights": (BACKWARD_WEIGHTS, (0, 1, 2)),
+    }[kernel]
+    arrays = (first, second, result)
+    try:
+        open_call(&c, arrays[large], arrays[small], arrays[taps], (formats[large], formats[small], formats[taps]), stride,
+                  dilation, begin, 3)
+        run_call(number, &c, NULL, threads, &inquiry)
+    finally:
+        close_call(&c)
+    return inquiry.bytes_needed
+
+
+def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1, algorithm=None) -> int:
+    """Bytes a call of the named kernel with these arguments allocates; nothing is computed."""
+    return ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, None)
+
+
+def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1, algorithm=None) -> list:
+    """For each part of a call of the named kernel: the algorithm, the unit that multiplies, the threads, the products of numbers,
+    and of every algorithm that fits its name, its file, its cycles and its bytes of workspace. Nothing is computed."""
+    findings = []
+    ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, findings)
+    return findings
+
+
+def guard_workspace(bint guarded) -> None:
+    """Put guards between the buffers of every later call, which tests look at: a call that writes to one raises RuntimeError."""
+    set_workspace_guarded(guarded)

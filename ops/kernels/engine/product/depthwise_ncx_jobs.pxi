@@ -1,0 +1,273 @@
+"""Sweeps cut into tasks: some images of one group."""
+
+cdef extern from *:
+    """
+    /* `lines` cache lines of memory that is soon read or written. Those to be written are taken from the cores that have
+     * them, which must be said to the compiler: processors that do not know the instruction ignore it. */
+    #ifdef __x86_64__
+    __attribute__((target("prfchw")))
+    #endif
+    static void prefetch_lines(const char *place, int64_t lines, int written)
+    {
+        for (int64_t i = 0; i < lines; i++)
+            if (written)
+                __builtin_prefetch(place + 64 * i, 1);
+            else
+                __builtin_prefetch(place + 64 * i, 0);
+    }
+    """
+    void prefetch_lines(const char* place, int64_t lines, int written) noexcept nogil
+
+cdef enum:
+    NCX_AHEAD = 1 << 11   # bytes: short lines of several images are no pattern that the processor foresees
+    NCX_PLAN_BYTES = 8 << 20     # of all products' plans, at most
+    NCX_THREAD_BYTES = 4 << 20   # of a thread's workspace, at most
+
+
+cdef inline float number_at(const void* data, int format, int64_t offset) noexcept nogil:
+    if format == NUMBER_FLOAT32:
+        return (<const float*>data)[offset]
+    if element_size(format) == 2:
+        return decode16((<const uint16_t*>data)[offset], format)
+    return decode8((<const uint8_t*>data)[offset], format)
+
+
+cdef void pack_ncx(const NcxPlan* s, int64_t g, int64_t r, float* weights) noexcept nogil:
+    cdef const Product* p = s.product
+    cdef int64_t i, start = g * p.weights.g + r * p.weights.n
+    if p.weights.format == NUMBER_FLOAT32:
+        for i in range(s.weights):
+            weights[i] = (<const float*>p.weights.data)[start + s.taken[i]]
+    else:
+        for i in range(s.weights):
+            weights[i] = number_at(p.weights.data, p.weights.format, start + s.taken[i])
+
+
+cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
+                       float* image) noexcept nogil:
+    """Lines [first, end) of all planes, those of each residue modulo the innermost step side by side."""
+    cdef const Product* p = s.product
+    cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
+    cdef const char* source
+    if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
+        lines, width = 1, width * lines
+    for d in range(p.D):
+        for phase in range(s.phases):
+            count = width if s.phases == 1 else ceiling(p.I[2] - phase, s.phases)
+            for x0 in range(p.I[0]):
+                source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
+                                                      + first * p.input.x[1] + phase * p.input.x[2]) * size
+                isa.frame(image + d * s.channel + phase * s.pitch[2] + x0 * s.pitch[0] + first * s.pitch[1], width, lines,
+                          count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2], (end - first) * p.input.x[1])
+
+
+cdef void plan_runs(const NcxPlan* s, int64_t images, NcxScratch* scratch) noexcept nogil:
+    """Slots share masks: columns over an edge run image beside image, all others in any company."""
+    cdef int64_t pass_, column, image
+    cdef int kept
+    cdef bint edge
+    cdef NcxRun* run
+    scratch.planned, scratch.images_planned, scratch.run_count = s, images, 0
+    for pass_ in range(2):
+        run = NULL
+        for column in range(s.columns):
+            kept = 0xffff
+            if not s.vectors and s.fold * s.product.Q[2] - column * NCX_LANES < NCX_LANES:
+                kept = (1 << s.fold * s.product.Q[2] % NCX_LANES) - 1
+            edge = not s.vectors and (s.edges[column] or kept != 0xffff)
+            if edge != (pass_ == 1):
+                continue
+            for image in range(images):
+                if run == NULL or run.slots == NCX_SLOTS or (edge and image == 0):
+                    run = &scratch.runs[scratch.run_count]
+                    scratch.run_count += 1
+                    run.slots, run.kept = 0, kept
+                    run.masked = edge and s.edges[column]
+                    run.masks = s.masks + (column * s.steps if run.masked else 0)
+                run.image[run.slots], run.column[run.slots] = image, column * NCX_LANES
+                run.slots += 1
+
+
+cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* isa, int64_t images, int64_t part,
+                    float bias, const float* const* sources, char* const* results, int format, int64_t line, int64_t step,
+                    const NcxScratch* scratch) noexcept nogil:
+    """All slots of one product: each image has its source and its result, `line` bytes between lines and `step` elements
+    between columns."""
+    cdef const Product* p = s.product
+    cdef const NcxBlock* block
+    cdef const NcxRun* run
+    cdef const float* places[NCX_SLOTS]
+    cdef char* targets[NCX_SLOTS]
+    cdef uint16_t kept[NCX_ROWS]
+    cdef int64_t i, r, at, down, number, column_bytes = step * element_size(format)
+    cdef int64_t first = share(s.block_count, call.parts, part), end = share(s.block_count, call.parts, part + 1)
+    cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
+    if s.direct:
+        in_lines = ceiling(p.I[0] * p.I[1] * p.I[2], 16 * blocks)
+    if not call.woven and column_bytes <= NCX_AHEAD:  # else no line holds two columns, and what lies between is endless
+        out_lines = ceiling(p.Q[0] * p.Q[1] * p.Q[2] * column_bytes, 64 * blocks)
+    down = s.down * (NCX_LANES * column_bytes if s.vectors else line)
+    for number in range(first, end):
+        block = &s.blocks[s.block_count - 1 - number if s.down < 0 else number]  # as they lie in memory
+        at = block.q2 * column_bytes
+        if call.woven:
+            at += (block.q0 * p.Q[1] + block.q1) * line
+        else:
+            at += block.q1 * line + block.q0 * p.output.x[0] * element_size(format)
+        for i in range(images):
+            prefetch_lines(<const char*>sources[i] + NCX_AHEAD + 64 * number * in_lines, in_lines, False)
+            prefetch_lines(results[i] + NCX_AHEAD + 64 * number * out_lines, out_lines, True)
+        for r in range(scratch.run_count):
+            run = &scratch.runs[r]
+            for i in range(block.height):
+                kept[i] = run.kept & block.kept[i]
+            for i in range(run.slots):
+                places[i] = sources[run.image[i]] + run.column[i]
+                targets[i] = results[run.image[i]] + at + run.column[i] * column_bytes
+            isa.depthwise_ncx[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
+                                     <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
+                                     targets, kept, format, down, step)
+
+
+cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t task, NcxScratch* scratch) noexcept nogil:
+    cdef const Product* p = call.plans.product
+    cdef const NcxPlan* s = call.plans
+    cdef int64_t part = task % call.parts, g = task // call.parts % p.G, chunk = task // call.parts // p.G
+    cdef int64_t first = share(p.N, call.chunks, chunk), images = share(p.N, call.chunks, chunk + 1) - first
+    cdef int64_t n, r, i, size = element_size(p.output.format), step
+    cdef const float* sources[NCX_SLOTS]
+    cdef char* results[NCX_SLOTS]
+    cdef float bias
+    for n in range(images):
+        if s.direct:
+            sources[n] = <const float*>p.input.data + (first + n) * p.input.n + g * p.input.g
+        else:
+            sources[n] = scratch.decoded + n * s.image
+            decode_image(s, isa, first + n, g, 0, p.I[1], scratch.decoded + n * s.image)
+    for r in range(p.R):
+        bias = 0 if p.bias == NULL else p.bias[g * p.R + r]
+        for i in range(call.count):
+            s = &call.plans[i]
+            p = s.product
+            pack_ncx(s, g, r, scratch.weights)
+            if scratch.planned != s or scratch.images_planned != images:
+                plan_runs(s, images, scratch)
+            if not call.woven:
+                for n in range(images):
+                    results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
+                run_ncx(call, s, isa, images, part, bias, sources, results, p.output.format, s.fold * p.output.x[1] * size,
+                          p.output.x[2], scratch)
+                continue
+            step = p.Q[0] * p.Q[1] * call.pitch
+            for n in range(images):
+                results[n] = <char*>(scratch.finished + (i % call.columns * images + n) * step)
+            run_ncx(call, s, isa, images, part, bias, sources, results, NUMBER_FLOAT32, 4 * call.pitch, 1, scratch)
+            if i % call.columns == call.columns - 1:
+                for n in range(images):
+                    weave_image(call, i - call.columns + 1, isa, images, n,
+                                (first + n) * p.output.n + g * p.output.g + r * p.output.c, scratch.finished)
+
+
+cdef void weave_image(const NcxCall* call, int64_t first, const instruction_set* isa, int64_t images, int64_t n,
+                      int64_t offset, const float* finished) noexcept nogil:
+    """Products from `first` on, whose columns take turns."""
+    cdef const Product* p = call.plans[first].product
+    cdef int64_t q0, q1, i, count = 0, lines = p.Q[0] * p.Q[1]
+    for i in range(call.columns):
+        count += call.plans[first + i].product.Q[2]
+    for q0 in range(p.Q[0]):
+        for q1 in range(p.Q[1]):
+            isa.weave(<char*>p.output.data + (offset + q0 * p.output.x[0] + q1 * p.output.x[1])
+                      * element_size(p.output.format), p.output.format, call.apart, call.columns,
+                      finished + (n * lines + q0 * p.Q[1] + q1) * call.pitch, images * lines * call.pitch, count)
+
+
+cdef void lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    cdef const NcxPlan* first = call.plans
+    cdef int64_t i, weights = 0, slots = 0
+    for i in range(call.count):
+        slots = max(slots, call.plans[i].columns)
+        weights = max(weights, call.plans[i].weights)
+    s.decoded = <float*>take(memory, 4 * call.together * first.image)
+    s.finished = <float*>take(memory, 4 * finished_floats(call) * call.together)
+    s.weights = <float*>take(memory, 4 * weights)
+    s.runs = <NcxRun*>take(memory, call.together * slots * sizeof(NcxRun))
+    s.planned = NULL
+
+
+cdef int64_t finished_floats(const NcxCall* call) noexcept nogil:
+    """Of one image."""
+    cdef const Product* p = call.plans.product
+    return p.Q[0] * p.Q[1] * call.pitch * call.columns if call.woven else 0
+
+
+cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
+    cdef const Product* products = q.products
+    cdef NcxCall* call = &q.ncx
+    cdef NcxPlan* s = q.ncx_plans
+    cdef int64_t i, image, tasks
+    cdef NcxScratch counted
+    cdef workspace memory = workspace(NULL, 0, 0, 0)
+    if (q.weights != NULL or products.input.format == NUMBER_FLOAT64 or q.isa.depthwise_ncx[0] == NULL
+            or not few_channels_in_groups(products)):
+        return False
+    for i in range(q.count):
+        if not plan_ncx(&products[i], q.isa, lines_to_fold(products) if q.count == 1 else 1, &s[i]):
+            return False
+        lay_out_ncx(&s[i], &memory)
+        if memory.used > NCX_PLAN_BYTES:
+            return False
+    call.plans, call.count, call.columns, call.woven = s, q.count, q.columns, q.columns > 1
+    call.pitch = s.columns * NCX_LANES if not s.vectors else ceiling(products.Q[2], NCX_LANES) * NCX_LANES
+    if call.woven:
+        call.apart = (<char*>products[1].output.data - <char*>products.output.data) // element_size(products.output.format)
+        for i in range(q.count):
+            if s[i].vectors != s.vectors:
+                return False
+    image = s.image + finished_floats(call)
+    if image > NCX_FLOATS:
+        return False
+    call.together = min(products.N, NCX_SLOTS)
+    if image > 0:
+        call.together = max(1, min(call.together, NCX_FLOATS // image))
+    memory.used = 0
+    lay_out_ncx_scratch(&counted, call, &memory)
+    if memory.used > NCX_THREAD_BYTES:
+        return False
+    call.chunks = ceiling(products.N, call.together)
+    tasks = call.chunks * products.G
+    call.parts = 1
+    if s.direct and not call.woven and tasks < 4 * q.threads:
+        call.parts = ceiling(4 * q.threads, tasks)
+    return True
+
+
+cdef inline bint few_channels_in_groups(const Product* p) noexcept nogil:
+    return p.D * p.R <= NCX_CHANNELS and p.G > 1
+
+
+cdef void lay_out_depthwise_ncx(Problem* q, workspace* memory) noexcept nogil:
+    cdef NcxScratch counted
+    cdef int64_t i
+    cdef int worker
+    for i in range(q.count):
+        lay_out_ncx(&q.ncx.plans[i], memory)
+    q.ncx.scratch = <NcxScratch*>take(memory, q.threads * sizeof(NcxScratch))
+    for worker in range(q.threads):
+        lay_out_ncx_scratch(&q.ncx.scratch[worker] if memory.base != NULL else &counted, &q.ncx, memory)
+
+
+cdef bint run_depthwise_ncx(Problem* q, workspace* memory) noexcept nogil:
+    cdef const NcxCall* call = &q.ncx
+    cdef NcxScratch* scratch = call.scratch
+    cdef int64_t i, task, tasks = call.chunks * call.parts * q.products.G
+    for i in range(call.count):
+        fill_ncx(&call.plans[i])
+    if q.threads == 1:
+        for task in range(tasks):
+            run_ncx_task(call, q.isa, task, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * q.threads)), num_threads=q.threads):
+            run_ncx_task(call, q.isa, task, &scratch[thread_number()])
+    return True

@@ -1,0 +1,191 @@
+"""backward_weights of operands within bfloat16, whose sums are taken in blocks of positions (`core/reduction.h`), with rows packed:
+for matrix units and dot products, which take both operands in pairs, and where lines framed for all taps would not fit.
+
+Lanes are the channels m of the small side, rows are (t, c) of the large side, zeros where a tap lies outside; both are packed in
+the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image; of
+such lines dot products take pairs as they lie.
+"""
+
+cdef enum:
+    BLOCKS_POSITIONS = 256  # packed in pairs at a time, at most
+
+
+cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
+    """How much of the reduction is packed at a time."""
+    cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
+    if plan.pairs == NULL:
+        most = LANE_FLOATS // lane_width
+    plan.chunk = whole_units(plan, most, SUM_BLOCK)
+    plan.steps = steps_of(plan.pairs, plan.chunk)
+    plan.code_bytes = max(plan.rows, TILE_LANES) * plan.chunk * element_size(max_format(w))
+
+
+cdef inline int max_format(const Weights* w) noexcept nogil:
+    """Of the two operands the one whose codes are longer."""
+    return w.large.format if element_size(w.large.format) > element_size(w.small.format) else w.small.format
+
+
+cdef void pack_small(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t panel, int64_t row_count,
+                     int64_t count, float* place, WeightsScratch* s) noexcept nogil:
+    """A lane panel of the positions of a chunk."""
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, r, i, next_offset
+    cdef int64_t size = element_size(w.small.format), pitch = isa.vectors * isa.width, offset = small_offset(w, g, s.rows)
+    cdef int64_t line = plan.chunk
+    cdef const char* source = <const char*>w.small.data + size * m * w.small.c
+    cdef bint wide = w.small.c == 1 and w.small.x[2] != 1, together = w.small.x[2] == 1
+    cdef lane_span span
+    next_offset = offset + s.rows.count
+    for r in range(1, row_count):
+        together = together and small_offset(w, g, &s.rows[r]) == next_offset
+        next_offset += s.rows[r].count
+    if together:
+        span = lane_span(0, lanes, 0, w.small.c)
+        gather_steps(isa, plan.pairs, place, pitch, count, source + size * offset, w.small.format, 1, &span, 1, &s.smallest_small)
+        return
+    for r in range(row_count):
+        offset = small_offset(w, g, &s.rows[r])
+        if wide:
+            for i in range(s.rows[r].count):
+                copy_codes(<char*>s.codes + size * (s.rows[r].first + i) * lanes, source + size * (offset + i * w.small.x[2]), lanes, 1,
+                           size)
+        else:
+            for i in range(lanes):
+                copy_codes(<char*>s.codes + size * (i * line + s.rows[r].first), source + size * (offset + i * w.small.c),
+                           s.rows[r].count, w.small.x[2], size)
+    span = lane_span(0, lanes, 0, 1 if wide else line)
+    gather_steps(isa, plan.pairs, place, pitch, count, s.codes, w.small.format, lanes if wide else 1, &span, 1, &s.smallest_small)
+
+
+cdef inline bint laid_out_wide(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    return w.large.c == 1 and w.large.x[2] != 1 and not plan.mixed
+
+
+cdef inline bint packed_in_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether pairs of a row stay side by side in its panel."""
+    return plan.pairs != NULL and not laid_out_wide(w, plan)
+
+
+cdef void lay_out(const Weights* w, const Reach* reach, int64_t g, int64_t c, int64_t channels, int64_t row_count, int64_t line, bint wide,
+                  char* codes, const Row* rows) noexcept nogil:
+    """What a tap meets in some channels at the positions of a chunk: [channel][position], or if `wide` the other way round."""
+    cdef int64_t r, i, low, high, offset, size = element_size(w.large.format), step = w.s[2] * w.large.x[2]
+    cdef int64_t x[3]
+    cdef const Row* row
+    for r in range(row_count):
+        row = &rows[r]
+        if not inside_of(w, reach, row, &low, &high, x):
+            continue
+        offset = (row.n * w.large.n + g * w.large.g + c * w.large.c + x[0] * w.large.x[0] + x[1] * w.large.x[1] + x[2] * w.large.x[2])
+        if wide:
+            for i in range(high - low):
+                copy_codes(codes + size * (row.first + low + i) * channels, large_at(w, offset + i * step), channels, 1, size)
+        else:
+            for i in range(channels):
+                copy_codes(codes + size * (i * line + row.first + low), large_at(w, offset + i * w.large.c), high - low, step, size)
+
+
+cdef int64_t block_runs(const WeightsPlan* plan, const instruction_set* isa, int64_t count, bint lines, tile_run* runs) noexcept nogil:
+    """Halves of blocks: in a row panel of lines 16 steps of a row are followed by those of the next row."""
+    cdef int64_t half = HALF_BLOCK if plan.pairs == NULL else HALF_BLOCK // 2, steps = steps_of(plan.pairs, count), number = 0, k = 0, place
+    while k < steps:
+        place = k // HALF_BLOCK * HALF_BLOCK * plan.rows + k % HALF_BLOCK if lines else k * plan.rows
+        runs[number] = tile_run(place, k * isa.vectors * isa.width, min(half, steps - k))
+        number += 1
+        k += half
+    return number
+
+
+cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+                          int64_t count, int64_t row_count, int64_t run_count, float* sums, bint resume, WeightsScratch* s) noexcept nogil:
+    """A row tile of a chunk against all lane panels of the task."""
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), i, panel, vectors, line = plan.chunk
+    cdef int64_t size = element_size(w.large.format), pitch = isa.vectors * isa.width
+    cdef Reach reach
+    cdef int64_t offsets[TILE_ROWS]
+    cdef tile_run whole = tile_run(0, 0, steps_of(plan.pairs, count))
+    cdef lane_span span
+    cdef bint wide = laid_out_wide(w, plan), lines = packed_in_lines(w, plan)
+    cdef const float* lanes
+    cdef float* c
+    if plan.padded:
+        memset(s.codes, 0, size * rows * line)
+    for i in range(rows if plan.mixed else 1):
+        reach_of(w, (first + i) // w.C, &reach)
+        lay_out(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, row_count, line, wide,
+                <char*>s.codes + size * i * line, s.rows)
+    if lines:
+        plan.pairs.line_rows(s.block, rows, count, s.codes, w.large.format, line, &s.smallest_large)
+    else:
+        span = lane_span(0, rows, 0, 1 if wide else line)
+        gather_steps(isa, plan.pairs, s.block, plan.rows, count, s.codes, w.large.format, rows if wide else 1, &span, 1, &s.smallest_large)
+        if on_matrix(plan.pairs):
+            plan.pairs.turn(s.block, 0, 1, whole.steps)
+    for i in range(min(rows, TILE_ROWS)):
+        offsets[i] = i * HALF_BLOCK if lines else i
+    for panel in range(part.first_panel, part.end_panel):
+        vectors = panel_vectors(plan, panel)
+        lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
+        c = tile_sums(plan, sums, tile, panel)
+        if s.unbounded:
+            run_masked_rows(w, plan, isa, first, rows, count, row_count, vectors, &whole, lanes, c, resume, s)
+        elif on_matrix(plan.pairs):
+            tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, resume, NULL, NULL)
+        else:
+            strided_of(isa, plan.pairs, True, rows, vectors)(s.runs, run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch,
+                                                             c, resume, NULL)
+
+
+cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t first, int64_t rows,
+                          int64_t count, int64_t row_count, int64_t vectors, const tile_run* run, const float* lanes, float* c,
+                          bint resume, WeightsScratch* s) noexcept nogil:
+    """Rows one by one, each at the positions that its tap meets inside: something infinite must not meet their zeros."""
+    cdef int64_t i, r, low, high, pitch = isa.vectors * isa.width
+    cdef Reach reach
+    cdef int64_t x[3]
+    for i in range(rows):
+        reach_of(w, (first + i) // w.C, &reach)
+        memset(s.masks, 0, count * pitch * sizeof(float))
+        for r in range(row_count):
+            if inside_of(w, &reach, &s.rows[r], &low, &high, x):
+                memset(s.masks + (s.rows[r].first + low) * pitch, 0xff, (high - low) * pitch * sizeof(float))
+        isa.masked_blocks[vectors - 1](run, 1, s.block + i, lanes, pitch, c + i * vectors * isa.width, resume, s.masks)
+
+
+cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                           int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
+    """As `run_weights_piece`."""
+    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, row_count, run_count, tile, c0, c1, panel
+    cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), together, tiles = strand_tiles(plan)
+    cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
+    cdef float* lanes
+    cdef bint resume = False, last
+    memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
+    begin_tiles(plan.pairs)
+    while True:
+        end = min(piece_end, first + plan.chunk)
+        last = end >= piece_end
+        row_count = cut_rows(w, first, end, s.rows)
+        run_count = block_runs(plan, isa, end - first, packed_in_lines(w, plan), s.runs)
+        for panel in range(part.first_panel, part.end_panel):
+            lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
+            pack_small(w, plan, isa, part.g, panel, row_count, end - first, lanes, s)
+        s.unbounded = plan.padded and not are_finite(isa, plan.pairs, s.lanes, (part.end_panel - part.first_panel) * panel_floats(plan, isa))
+        s.met_unbounded = s.met_unbounded or s.unbounded
+        if s.unbounded and plan.pairs != NULL:
+            break  # the call is repeated without pairs
+        together = strands_together(plan, plan.strands, last)
+        c0 = part.first_strand
+        while c0 < part.end_strand:
+            c1 = min(part.end_strand, c0 + together)
+            if not resume and last and plan.sums.together > 0:
+                sums = sums_from(plan, space, c0, part.first_panel)
+            for tile in range(c0 * tiles, c1 * tiles):
+                run_blocks_tile(w, plan, isa, part, tile, end - first, row_count, run_count, sums, resume, s)
+            if last and plan.sums.together > 0:
+                store_strands(w, plan, isa, part, c0, c1, sums)
+            c0 = c1
+        first = end
+        resume = True
+        if last:
+            break
+    end_tiles(plan.pairs)

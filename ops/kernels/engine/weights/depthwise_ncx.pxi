@@ -1,0 +1,226 @@
+"""backward_weights where the small side has few channels in a group and its lines lie where loads take masks: as
+`engine/weights/few_channels.pxi`, but the large side is read in place.  A line of it meets the lines of the small side of several tap rows; up to
+NCX_COLUMNS rows and columns of taps advance together.
+"""
+
+cdef enum:
+    NCX_PLANE_LINES = 256   # cache lines of planes so small that the processor does not foresee the next
+    NCX_SUMS = 6 << 10      # floats of sums that stay in the nearest cache
+
+
+cdef struct NcxWeightsScratch:
+    float* large
+    float* small
+    float* sums              # [m][c][tap][DOT_LANES]
+
+
+cdef struct NcxWeights:
+    const Product* relation  # forward's: where each tap meets the large side
+    NcxPlan plan              # how the large side is read
+    uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, whether all are full]
+    int64_t* places          # of the tap columns
+    int64_t vectors          # of a line
+    int64_t runs             # of tap columns
+    int64_t rows_step        # tap rows that share lines of the large side are so far apart
+    int64_t apart            # ... and meet lines of the small side so far apart
+    bint direct              # the small side too is read in place
+    int64_t group_block      # groups that take turns
+    reduction_cut cut
+    NcxWeightsScratch* scratch
+    float* partials          # [group][piece][m][c][tap]
+
+
+cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction_set* isa, NcxWeights* s) noexcept nogil:
+    """How the lines of the large side are read where they lie; tells whether they can be."""
+    cdef int64_t divisor
+    s.relation = r
+    if (isa.depthwise_ncx_weights[0][0] == NULL or w.G == 1 or w.C > REDUCTION_FEW or r.tap_count == 0
+            or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_ncx(r, isa, 1, &s.plan)):
+        return False
+    divisor = common_divisor(w.s[1], w.d[1])
+    s.rows_step, s.apart = w.s[1] // divisor, w.d[1] // divisor
+    s.vectors = ceiling(w.Y[2], DOT_LANES)
+    s.runs = ceiling(w.K[2], NCX_COLUMNS)
+    s.direct = w.small.format == NUMBER_FLOAT32 and w.small.x[2] == 1
+    s.cut = w.cut
+    return (s.runs * s.vectors <= NCX_PLAN // (NCX_COLUMNS + 1)
+            and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= NCX_FLOATS))
+
+
+cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
+    cdef int64_t run, v, t, x, first, lanes, low, high, phase
+    cdef uint16_t* masks = s.masks
+    cdef bint full
+    for t in range(w.K[2]):
+        x = t * w.d[2] - w.b[2]
+        phase = x - floor_divided(x, s.plan.phases) * s.plan.phases
+        s.places[t] = phase * s.plan.pitch[2] + floor_divided(x, s.plan.phases)
+    for run in range(s.runs):
+        first = share(w.K[2], s.runs, run)
+        for v in range(s.vectors):
+            lanes = min(DOT_LANES, w.Y[2] - v * DOT_LANES)
+            full = True
+            for t in range(first, share(w.K[2], s.runs, run + 1)):
+                x = v * DOT_LANES * w.s[2] + t * w.d[2] - w.b[2]
+                meet_inside(x, w.s[2], w.X[2], lanes, &low, &high)
+                masks[t - first] = ((1 << high) - 1) & ~((1 << low) - 1)
+                full = full and high - low == DOT_LANES
+            masks[NCX_COLUMNS] = full
+            masks += NCX_COLUMNS + 1
+
+
+cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
+                      const float* large, const float* small, float* sums) noexcept nogil:
+    """Lines [first, end) of one plane of the small side against the planes of one channel that they meet."""
+    cdef int64_t t0, x0, residue, parts, part, row, rows, x1, line, lines_end, run, column, count
+    cdef int64_t small_line = w.small.x[1] if s.direct else w.Y[2]
+    cdef unsigned last = (1 << (w.Y[2] - (s.vectors - 1) * DOT_LANES)) - 1
+    small += y0 * (w.small.x[0] if s.direct else w.Y[1] * w.Y[2])
+    for t0 in range(w.K[0]):
+        x0 = y0 * w.s[0] + t0 * w.d[0] - w.b[0]
+        if x0 < 0 or x0 >= w.X[0]:
+            continue
+        for residue in range(min(s.rows_step, w.K[1])):
+            count = (w.K[1] - residue + s.rows_step - 1) // s.rows_step
+            parts = ceiling(count, NCX_COLUMNS)
+            for part in range(parts):
+                rows = share(count, parts, part + 1) - share(count, parts, part)
+                row = residue + share(count, parts, part) * s.rows_step
+                x1 = row * w.d[1] - w.b[1]  # where line 0 of the small side meets the first of these tap rows
+                line = max(first, ceiling(-x1, w.s[1]) if x1 < 0 else 0)
+                lines_end = min(end + (rows - 1) * s.apart, ceiling(w.X[1] - x1, w.s[1]) if x1 < w.X[1] else 0)
+                for run in range(s.runs):
+                    column = share(w.K[2], s.runs, run)
+                    isa.depthwise_ncx_weights[rows - 1][share(w.K[2], s.runs, run + 1) - column - 1](
+                        sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
+                        large + x0 * s.plan.pitch[0] + x1 * s.plan.pitch[1], w.s[1] * s.plan.pitch[1], s.places + column,
+                        small, small_line, line, lines_end, first, end, s.apart,
+                        s.masks + run * s.vectors * (NCX_COLUMNS + 1), s.vectors, last)
+
+
+cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t first_group, int64_t end_group,
+                        int64_t piece, float* partials, NcxWeightsScratch* scratch) noexcept nogil:
+    """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
+    cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
+    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], n, g, end, i
+    cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
+    memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
+    while line < lines_end:
+        n = line // image
+        end = min(lines_end, (n + 1) * image)
+        for g in range(first_group, end_group):
+            ncx_image(w, s, isa, g, n, line - n * image, end - n * image, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
+        line = end
+    for g in range(first_group, end_group):
+        for i in range(sum_count):
+            partials[(g * s.cut.pieces + piece) * sum_count + i] = chain_sum(
+                scratch.sums + ((g - first_group) * sum_count + i) * DOT_LANES, DOT_LANES)
+
+
+cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t g, int64_t n, int64_t line,
+                      int64_t lines_end, float* sums, NcxWeightsScratch* scratch) noexcept nogil:
+    """Lines [line, lines_end) of the small side, counted through all planes of image n and group g."""
+    cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0, ahead_large, ahead_small
+    cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
+    cdef const float* large = scratch.large
+    cdef const float* small = scratch.small
+    if s.plan.direct:
+        large_lines = ceiling(w.X[0] * w.X[1] * w.X[2], 16)
+    if s.direct:
+        small_lines = ceiling(w.Y[0] * w.Y[1] * w.Y[2], 16)
+    if large_lines + small_lines > NCX_PLANE_LINES:
+        large_lines = small_lines = 0
+    ahead_large = 2 * (w.large.n if s.group_block == 1 else w.large.g)
+    ahead_small = 2 * (w.small.n if s.group_block == 1 else w.small.g)
+    if w.Y[0] == 1:  # a piece may be a small part of a plane
+        first, end = line, lines_end
+        low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
+        high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
+    if s.plan.direct:
+        large = <const float*>w.large.data + n * w.large.n + g * w.large.g
+        prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
+    elif high > low:
+        decode_image(&s.plan, isa, n, g, low, high, scratch.large)
+    if s.direct:
+        small = <const float*>w.small.data + n * w.small.n + g * w.small.g
+        prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
+    else:
+        decode_small(w, isa, n, g, first, end, scratch.small)
+    while line < lines_end:
+        y0 = line // w.Y[1] if w.Y[0] > 1 else 0
+        first = line - y0 * w.Y[1]
+        end = min(w.Y[1], first + lines_end - line)
+        for m in range(w.M):
+            for c in range(w.C):
+                ncx_plane(w, s, isa, y0, first, end, large + c * s.plan.channel, small + m * small_channel,
+                            sums + (m * w.C + c) * s.relation.tap_count * DOT_LANES)
+        line += end - first
+
+
+cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
+                       float* lines) noexcept nogil:
+    """Lines [first, end) of all planes."""
+    cdef int64_t m, y0
+    for m in range(w.M):
+        for y0 in range(w.Y[0]):
+            isa.frame(lines + first * w.Y[2], w.Y[2], end - first, w.Y[2], 0, w.Y[2],
+                      <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0]
+                                                   + first * w.small.x[1]) * element_size(w.small.format),
+                      w.small.format, w.small.x[1], w.small.x[2], (end - first) * w.small.x[1])
+            lines += w.Y[1] * w.Y[2]
+
+
+cdef int64_t groups_together(const Weights* w, const NcxWeights* s, int threads) noexcept nogil:
+    """How many groups take turns plane by plane, so that small planes are read in the order in which they lie."""
+    cdef int64_t plane = w.X[0] * w.X[1] * w.X[2] * w.C + w.Y[0] * w.Y[1] * w.Y[2] * w.M
+    cdef int64_t most = NCX_SUMS // (w.M * w.C * s.relation.tap_count * DOT_LANES)
+    if w.Y[0] != 1 or plane > 16 * NCX_PLANE_LINES:
+        return 1
+    return max(1, min(most, w.G * s.cut.pieces // (8 * threads)))
+
+
+cdef bint fits_depthwise_ncx_weights(Problem* q) noexcept nogil:
+    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains == 1:
+        return False
+    if not plan_ncx_weights(q.weights, &q.relation, q.isa, &q.ncx_weights):
+        return False
+    q.ncx_weights.group_block = groups_together(q.weights, &q.ncx_weights, q.threads)
+    return True
+
+
+cdef void lay_out_depthwise_ncx_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef NcxWeights* p = &q.ncx_weights
+    cdef int64_t count = w.M * w.C * q.relation.tap_count
+    cdef NcxWeightsScratch counted
+    cdef NcxWeightsScratch* s
+    cdef int worker
+    p.places = <int64_t*>take(memory, w.K[2] * sizeof(int64_t))
+    p.masks = <uint16_t*>take(memory, p.runs * p.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
+    p.scratch = <NcxWeightsScratch*>take(memory, q.threads * sizeof(NcxWeightsScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.large = <float*>take(memory, 4 * p.plan.image)
+        s.small = <float*>take(memory, 0 if p.direct else 4 * (w.M * w.Y[0] * w.Y[1] * w.Y[2] + DOT_LANES))
+        s.sums = <float*>take(memory, 4 * p.group_block * count * DOT_LANES)
+    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * count)
+
+
+cdef bint run_depthwise_ncx_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef NcxWeights* s = &q.ncx_weights
+    cdef NcxWeightsScratch* scratch = s.scratch
+    cdef int64_t count = w.M * w.C * q.relation.tap_count, blocks = ceiling(w.G, s.group_block), tasks = blocks * s.cut.pieces, task
+    cdef int threads = q.threads
+    fill_ncx_weights(s, w)
+    if threads == 1:
+        for task in range(tasks):
+            run_ncx_weights_task(w, s, q.isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
+                                 task % s.cut.pieces, s.partials, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
+            run_ncx_weights_task(w, s, q.isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
+                                 task % s.cut.pieces, s.partials, &scratch[thread_number()])
+    for task in prange(w.G, schedule="static", num_threads=threads):
+        store_few_channels(w, q.relation.tap_count, s.cut.pieces, q.isa, task, s.partials + task * s.cut.pieces * count)
+    return True

@@ -1,0 +1,222 @@
+"""backward_weights where the small side has few channels in a group: dot products along the lines of both sides.
+
+`core/reduction.h` cuts these sums into chains that run side by side in the lanes of vectors.  The large side is laid out in
+planar blocks, as `engine/product/laid_out.pxi` does for forward, so that every tap finds a line's positions side by side; the sums of all
+taps of one pair of channels advance together.
+"""
+
+cdef enum:
+    FEW_CHANNELS_BYTES = 1 << 17   # of a block of the large side
+
+
+cdef struct FewChannelsScratch:
+    float* block
+    float* masks
+    float* lines
+    float* sums              # [m][c][tap][DOT_LANES]
+
+
+cdef struct FewChannels:
+    const Product* relation  # forward's: where each tap meets the large side
+    Layout layout
+    int64_t* shifts          # of the taps in a block
+    bint copied              # the small side needs decoding or has gaps: lines are copied
+    int64_t line             # floats of a copied line
+    reduction_cut cut
+    FewChannelsScratch* scratch
+    float* partials          # [group][piece][m][c][tap]
+
+
+cdef int relate_weights(Problem* q) except -1 nogil:
+    """Forward's relation of positions, for sums in chains."""
+    cdef const Weights* w = q.weights
+    cdef Product* r = &q.relation
+    cdef int axis
+    cdef int64_t number
+    cdef int64_t t[3]
+    if w.cut.chains == 1 or w.large.format == NUMBER_FLOAT64:
+        return 0
+    r.N, r.G, r.R, r.D, r.S, r.pairs, r.blocks, r.input = w.N, w.G, w.M, w.C, w.C, NULL, False, w.large
+    r.tap_count = w.K[0] * w.K[1] * w.K[2]
+    q.heap = malloc((r.tap_count + 1) * (sizeof(Tap) + 2 * sizeof(int64_t)))
+    if q.heap == NULL:
+        with gil:
+            raise MemoryError
+    r.taps = <Tap*>q.heap
+    r.tap_offsets = <int64_t*>(r.taps + r.tap_count + 1)
+    q.shifts = r.tap_offsets + r.tap_count + 1
+    r.padded = False
+    for axis in range(3):
+        r.Q[axis], r.I[axis], r.step[axis] = w.Y[axis], w.X[axis], w.s[axis]
+        r.padded = r.padded or reaches_outside(w, axis)
+    for number in range(r.tap_count):
+        tap_at(w, number, t)
+        r.tap_offsets[number] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
+        for axis in range(3):
+            r.taps[number].offset[axis] = t[axis] * w.d[axis] - w.b[axis]
+    return 0
+
+
+cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
+    """Lay out lines whole, or where they are too long, in blocks of a line."""
+    cdef int axis
+    cdef int64_t span, floats
+    cdef Layout* l = &p.layout
+    p.relation = r
+    for axis in range(3):
+        span = (w.K[axis] - 1) * w.d[axis]
+        l.low[axis] = -w.b[axis]
+        l.phases[axis] = 1
+        if w.K[axis] > 1 and w.d[axis] % w.s[axis] != 0:
+            l.phases[axis] = min(w.s[axis], span + 1)
+        l.block[axis] = w.Y[axis] if axis > 0 else 1
+    l.rolls = False
+    while True:
+        for axis in range(3):
+            l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
+        floats = measure_cells(l)
+        if floats * w.C * 4 <= FEW_CHANNELS_BYTES:
+            break
+        # Positions keep their order: a line is divided only where lines come one by one.
+        if l.block[1] > 1:
+            l.block[1] = (l.block[1] + 1) // 2
+        elif l.block[2] > 4 * DOT_LANES:
+            l.block[2] = (l.block[2] // 2 + DOT_LANES - 1) // DOT_LANES * DOT_LANES
+        else:
+            break
+    l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
+    p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
+    p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
+    p.cut = w.cut
+
+
+cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
+                     FewChannelsScratch* s) noexcept nogil:
+    """One piece of one group: partial[m][c][tap]."""
+    cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * p.cut.length) // max(1, w.Y[2])
+    cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, c, m, tap, taps, i, start, sum_count
+    cdef int64_t first[3]
+    cdef const Layout* l = &p.layout
+    cdef const Product* r = p.relation
+    cdef const float* small
+    cdef const float* large
+    cdef ptrdiff_t pitch
+    cdef bint masked
+    cdef lane_span span
+    sum_count = w.M * w.C * r.tap_count
+    memset(s.sums, 0, sum_count * DOT_LANES * sizeof(float))
+    while line < lines_end:
+        first[1] = line % w.Y[1]
+        first[0] = line // w.Y[1] % w.Y[0]
+        n = line // w.Y[1] // w.Y[0]
+        lines = min(min(l.block[1], w.Y[1] - first[1]), lines_end - line)
+        first[2] = 0
+        while first[2] < w.Y[2]:
+            count = min(l.block[2], w.Y[2] - first[2])
+            fill_block(r, l, isa, g, n, first, 0, s.block, NULL)
+            masked = False
+            for m in range(w.M):
+                start = (n * w.small.n + g * w.small.g + m * w.small.c + first[0] * w.small.x[0] + first[1] * w.small.x[1]
+                         + first[2] * w.small.x[2])
+                small, pitch = <const float*>w.small.data + start, w.small.x[1]
+                if p.copied:
+                    span = lane_span(0, count, start, w.small.x[2])
+                    isa.gather(s.lines, p.line, lines, w.small.data, w.small.format, w.small.x[1], &span, 1)
+                    small, pitch = s.lines, p.line
+                if r.padded:
+                    for i in range(1 if pitch == count else lines):
+                        if not masked and not isa.finite(small + i * pitch, count * lines if pitch == count else count):
+                            masked = True
+                            fill_masks(r, l, isa, first, s.masks)
+                for c in range(w.C):
+                    tap = 0
+                    while tap < r.tap_count:
+                        i = ceiling(r.tap_count, DOT_TAPS)
+                        taps = ceiling(r.tap_count, i)
+                        taps = min(taps, r.tap_count - tap)
+                        large = s.block + c * l.plane
+                        isa.dot[taps - 1](s.sums + ((m * w.C + c) * r.tap_count + tap) * DOT_LANES, large, p.shifts + tap, l.u[2],
+                                          small, pitch, lines, count, s.masks if masked else NULL)
+                        tap += taps
+            first[2] += count
+        line += lines
+    for i in range(sum_count):
+        partial[i] = chain_sum(s.sums + i * DOT_LANES, DOT_LANES)
+
+
+cdef void fill_masks(const Product* r, const Layout* l, const instruction_set* isa, const int64_t* first, float* masks) noexcept nogil:
+    """All ones where a block of one channel holds the input, zeros in its frame."""
+    cdef Product ones = r[0]
+    cdef int axis
+    ones.D = ones.S = 1
+    ones.input.data, ones.input.format = &TAKEN, NUMBER_FLOAT32
+    ones.input.n = ones.input.g = ones.input.c = 0
+    for axis in range(3):
+        ones.input.x[axis] = 0
+    fill_block(&ones, l, isa, 0, 0, first, 0, masks, NULL)
+
+
+cdef void store_few_channels(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
+                       float* partials) noexcept nogil:
+    """Add the pieces of one group, [piece][m][c][tap], and store."""
+    cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
+    cdef lane_span span
+    join_pieces(partials, pieces, w.M * w.C * tap_count, w.M * w.C * tap_count)
+    if w.taps_stride[4] == width * w.taps_stride[5]:
+        lines, width = 1, lines * width
+    for i in range(w.M * w.C):
+        for t0 in range(w.K[0]):
+            for t1 in range(lines):
+                span = lane_span(0, width, g * w.taps_stride[0] + i // w.C * w.taps_stride[1] + i % w.C * w.taps_stride[2]
+                                 + t0 * w.taps_stride[3] + t1 * w.taps_stride[4], w.taps_stride[5])
+                isa.scatter(partials, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
+                partials += width
+
+
+cdef bint fits_few_channels(Problem* q) noexcept nogil:
+    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains == 1:
+        return False
+    plan_few_channels(q.weights, &q.relation, q.isa, &q.few_channels)
+    q.few_channels.shifts = q.shifts
+    return True
+
+
+cdef double few_channels_cycles(const Problem* q) noexcept nogil:
+    """Products take half of the time; the large side is laid out."""
+    return 2 * peak_cycles(q)
+
+
+cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef FewChannels* p = &q.few_channels
+    cdef FewChannelsScratch counted
+    cdef FewChannelsScratch* s
+    cdef int worker
+    p.scratch = <FewChannelsScratch*>take(memory, q.threads * sizeof(FewChannelsScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.block = <float*>take(memory, 4 * (p.layout.plane * w.C + 2 * DOT_LANES))
+        s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES))
+        s.lines = <float*>take(memory, 4 * (p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
+        s.sums = <float*>take(memory, 4 * w.M * w.C * q.relation.tap_count * DOT_LANES)
+    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count)
+
+
+cdef bint run_few_channels(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef const FewChannels* p = &q.few_channels
+    cdef FewChannelsScratch* scratch = p.scratch
+    cdef int64_t count = w.M * w.C * q.relation.tap_count, tasks = w.G * p.cut.pieces, task
+    cdef int threads = q.threads
+    for task in range(q.relation.tap_count):
+        p.shifts[task] = tap_shift(&q.relation, &p.layout, &q.relation.taps[task])
+    if threads == 1:
+        for task in range(tasks):
+            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
+            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count,
+                                   &scratch[thread_number()])
+    for task in prange(w.G, schedule="static", num_threads=threads):
+        store_few_channels(w, q.relation.tap_count, p.cut.pieces, q.isa, task, p.partials + task * p.cut.pieces * count)
+    return True

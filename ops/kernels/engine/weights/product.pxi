@@ -1,0 +1,346 @@
+"""backward_weights as a product over batch and space.
+
+    taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
+
+Lanes of the product are the channels m of the small side, rows are (t, c), its reduction is (n, y), cut into pieces by
+`core/reduction.h`.  A task takes some lanes and rows of one piece.  It packs a few hundred positions of the small side into
+lane panels, [position][m], and runs all its row tiles over them.  The rows need no packing where the large side holds
+floats: each tap walks the large side where it lies, along those runs of positions that it meets inside.  Tiles that mix
+taps (few channels) and stored numbers other than floats go through a block of the large side, decoded and framed with
+zeros, that is laid out beforehand.
+"""
+
+cdef enum:
+    LANE_FLOATS = 9216          # of a lane panel: fits the nearest cache
+    LANES_BYTES = 1 << 19       # all lane panels of a task
+    FRAME_BYTES = 1 << 18       # the framed block of the large side
+
+
+cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
+    int64_t N
+    int64_t G
+    int64_t C
+    int64_t M
+    int64_t X[3]
+    int64_t Y[3]
+    int64_t K[3]
+    int64_t s[3]
+    int64_t d[3]
+    int64_t b[3]
+    Operand large
+    Operand small
+    void* taps
+    int taps_format
+    int64_t taps_stride[6]   # g, m, c, t0, t1, t2
+    reduction_cut cut        # of the call that this is a part of
+
+
+cdef struct Row:  # positions of the small side that differ in the innermost axis only
+    int64_t n
+    int64_t y[3]
+    int64_t count
+    int64_t first          # its first step in the chunk
+
+
+cdef struct Reach:  # of a tap on the large side
+    int64_t start[3]       # from position 0
+    int64_t low            # positions of a line that meet it: [low, high)
+    int64_t high
+
+
+cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them
+    tile_wish wish       # of some channels
+    int64_t channel      # the first that nothing has asked for, of the part's
+    int64_t channels
+    int64_t at_once
+
+
+cdef struct WeightsScratch:  # of one thread
+    NextLines next_lines
+    float* lanes
+    float* sums            # of its task
+    float* block
+    Row* rows
+    tile_run* runs
+    float* masks
+    void* codes            # blocks
+    bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
+    bint met_unbounded     # ... of any chunk
+    uint16_t smallest_large
+    uint16_t smallest_small
+
+
+cdef struct WeightsPlan:
+    reduction_cut cut
+    int64_t positions      # of the reduction
+    bint framed            # rows come from a framed block
+    bint mixed             # row tiles mix taps
+    bint blocks            # sums are taken in blocks of positions
+    bint packed            # ... and rows are packed: engine/weights/blocks.pxi
+    const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
+    int64_t rows           # of a row tile, at most
+    int64_t steps          # of a chunk, at most
+    bint padded            # some tap meets a position outside
+    int64_t taps
+    int64_t tap_tiles      # row tiles of one tap, unless mixed
+    int64_t row_tiles
+    int64_t strands        # row tiles of all taps of some channels; mixed: row tiles
+    int64_t vectors        # of the lanes
+    int64_t panels
+    int64_t chunk          # positions packed at a time
+    int64_t row_parts
+    int64_t panel_parts
+    int64_t tile_floats
+    WaitingSums sums
+    int64_t extent         # of the framed block: x2 ...
+    int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
+    int64_t channel_floats # ... of all its rows
+    int64_t channels       # ... how many
+    int64_t* tap_offsets   # in the result
+    int64_t code_bytes     # of lines laid out before they are packed in blocks
+    double quarters        # of cycles, for a position of a group
+    int64_t groups_at_once     # whose sums wait together ...
+    int64_t row_parts_at_once
+    int64_t waiting_bytes
+    WeightsScratch* scratch
+    float* waiting         # ... here
+
+
+cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:
+    return w.b[axis] > 0 or (w.Y[axis] - 1) * w.s[axis] - w.b[axis] + (w.K[axis] - 1) * w.d[axis] >= w.X[axis] \
+        or (w.Y[axis] - 1) * w.s[axis] - w.b[axis] >= w.X[axis] or -w.b[axis] + (w.K[axis] - 1) * w.d[axis] < 0
+
+
+cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
+    t[2] = tap % w.K[2]
+    t[1] = tap // w.K[2] % w.K[1]
+    t[0] = tap // (w.K[2] * w.K[1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a chunk packs
+
+
+cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
+                     int64_t end_panel, const Row* rows, int64_t row_count, float* lanes) noexcept nogil:
+    """Panels [position][m] of the small side."""
+    cdef int64_t r, panel, offset, next_offset = 0, start = 0, count = 0, m, lane_count
+    cdef lane_span span
+    cdef const Row* row
+    cdef float* place
+    for r in range(row_count + 1):
+        # Rows that go on where the last one ended are packed as one.
+        if r < row_count:
+            row = &rows[r]
+            offset = small_offset(w, g, row)
+            if count > 0 and offset == next_offset:
+                count += row.count
+                next_offset += row.count * w.small.x[2]
+                continue
+        if count > 0:
+            for panel in range(first_panel, end_panel):
+                m = first_lane(plan, isa, panel)
+                lane_count = min(w.M, first_lane(plan, isa, panel + 1)) - m
+                span = lane_span(0, lane_count, next_offset - count * w.small.x[2] + m * w.small.c, w.small.c)
+                place = lanes + (panel - first_panel) * panel_floats(plan, isa) + start * isa.vectors * isa.width
+                isa.gather(place, isa.vectors * isa.width, count, w.small.data, w.small.format, w.small.x[2], &span, 1)
+        if r < row_count:
+            start, count, next_offset = row.first, row.count, offset + row.count * w.small.x[2]
+
+
+cdef void begin_next_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
+                       int64_t end, NextLines* lines) noexcept nogil:
+    """Positions [first, end), as far as they follow one another."""
+    cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
+    cdef Row at
+    lines.channel = lines.channels = 0
+    if first >= end or w.small.x[2] != 1:
+        return
+    cut_rows(w, first, first + 1, &at)
+    if w.small.x[1] == w.Y[2]:
+        end = min(end, first + w.Y[2] - at.y[2] + (w.Y[1] - 1 - at.y[1]) * w.Y[2])
+    else:
+        end = min(end, first + w.Y[2] - at.y[2])
+    calls = (part.end_strand - part.first_strand) * (1 if plan.mixed else plan.taps) * (part.end_panel - part.first_panel)
+    lines.channels = min(w.M, first_lane(plan, isa, part.end_panel)) - lane
+    lines.at_once = ceiling(2 * lines.channels, calls)
+    lines.wish.parts, lines.wish.reach = min(ceiling((end - first) * size, LINE_BYTES), TILE_LANES), 0
+    lines.wish.row_step = w.small.c * size
+    for i in range(lines.wish.parts):
+        lines.wish.offsets[i] = i * LINE_BYTES
+    lines.wish.place = <char*>w.small.data + size * (small_offset(w, part.g, &at) + lane * w.small.c)
+
+
+cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
+    """What the next tile asks for, or NULL."""
+    if lines.channel >= lines.channels:
+        return NULL
+    if lines.channel > 0:
+        lines.wish.place += lines.at_once * lines.wish.row_step
+    lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
+    lines.channel += lines.at_once
+    return &lines.wish
+
+
+cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
+    return plan.steps * isa.vectors * isa.width + isa.width
+
+
+cdef inline int64_t row_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]
+
+
+cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogil:
+    return <const char*>w.large.data + offset * element_size(w.large.format)
+
+
+cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
+                     const Row* rows, int64_t row_count, float* block) noexcept nogil:
+    """[channel][row][t0][t1][x2]: the large side as floats, zeros outside."""
+    cdef int64_t r, t0, t1, x0, x1, x2, low, high, offset
+    cdef const Row* row
+    cdef float* place = block
+    for r in range(row_count):
+        row = &rows[r]
+        x2 = row.y[2] * w.s[2] - w.b[2]
+        for t0 in range(w.K[0]):
+            for t1 in range(w.K[1]):
+                x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
+                x1 = row.y[1] * w.s[1] - w.b[1] + t1 * w.d[1]
+                low = high = 0
+                if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
+                    meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
+                offset = (row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
+                          + (x2 + low) * w.large.x[2])
+                if channels_innermost(&w.large, channels):
+                    frame_transposed(w, plan, isa, channels, low, high, offset, place)
+                else:
+                    isa.frame(place, plan.channel_floats, channels, plan.extent, low, high, large_at(w, offset), w.large.format,
+                              w.large.c, w.large.x[2], w.s[1] * w.large.x[1])
+                place += plan.extent
+
+
+cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t low,
+                           int64_t high, int64_t offset, float* place) noexcept nogil:
+    """One line of all channels at once, where they lie side by side; numbers [low, high) from `offset` on."""
+    cdef int64_t c
+    for c in range(channels):
+        memset(place + c * plan.channel_floats, 0, low * sizeof(float))
+        memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
+    gather_line(&w.large, isa, NULL, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One task
+
+
+cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
+    """From tap 0 to another, in a framed block or in the large side."""
+    cdef int64_t t[3]
+    tap_at(w, tap, t)
+    if plan.framed:
+        return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
+    return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]
+
+
+cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t channel, int64_t* offsets) noexcept nogil:
+    """Where rows first, first + 1, ... of (t, c) lie, relative to tap 0 of channel 0 (of `channel` in a framed block)."""
+    cdef int64_t i, tap = first // w.C, c = first % w.C, start = tap_offset(w, plan, tap)
+    cdef int64_t step = plan.channel_floats if plan.framed else w.large.c
+    for i in range(rows):
+        if c == w.C:
+            c = 0
+            tap += 1
+            start = tap_offset(w, plan, tap)
+        offsets[i] = start + (c - channel) * step
+        c += 1
+
+
+cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
+    if plan.mixed:
+        return share(w.C * plan.taps, plan.row_tiles, tile)
+    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
+
+
+cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    if plan.mixed:
+        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
+    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
+
+
+cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
+                   int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
+                   bint one_by_one, float* sums, bint resume) noexcept nogil:
+    """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
+    cdef int64_t offsets[TILE_ROWS]
+    cdef Reach reach
+    cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
+    cdef float* c
+    cdef strided_function run_it
+    row_offsets(w, plan, first, rows, channel, offsets)
+    for i in range(rows if one_by_one else 1):
+        if one_by_one:
+            reach_of(w, (first + i) // w.C, &reach)
+            run_count = tap_runs(w, plan, isa, g, &reach, s.rows, row_count, s.runs)
+            runs = s.runs
+        for panel in range(first_panel, end_panel):
+            vectors = panel_vectors(plan, panel)
+            c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
+            run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
+            run_it(
+                runs, run_count, source, offsets + i, row_step(w, plan),
+                s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,
+                next_wish(&s.next_lines))
+
+
+cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                            int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
+    """A part of one piece, into the sums at `space`, or into the result."""
+    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, row_count, run_count = 0, tap, tile, channel = 0, channels
+    cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), c0, c1, together
+    cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel
+    cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
+    cdef Reach reach
+    cdef bint resume = False, one_by_one = False, last
+    memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
+    while True:
+        end = min(piece_end, first + plan.chunk)
+        last = end >= piece_end
+        row_count = cut_rows(w, first, end, s.rows)
+        pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, row_count, s.lanes)
+        begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
+        if plan.mixed:
+            frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, row_count, s.block)
+            run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, row_count, s.runs)
+            one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
+        together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
+        c0 = part.first_strand
+        while c0 < part.end_strand:
+            c1 = min(part.end_strand, c0 + together)
+            if not resume and last and plan.sums.together > 0:
+                sums = sums_from(plan, space, c0, first_panel)
+            if plan.mixed:
+                for tile in range(c0, c1):
+                    run_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
+                             resume)
+            else:
+                if plan.framed:
+                    channel = share(w.C, plan.tap_tiles, c0)
+                    channels = share(w.C, plan.tap_tiles, c1) - channel
+                    frame_rows(w, plan, isa, part.g, channel, channels, s.rows, row_count, s.block)
+                for tap in range(plan.taps):
+                    reach_of(w, tap, &reach)
+                    run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, row_count, s.runs)
+                    if run_count > 0 or not resume:
+                        for tile in range(c0, c1):
+                            run_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
+                                     run_count, False, sums, resume)
+            if last and plan.sums.together > 0:
+                store_strands(w, plan, isa, part, c0, c1, sums)
+            c0 = c1
+        first = end
+        resume = True
+        if last:
+            return

@@ -1,0 +1,154 @@
+"""Where the sums of a weights gradient wait, how pieces are joined, the store.
+
+A task sums a part of the result, some strands (row tiles of all taps of some channels; single tiles where they are mixed)
+and lane panels, over a block of pieces that follow one another.  A block is a power of two, so that its pieces are a
+subtree of the tree in `core/reduction.h`; those that wait for their neighbours lie in a few levels.  A task of all pieces
+stores what it has summed, of a single piece while the sums are still near; otherwise the blocks of all tasks wait in
+memory and are joined at the end.
+"""
+
+cdef enum:
+    NEAR_SUMS_BYTES = 3 << 17   # of a task
+    STORED_BYTES = 1 << 17      # stored together, of a single piece
+    LEVELS_BYTES = 4 << 20      # of a task, while its pieces are joined
+    MOST_LEVELS = 4             # a block is at most so large a power of two
+    PARTIAL_BYTES = 48 << 20    # of all blocks that wait
+    WAITING_COST = 5            # of a sum of a block that waits, in quarters of a cycle
+
+
+cdef struct WaitingSums:
+    int64_t levels         # 2**levels pieces are a block
+    int64_t blocks
+    bint at_once           # a task has all pieces and stores
+    int64_t panels         # of a row tile: sums lie [tile][panel] from the first of a task on
+    int64_t task_floats    # of one task
+    int64_t together       # strands that are stored together while a single piece is summed, 0 if there are several
+
+
+cdef struct WeightsPart:  # of the result
+    int64_t g
+    int64_t first_strand
+    int64_t end_strand
+    int64_t first_panel
+    int64_t end_panel
+
+
+cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
+    return 1 if plan.mixed else plan.taps
+
+
+cdef inline float* sums_from(const WeightsPlan* plan, float* space, int64_t first_strand, int64_t first_panel) noexcept nogil:
+    """Where the sums of tile 0 and panel 0 would lie if these are the first."""
+    return space - (first_strand * strand_tiles(plan) * plan.sums.panels + first_panel) * plan.tile_floats
+
+
+cdef inline float* tile_sums(const WeightsPlan* plan, float* sums, int64_t tile, int64_t panel) noexcept nogil:
+    return sums + (tile * plan.sums.panels + panel) * plan.tile_floats
+
+
+cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel) * isa.width
+
+
+cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+
+
+cdef inline int64_t sums_pitch(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    """Between the rows of a tile."""
+    return (isa.vectors if on_matrix(plan.pairs) else panel_vectors(plan, panel)) * isa.width
+
+
+cdef inline int64_t strands_together(const WeightsPlan* plan, int64_t framed, bint last) noexcept nogil:
+    """How many go through a chunk of the reduction before the next: those framed together, in the last one those stored together."""
+    return min(framed, plan.sums.together) if last and plan.sums.together > 0 else framed
+
+
+cdef void run_part(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t block,
+                   float* space, WeightsScratch* s) noexcept nogil:
+    """A part of one block of pieces: the sums to `space`, or at once to the result."""
+    cdef int64_t first = block << plan.sums.levels, pieces = min(1 << plan.sums.levels, plan.cut.pieces - first), i, depth = 0, rest
+    cdef float* level[MOST_LEVELS + 1]
+    for i in range(MOST_LEVELS + 1):
+        level[i] = s.sums + (i if plan.sums.at_once else i - 1) * plan.sums.task_floats
+    if not plan.sums.at_once:
+        level[0] = space
+    for i in range(pieces):
+        (run_blocks_piece if plan.packed else run_weights_piece)(w, plan, isa, part, first + i, level[depth], s)
+        rest = i
+        while rest & 1:
+            add_part(w, plan, isa, part, level[depth - 1], level[depth])
+            depth -= 1
+            rest >>= 1
+        depth += 1
+    while depth > 1:
+        depth -= 1
+        add_part(w, plan, isa, part, level[depth - 1], level[depth])
+    if plan.sums.at_once and plan.sums.together == 0:
+        store_strands(w, plan, isa, part, part.first_strand, part.end_strand, sums_from(plan, level[0], part.first_strand, part.first_panel))
+
+
+cdef inline void add_sums(real* left, const real* right, int64_t count) noexcept nogil:
+    cdef int64_t i
+    for i in range(count):
+        left[i] = left[i] + right[i]
+
+
+cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, float* left,
+                   const float* right) noexcept nogil:
+    cdef int64_t tile, panel, tiles = strand_tiles(plan)
+    for tile in range(part.first_strand * tiles, part.end_strand * tiles):
+        for panel in range(part.first_panel, part.end_panel):
+            add_sums(left + (panel - part.first_panel) * plan.tile_floats, right + (panel - part.first_panel) * plan.tile_floats,
+                     tile_rows(w, plan, tile) * sums_pitch(plan, isa, panel))
+        left += plan.sums.panels * plan.tile_floats
+        right += plan.sums.panels * plan.tile_floats
+
+
+cdef void join_pieces(real* partials, int64_t pieces, int64_t stride, int64_t count) noexcept nogil:
+    """The fixed tree over `count` sums of pieces, or of blocks of them, `stride` numbers apart, into the first."""
+    cdef int64_t step = 1, i
+    while step < pieces:
+        i = 0
+        while i + step < pieces:
+            add_sums(partials + i * stride, partials + (i + step) * stride, count)
+            i += 2 * step
+        step *= 2
+
+
+cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
+                       int64_t panel, float* sums, int64_t block_floats) noexcept nogil:
+    """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m
+    cdef int64_t pitch = sums_pitch(plan, isa, panel), tile, first, rows, i
+    cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.sums.panels * plan.tile_floats
+    cdef char* target = <char*>w.taps
+    cdef int64_t first_tile = strand * strand_tiles(plan)
+    cdef float* c = tile_sums(plan, sums, first_tile, panel)
+    cdef lane_span span = lane_span(0, lanes, 0, w.taps_stride[1])
+    if plan.mixed or w.taps_stride[1] == 1:
+        for tile in range(first_tile, first_tile + strand_tiles(plan)):
+            first = tile_start(w, plan, tile)
+            rows = tile_rows(w, plan, tile)
+            c = tile_sums(plan, sums, tile, panel)
+            join_pieces(c, plan.sums.blocks, block_floats, rows * pitch)
+            for i in range(rows):
+                span.offset = start + (first + i) % w.C * w.taps_stride[2] + plan.tap_offsets[(first + i) // w.C]
+                isa.scatter(c + i * pitch, 0, 1, target, w.taps_format, 0, &span, 1, NULL)
+        return
+    first = tile_start(w, plan, first_tile)
+    rows = tile_rows(w, plan, first_tile)
+    for i in range(plan.taps):
+        join_pieces(c + i * step, plan.sums.blocks, block_floats, rows * pitch)
+    isa.scatter_taps(c, step, pitch, rows, span.count,
+                     target + (start + first * w.taps_stride[2]) * element_size(w.taps_format), w.taps_format,
+                     w.taps_stride[1], w.taps_stride[2], plan.tap_offsets, plan.taps)
+
+
+cdef void store_strands(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                        int64_t first_strand, int64_t end_strand, float* sums) noexcept nogil:
+    """Some strands of a part whose pieces are all joined."""
+    cdef int64_t strand, panel
+    for strand in range(first_strand, end_strand):
+        for panel in range(part.first_panel, part.end_panel):
+            store_strand(w, plan, isa, part.g, strand, panel, sums, 0)

@@ -1,0 +1,201 @@
+/* Sums in blocks (core/reduction.h), in registers half of one at a time or both, and then their sum joins the tile in memory. */
+#include "core/reduction.h"
+
+/* The steps of one block, `half` of them in its first half. */
+INLINE void one_block(int rows, int vectors, ptrdiff_t steps, ptrdiff_t half, const float *row_panel, ptrdiff_t next, const float *b,
+                      ptrdiff_t lane_pitch, float *c, const float *masks, int pairs)
+{
+    vector first[ROWS][VECTORS], second[ROWS][VECTORS];
+    const float *row[ROWS];
+    load_sums(rows, vectors, first, c, VECTORS, 0);
+    load_sums(rows, vectors, second, c, VECTORS, 0);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = row_panel + i;
+    for (ptrdiff_t k = 0; k < half && k < steps; k++) {
+        if (next) {
+            __builtin_prefetch(row[0] + k * ROWS + next);
+            __builtin_prefetch(row[0] + (half + k) * ROWS + next);
+        }
+        tile_step(rows, vectors, first, row, k * ROWS, b + k * lane_pitch, masks ? masks + k * lane_pitch : NULL, pairs);
+        if (half + k < steps)
+            tile_step(rows, vectors, second, row, (half + k) * ROWS, b + (half + k) * lane_pitch,
+                      masks ? masks + (half + k) * lane_pitch : NULL, pairs);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            *(vector *)(c + (i * VECTORS + j) * WIDTH) += first[i][j] + second[i][j];
+}
+
+INLINE void finish_blocks(int rows, int vectors, const float *c, const tile_result *result)
+{
+    vector sum[ROWS][VECTORS];
+    if (result && result->direct) {
+        load_sums(rows, vectors, sum, c, VECTORS, 1);
+        store_result(rows, vectors, sum, result);
+    }
+}
+
+INLINE void begin_blocks(int rows, int vectors, float *c, int resume)
+{
+    if (!resume)
+        for (int i = 0; i < rows; i++)
+            memset(c + i * VECTORS * WIDTH, 0, vectors * WIDTH * sizeof(float));
+}
+
+/* Both halves side by side, in parts of the rows: where there are registers for that. */
+INLINE void blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
+                        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const float *masks,
+                        const tile_result *result, int pairs)
+{
+    const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
+    const int part = (rows + 1) / 2;
+    begin_blocks((rows + part - 1) / part * part, vectors, c, resume);
+    for (ptrdiff_t r = 0; r < run_count; r++)
+        for (ptrdiff_t k = 0; k < runs[r].steps; k += block) {
+            ptrdiff_t steps = runs[r].steps - k < block ? runs[r].steps - k : block, start = runs[r].lanes + k * lane_pitch;
+            for (int i = 0; i < rows; i += part) /* of an odd number of rows one more than there are */
+                one_block(part, vectors, steps, block / 2, row_panel + runs[r].rows + k * ROWS + i, i == 0 ? next : 0,
+                          lane_panel + start, lane_pitch, c + i * VECTORS * WIDTH, masks ? masks + start : NULL, pairs);
+        }
+    finish_blocks(rows, vectors, c, result);
+}
+
+#if ROWS == 8
+#define BLOCKS_TILE(name, rows, vectors, pairs)                                                                          \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
+                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
+                                                  float *c, int resume, copying *meanwhile, const tile_result *result)   \
+    {                                                                                                                    \
+        (void)meanwhile;                                                                                                 \
+        blocks_body(rows, vectors, runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume, NULL, result,    \
+                    pairs);                                                                                              \
+    }
+#else
+/* `result` is asked for only where sums are stored there: a request costs more than it saves where `scatter` stores. */
+INLINE asking asks_of(const tile_result *result)
+{
+    return begin_asking(result && result->direct ? &result->wish : NULL);
+}
+
+/* One half: to `first`, or where c is not NULL, which asks for the second, c += first + this one. */
+INLINE void half_body(int rows, int vectors, const tile_run *run, const float *row_panel, ptrdiff_t next, const float *lane_panel,
+                      ptrdiff_t lane_pitch, float *first, float *c, asking *asks, int pairs)
+{
+    vector sum[ROWS][VECTORS];
+    const float *row[ROWS];
+    load_sums(rows, vectors, sum, first, vectors, 0);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = row_panel + i;
+    one_run(rows, vectors, sum, row, run, ROWS, next, lane_panel, lane_pitch, NULL, asks, 1, NULL, pairs);
+    if (!c) {
+        store_sums(rows, vectors, sum, first, vectors);
+        return;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            *(vector *)(c + (i * VECTORS + j) * WIDTH) += *(const vector *)(first + (i * vectors + j) * WIDTH) + sum[i][j];
+}
+
+/* A half in a function of its own: beside other loops the compiler keeps some of its sums in memory. */
+#define BLOCKS_TILE(name, r, v, pairs)                                                                                   \
+    static __attribute__((noinline)) void SUFFIX(name##_half_##r##_##v)(                                                 \
+        const tile_run *run, const float *row_panel, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,      \
+        float *first, float *c, asking *asks)                                                                            \
+    {                                                                                                                    \
+        half_body(r, v, run, row_panel, next, lane_panel, lane_pitch, first, c, asks, pairs);                            \
+    }                                                                                                                    \
+    static void SUFFIX(name##_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,              \
+                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
+                                                  float *c, int resume, copying *meanwhile, const tile_result *result)   \
+    {                                                                                                                    \
+        const ptrdiff_t half = pairs ? HALF_BLOCK / 2 : HALF_BLOCK;                                                      \
+        float first[r * v * WIDTH] __attribute__((aligned(64)));                                                         \
+        asking asks = asks_of(result);                                                                                   \
+        (void)meanwhile;                                                                                                 \
+        begin_blocks(r, v, c, resume);                                                                                   \
+        for (const tile_run *run = runs; run < runs + run_count; run++) {                                                \
+            tile_run part = *run;                                                                                        \
+            int second = 0;                                                                                              \
+            for (ptrdiff_t left = run->steps; left > 0 || second; second = !second) {                                    \
+                part.steps = left < half ? left : half;                                                                  \
+                SUFFIX(name##_half_##r##_##v)(&part, row_panel, next, lane_panel, lane_pitch, first,                     \
+                                                       second ? c : NULL, &asks);                                        \
+                left -= part.steps;                                                                                      \
+                part.rows += part.steps * ROWS;                                                                          \
+                part.lanes += part.steps * lane_pitch;                                                                   \
+            }                                                                                                            \
+        }                                                                                                                \
+        finish_blocks(r, v, c, result);                                                                                  \
+    }
+#endif
+
+#define MASKED_BLOCKS(vectors)                                                                                           \
+    static void SUFFIX(masked_blocks_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,       \
+                                                const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,     \
+                                                const float *masks)                                                      \
+    {                                                                                                                    \
+        blocks_body(1, vectors, runs, run_count, row_panel, 0, lane_panel, lane_pitch, c, resume, masks, NULL, 0);        \
+    }
+MASKED_BLOCKS(1)
+MASKED_BLOCKS(2)
+MASKED_BLOCKS(3)
+
+/* The same for rows that lie anywhere, along runs of which none goes beyond half a block: a half is one chain after the other. */
+INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
+                                const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
+                                int resume, const tile_wish *wish, int pairs)
+{
+    const ptrdiff_t half = (pairs ? HALF_BLOCK / 2 : HALF_BLOCK) * lane_pitch;
+    vector sum[ROWS][VECTORS], first[ROWS][VECTORS];
+    const float *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    if (!resume)
+        memset(c, 0, rows * vectors * WIDTH * sizeof(float));
+    asking asks = begin_asking(wish);
+    ptrdiff_t r = 0, end = half;
+    for (int second = 0; r < run_count || second; second = !second, end += half) {
+        load_sums(rows, vectors, sum, c, vectors, 0);
+        for (; r < run_count && runs[r].lanes < end; r++)
+            one_run(rows, vectors, sum, row, runs + r, row_step, 0, lane_panel, lane_pitch, NULL, &asks, 0, NULL, pairs);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                if (second)
+                    *(vector *)(c + (i * vectors + j) * WIDTH) += first[i][j] + sum[i][j];
+                else
+                    first[i][j] = sum[i][j];
+    }
+}
+
+#define STRIDED_BLOCKS(name, rows, vectors, pairs)                                                                       \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,          \
+                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
+                                                  ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
+    {                                                                                                                    \
+        strided_blocks_body(rows, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, resume,  \
+                            wish, pairs);                                                                                \
+    }
+
+#define ROW_BLOCKS(kind, name, rows, pairs) kind(name, rows, 1, pairs) kind(name, rows, 2, pairs) kind(name, rows, 3, pairs)
+#define FOUR_BLOCKS(kind, name, pairs)                                                                                   \
+    ROW_BLOCKS(kind, name, 1, pairs) ROW_BLOCKS(kind, name, 2, pairs)                                                    \
+    ROW_BLOCKS(kind, name, 3, pairs) ROW_BLOCKS(kind, name, 4, pairs)
+#if ROWS == 8
+#define ALL_BLOCKS(kind, name, pairs)                                                                                    \
+    FOUR_BLOCKS(kind, name, pairs)                                                                                       \
+    ROW_BLOCKS(kind, name, 5, pairs) ROW_BLOCKS(kind, name, 6, pairs)                                                    \
+    ROW_BLOCKS(kind, name, 7, pairs) ROW_BLOCKS(kind, name, 8, pairs)
+#else
+#define ALL_BLOCKS(kind, name, pairs) FOUR_BLOCKS(kind, name, pairs)
+#endif
+ALL_BLOCKS(BLOCKS_TILE, blocks, 0)
+ALL_BLOCKS(STRIDED_BLOCKS, strided_blocks, 0)

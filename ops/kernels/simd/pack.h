@@ -1,0 +1,391 @@
+/* The memory side of simd/tile.h, which includes this: panels, frames and blocks from stored numbers. */
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Packing: stored numbers to panels of floats
+ */
+
+/* Calls `function` with the constant `known_format` in place of the number format: one loop, compiled for each. */
+#define IF_FORMAT(f, function, ...)                                                                                      \
+    case f: {                                                                                                            \
+        enum { known_format = f };                                                                                       \
+        function(__VA_ARGS__);                                                                                           \
+        break;                                                                                                           \
+    }
+#define BY_FORMAT(format, ...)                                                                                           \
+    switch (format) {                                                                                                    \
+        IF_FORMAT(NUMBER_FLOAT32, __VA_ARGS__)                                                                           \
+        IF_FORMAT(NUMBER_FLOAT16, __VA_ARGS__)                                                                           \
+        IF_FORMAT(NUMBER_BFLOAT16, __VA_ARGS__)                                                                          \
+        IF_FORMAT(NUMBER_FLOAT8_E4M3FN, __VA_ARGS__)                                                                     \
+        IF_FORMAT(NUMBER_FLOAT8_E5M2, __VA_ARGS__)                                                                       \
+        IF_FORMAT(NUMBER_HIFLOAT8, __VA_ARGS__)                                                                          \
+    }
+
+INLINE int is_wide(int format)
+{
+    return format == NUMBER_FLOAT16 || format == NUMBER_BFLOAT16;
+}
+
+INLINE const void *at(const void *source, int format, int64_t offset)
+{
+    return (const char *)source + offset * (format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1);
+}
+
+INLINE float load_number(const void *source, int format, int64_t offset)
+{
+    const void *place = at(source, format, offset);
+    return format == NUMBER_FLOAT32 ? *(const float *)place
+           : is_wide(format)        ? decode16(*(const uint16_t *)place, format)
+                                    : code_values[format - NUMBER_FLOAT8_E4M3FN][*(const uint8_t *)place];
+}
+
+#if WIDTH == 16
+/* 8-bit codes, 32 of them as 16 bits each, to bfloat16 codes. */
+typedef struct {
+    __m512i part[4]; /* magnitudes of the codes 0 to 127 */
+    __m512i nan;     /* the code whose magnitude is another number's, or none */
+} decoder;
+
+INLINE decoder decoder_of(int format)
+{
+    decoder d = {{{0}}, _mm512_set1_epi16(-1)};
+    if (format != NUMBER_BFLOAT16) {
+        for (int i = 0; i < 4; i++)
+            d.part[i] = _mm512_loadu_si512(code_magnitudes[format - NUMBER_FLOAT8_E4M3FN] + 32 * i);
+        if (format == NUMBER_HIFLOAT8)
+            d.nan = _mm512_set1_epi16(0x80);
+    }
+    return d;
+}
+
+INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
+{
+    if (format == NUMBER_BFLOAT16)
+        return codes;
+    __m512i low = _mm512_permutex2var_epi16(d->part[0], codes, d->part[1]);
+    __m512i high = _mm512_permutex2var_epi16(d->part[2], codes, d->part[3]);
+    __m512i value = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40)), high);
+    value = _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
+    return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
+}
+#endif
+
+/* The first n <= WIDTH numbers of an 8-bit format at p, zeros after them. */
+INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
+{
+#if WIDTH == 16
+    const decoder d = decoder_of(format);
+    __m512i codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p));
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, codes), 16);
+#elif WIDTH == 8
+    uint64_t bytes = 0;
+    if (n == 8)
+        memcpy(&bytes, p, 8);
+    else
+        for (int64_t i = 0; i < n; i++)
+            bytes |= (uint64_t)p[i] << 8 * i;
+    return (vector)_mm256_i32gather_ps(code_values[format - NUMBER_FLOAT8_E4M3FN],
+                                       _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes)), 4);
+#else
+    vector values = {0};
+    for (int64_t i = 0; i < n; i++)
+        values[i] = code_values[format - NUMBER_FLOAT8_E4M3FN][p[i]];
+    return values;
+#endif
+}
+
+/* The first n numbers at p (n >= WIDTH: a whole vector), zeros after them. */
+INLINE vector load_vector(const void *p, int format, int64_t n)
+{
+    vector values = {0};
+    if (format == NUMBER_FLOAT32)
+        return n >= WIDTH ? *(const vector *)p : LOAD_PART((const float *)p, n);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)(__builtin_convertvector(LOAD_HALVES((const uint16_t *)p, n >= WIDTH ? WIDTH : n), vector_uint) << 16);
+    if (format != NUMBER_FLOAT16)
+        return load_bytes(p, format, n >= WIDTH ? WIDTH : n);
+    for (int i = 0; i < (n >= WIDTH ? WIDTH : n); i++)
+        values[i] = load_number(p, format, i);
+    return values;
+}
+
+#include "simd/pack_strided.h"
+
+/* `next`: where the lines of a later call lie, relative to these. */
+INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                         const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
+{
+    for (int64_t line = 0; line < lines; line++) {
+        float *place = block + line * pitch;
+        const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
+        for (int64_t i = 0; i < low; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+        if (step == 1)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(later, format, i - low));
+                *(vector *)(place + i) = load_vector(at(start, format, i - low), format, high - i);
+            }
+        else if (step == 2)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(later, format, 2 * (i - low)));
+                __builtin_prefetch(at(later, format, 2 * (i - low) + WIDTH));
+                *(vector *)(place + i) = load_every_other(at(start, format, 2 * (i - low)), format, high - i);
+            }
+        else if (step > 2 && step <= APART)
+            for (int64_t i = low; i < high; i += WIDTH)
+                *(vector *)(place + i) = load_apart(at(start, format, (i - low) * step), format, step, high - i);
+        else
+            for (int64_t i = low; i < high; i++)
+                place[i] = load_number(start, format, (i - low) * step);
+        for (int64_t i = high; i < width; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+    }
+}
+
+static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                          const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
+{
+    BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step, next)
+}
+
+#include "simd/pack_joined.h"
+
+enum { MOVES = 3 * TILE_LANES };
+
+typedef struct { /* a vector of a panel: `count` numbers from `offset` on, zeros after them */
+    int64_t offset;
+    int64_t lane;
+    int64_t count;
+} vector_move;
+
+/* Spans as moves of vectors; 0 where they are too many or not side by side.  Vectors are stored whole: what overruns a
+ * span is overwritten by the next. */
+INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t span_count)
+{
+    int64_t number = 0;
+    for (int64_t s = 0; s < span_count; s++) {
+        if (spans[s].offset != NO_ELEMENT && spans[s].step != 1 && spans[s].count > 1)
+            return 0;
+        for (int64_t i = 0; i < spans[s].count; i += WIDTH) {
+            if (number == MOVES)
+                return 0;
+            int64_t left = spans[s].count - i;
+            moves[number++] = spans[s].offset == NO_ELEMENT
+                                  ? (vector_move){0, spans[s].lane + i, 0}
+                                  : (vector_move){spans[s].offset + i, spans[s].lane + i, left < WIDTH ? left : WIDTH};
+        }
+    }
+    return number;
+}
+
+INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                                const lane_span *spans, int64_t span_count)
+{
+    if (format == NUMBER_FLOAT32 && gather_joined(panel, pitch, steps, source, stride, spans, span_count))
+        return;
+    vector_move moves[MOVES];
+    int64_t move_count = plan_moves(moves, spans, span_count);
+    if (move_count) {
+        for (int64_t k = 0; k < steps; k++) {
+            const void *row = at(source, format, k * stride);
+            __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride)); /* channels are too far apart to be foreseen */
+            for (int64_t i = 0; i < move_count; i++)
+                *(vector *)(panel + k * pitch + moves[i].lane) =
+                    load_vector(at(row, format, moves[i].offset), format, moves[i].count);
+        }
+        return;
+    }
+    for (int64_t k = 0; k < steps; k++)
+        for (int64_t s = 0; s < span_count; s++) {
+            float *lanes = panel + k * pitch + spans[s].lane;
+            int64_t count = spans[s].count, step = spans[s].step, offset = spans[s].offset + k * stride;
+            if (spans[s].offset == NO_ELEMENT)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = (vector){0};
+            else if (step == 2)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = load_every_other(at(source, format, offset + 2 * i), format, count - i);
+            else
+                for (int64_t i = 0; i < count; i++)
+                    lanes[i] = load_number(source, format, offset + i * step);
+        }
+}
+
+INLINE quad load_quad(const void *source, int format, int64_t offset)
+{
+    if (format == NUMBER_FLOAT32)
+        return *(const quad *)((const float *)source + offset);
+    if (format == NUMBER_BFLOAT16)
+        return (quad)(__builtin_convertvector(*(const quad_half *)((const uint16_t *)source + offset), quad_uint) << 16);
+    return (quad){load_number(source, format, offset), load_number(source, format, offset + 1),
+                  load_number(source, format, offset + 2), load_number(source, format, offset + 3)};
+}
+
+INLINE void transpose_quads(quad *row)
+{
+    quad ab = SHUFFLE(row[0], row[1], 0, 4, 1, 5), AB = SHUFFLE(row[0], row[1], 2, 6, 3, 7);
+    quad cd = SHUFFLE(row[2], row[3], 0, 4, 1, 5), CD = SHUFFLE(row[2], row[3], 2, 6, 3, 7);
+    row[0] = SHUFFLE(ab, cd, 0, 1, 4, 5);
+    row[1] = SHUFFLE(ab, cd, 2, 3, 6, 7);
+    row[2] = SHUFFLE(AB, CD, 0, 1, 4, 5);
+    row[3] = SHUFFLE(AB, CD, 2, 3, 6, 7);
+}
+
+#if WIDTH == 16
+/* Four numbers each at four places. */
+INLINE vector four_quads(const void *a, const void *b, const void *c, const void *d)
+{
+    __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(a));
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(b), 1);
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(c), 2);
+    return (vector)_mm512_insertf32x4(all, _mm_loadu_ps(d), 3);
+}
+
+/* Four rows of four times four 32-bit numbers: every square of 4 x 4 is transposed. */
+INLINE void transpose_four(__m512i *row)
+{
+    __m512i ab = _mm512_unpacklo_epi32(row[0], row[1]), AB = _mm512_unpackhi_epi32(row[0], row[1]);
+    __m512i cd = _mm512_unpacklo_epi32(row[2], row[3]), CD = _mm512_unpackhi_epi32(row[2], row[3]);
+    row[0] = _mm512_unpacklo_epi64(ab, cd);
+    row[1] = _mm512_unpackhi_epi64(ab, cd);
+    row[2] = _mm512_unpacklo_epi64(AB, CD);
+    row[3] = _mm512_unpackhi_epi64(AB, CD);
+}
+
+/* 16 lanes x 4 floats from `step` on: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
+INLINE void transpose_sixteen(__m512i *row, const void *source, const int64_t *offset, int64_t step)
+{
+    const float *start = (const float *)source + step;
+    for (int i = 0; i < 4; i++)
+        row[i] = (__m512i)four_quads(start + offset[i], start + offset[4 + i], start + offset[8 + i], start + offset[12 + i]);
+    transpose_four(row);
+}
+
+/* 16 x 16 numbers of 32 bits. */
+INLINE void transpose_vectors(__m512i *row)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+        transpose_four(row + i);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* and the squares among themselves */
+        __m512i ab = _mm512_shuffle_i32x4(row[i], row[4 + i], 0x44), AB = _mm512_shuffle_i32x4(row[i], row[4 + i], 0xee);
+        __m512i cd = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0x44), CD = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0xee);
+        row[i] = _mm512_shuffle_i32x4(ab, cd, 0x88);
+        row[4 + i] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
+        row[8 + i] = _mm512_shuffle_i32x4(AB, CD, 0x88);
+        row[12 + i] = _mm512_shuffle_i32x4(AB, CD, 0xdd);
+    }
+}
+#endif
+
+INLINE int all_elements(const int64_t *offset, int64_t count)
+{
+    int all = 1;
+    for (int64_t i = 0; i < count; i++)
+        all &= offset[i] != NO_ELEMENT;
+    return all;
+}
+
+/* Element at step 0 of every lane from `first` on, of TILE_LANES lanes at most; returns their number. */
+INLINE int64_t lane_offsets_from(int64_t first, int64_t *offset, const lane_span *spans, int64_t span_count)
+{
+    int64_t lanes = 0, skipped = first;
+    for (int64_t s = 0; s < span_count; s++) {
+        int64_t i = skipped < spans[s].count ? skipped : spans[s].count;
+        skipped -= i;
+        for (; i < spans[s].count && lanes < TILE_LANES; i++)
+            offset[lanes++] = spans[s].offset == NO_ELEMENT ? NO_ELEMENT : spans[s].offset + i * spans[s].step;
+    }
+    return lanes;
+}
+
+/* The same for a panel, which has no more lanes than that. */
+INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t span_count)
+{
+    return lane_offsets_from(0, offset, spans, span_count);
+}
+
+/* Lanes at `offset`, whose steps lie side by side: squares of 4 lanes x 4 steps are transposed in registers, of decoded numbers
+ * 16 x 16. */
+INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, const int64_t *offset,
+                            int64_t lanes)
+{
+    int64_t l = 0;
+#if WIDTH == 16
+    for (; format == NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16) {
+        int64_t k = 0;
+        for (; k + 4 <= steps; k += 4) {
+            __m512i rows[4];
+            transpose_sixteen(rows, source, offset + l, k);
+            for (int i = 0; i < 4; i++)
+                *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];
+        }
+        for (; k < steps; k++)
+            for (int i = 0; i < 16; i++)
+                panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);
+    }
+    for (; format != NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16)
+        for (int64_t k = 0; k < steps; k += 16) {
+            int64_t some = steps - k < 16 ? steps - k : 16;
+            __m512i rows[16];
+            for (int i = 0; i < 16; i++)
+                rows[i] = (__m512i)load_vector(at(source, format, offset[l + i] + k), format, some);
+            transpose_vectors(rows);
+            for (int i = 0; i < some; i++)
+                *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];
+        }
+#endif
+    for (; l < lanes; l += 4) {
+        int64_t k = 0;
+        if (l + 4 <= lanes && all_elements(offset + l, 4))
+            for (; k + 4 <= steps; k += 4) {
+                quad square[4];
+                for (int i = 0; i < 4; i++)
+                    square[i] = load_quad(source, format, offset[l + i] + k);
+                transpose_quads(square);
+                for (int i = 0; i < 4; i++)
+                    *(quad *)(panel + (k + i) * pitch + l) = square[i];
+            }
+        for (int64_t i = l; i < lanes && i < l + 4; i++)
+            for (int64_t j = k; j < steps; j++)
+                panel[j * pitch + i] = offset[i] == NO_ELEMENT ? 0.0f : load_number(source, format, offset[i] + j);
+    }
+}
+
+/* Steps of the reduction lie side by side. A line may have any number of lanes. */
+INLINE void gather_transposed(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format,
+                              const lane_span *spans, int64_t span_count)
+{
+    int64_t offset[TILE_LANES], all = spans[span_count - 1].lane + spans[span_count - 1].count;
+    for (int64_t first = 0; first < all; first += TILE_LANES)
+        transpose_lanes(panel + first, pitch, steps, source, format, offset, lane_offsets_from(first, offset, spans, span_count));
+}
+
+INLINE void gather_format(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                          const lane_span *spans, int64_t span_count)
+{
+    const lane_span *last = spans + span_count - 1;
+    int short_runs = last->step != 1 || span_count * 8 > last->lane + last->count;
+    if (stride == 1 && steps >= 4 && short_runs)
+        gather_transposed(panel, pitch, steps, source, format, spans, span_count);
+    else
+        gather_side_by_side(panel, pitch, steps, source, format, stride, spans, span_count);
+}
+
+static void SUFFIX(gather)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
+                           const lane_span *spans, int64_t span_count)
+{
+    BY_FORMAT(format, gather_format, panel, pitch, steps, source, known_format, stride, spans, span_count)
+}
+
+/* Rows and channels that are both far apart in memory have their taps near: walk the taps of one place before the next. */
+#include "simd/pack_tap_rows.h"
+
+static int SUFFIX(finite)(const float *values, int64_t count)
+{
+    int special = 0;
+    for (int64_t i = 0; i < count; i++)
+        special |= (float_bits(values[i]) & 0x7f800000u) == 0x7f800000u;
+    return !special;
+}

@@ -1,0 +1,142 @@
+/* Numbers that lie a few elements apart, loaded a vector at a time; simd/pack.h includes this. */
+
+#if WIDTH == 16
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#elif WIDTH == 8
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#else
+#define EVEN 0, 2, 4, 6
+#endif
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31 /* of 16 lanes */
+#ifdef __clang__
+#define EVEN_OF(a, b) __builtin_shufflevector(a, b, EVEN)
+#define ODD_OF(a, b) __builtin_shufflevector(a, b, ODD)
+#else
+#define ODD_OF(a, b) __builtin_shuffle(a, b, (vector_int){ODD})
+#define EVEN_OF(a, b) __builtin_shuffle(a, b, (vector_int){EVEN})
+#endif
+
+/* Every other number from p on, n >= 1 of them, zeros after them. */
+INLINE vector load_every_other(const void *p, int format, int64_t n)
+{
+    int64_t numbers = 2 * n - 1;
+    vector second = {0};
+    if (numbers > WIDTH)
+        second = load_vector(at(p, format, WIDTH), format, numbers - WIDTH);
+    return EVEN_OF(load_vector(p, format, numbers), second);
+}
+
+#if WIDTH == 16
+enum { APART = 5 }; /* numbers so far apart at most are loaded together */
+
+/* The same with every `step`-th number. */
+INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
+{
+    const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                             _mm512_set1_epi32((int)step));
+    int64_t numbers = (n < WIDTH ? n - 1 : WIDTH - 1) * step + 1;
+    __m512 result = _mm512_setzero_ps();
+    for (int64_t i = 0; i < numbers; i += WIDTH) {
+        __mmask16 here = _mm512_cmpeq_epi32_mask(_mm512_srli_epi32(place, 4), _mm512_set1_epi32((int)(i / WIDTH)));
+        result = _mm512_mask_permutexvar_ps(result, here, place, (__m512)load_vector(at(p, format, i), format, numbers - i));
+    }
+    return (vector)result;
+}
+
+/* Numbers [first, first + 16) of `count` that begin at p, zeros outside. */
+INLINE vector load_inside(const void *p, int format, int64_t first, int64_t count)
+{
+    if (first >= 0)
+        return first < count ? load_vector(at(p, format, first), format, count - first) : (vector){0};
+    vector values = {0};
+    for (int64_t i = -first; i < WIDTH && first + i < count; i++)
+        values[i] = load_number(p, format, first + i);
+    return values;
+}
+
+/* One round over parts of `part` vectors: numbers at even places before those at odd ones. */
+INLINE void split_parts(int ways, int part, vector *in)
+{
+#pragma GCC unroll 16
+    for (int start = 0; start < ways; start += part) {
+        vector out[16];
+#pragma GCC unroll 16
+        for (int j = 0; j < part / 2; j++) {
+            out[j] = EVEN_OF(in[start + 2 * j], in[start + 2 * j + 1]);
+            out[part / 2 + j] = ODD_OF(in[start + 2 * j], in[start + 2 * j + 1]);
+        }
+#pragma GCC unroll 16
+        for (int j = 0; j < part; j++)
+            in[start + j] = out[j];
+    }
+}
+
+/* Numbers that take turns, told apart; way w ends up where the bits of w are read backwards. */
+INLINE void split_ways(int ways, vector *in)
+{
+    if (ways == 16)
+        split_parts(16, 16, in);
+    if (ways >= 8)
+        split_parts(ways, 8, in);
+    split_parts(ways, 4, in);
+    split_parts(ways, 2, in);
+}
+
+INLINE int backwards(int ways, int number)
+{
+    int all = (number & 1) << 3 | (number & 2) << 1 | (number & 4) >> 1 | (number & 8) >> 3;
+    return all * ways / 16;
+}
+
+INLINE void split_lines(int ways, float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, const void *source,
+                        int format, int64_t line_stride, int64_t first, int64_t count, int64_t next)
+{
+    for (int64_t line = 0; line < lines; line++) {
+        const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
+        for (int64_t i = 0; i < width; i += WIDTH) {
+            float *place = block + line * pitch + i;
+            vector in[16];
+#pragma GCC unroll 16
+            for (int v = 0; v < ways; v++) {
+                in[v] = load_inside(start, format, first + i * ways + v * WIDTH, count);
+                __builtin_prefetch(at(later, format, first + i * ways + v * WIDTH));
+            }
+            split_ways(ways, in);
+#pragma GCC unroll 16
+            for (int v = 0; v < ways; v++) {
+                float *target = place + backwards(ways, v) * between;
+                if (width - i >= WIDTH)
+                    *(vector *)target = in[v];
+                else
+                    STORE_PART(target, width - i, in[v]);
+            }
+        }
+    }
+}
+
+INLINE void split_format(float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t ways,
+                         const void *source, int format, int64_t line_stride, int64_t first, int64_t count, int64_t next)
+{
+    if (ways == 4)
+        split_lines(4, block, between, pitch, lines, width, source, format, line_stride, first, count, next);
+    else if (ways == 8)
+        split_lines(8, block, between, pitch, lines, width, source, format, line_stride, first, count, next);
+    else
+        split_lines(16, block, between, pitch, lines, width, source, format, line_stride, first, count, next);
+}
+
+static void SUFFIX(split)(float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t ways,
+                          const void *source, int format, int64_t line_stride, int64_t first, int64_t count, int64_t next)
+{
+    BY_FORMAT(format, split_format, block, between, pitch, lines, width, ways, source, known_format, line_stride, first, count, next)
+}
+#define SPLIT SUFFIX(split)
+#else
+enum { APART = 2 };
+INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
+{
+    (void)p, (void)format, (void)step, (void)n;
+    return (vector){0};
+}
+#define SPLIT NULL
+#endif

@@ -1,0 +1,429 @@
+/* What simd/tile.h has for floats, for pairs of bfloat16 steps: included after it where MULTIPLY_ADD_PAIRS is defined. */
+#include "numbers/codes.h"
+
+#define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
+PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
+ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
+ALL_BLOCKS(STRIDED_BLOCKS, strided_pair_blocks, 1)
+
+static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+                               ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,
+                               ptrdiff_t target_pitch, float bias)
+{
+    lines_body(runs, run_count, rows, lanes, lane_pitch, line_pitch, lines, count, target, target_pitch, bias, 1);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Codes: 32 at a time, as bfloat16 (`decode_words` of simd/pack.h)
+ */
+
+typedef struct {
+    __m512i smallest; /* magnitude less one, so that zero is the largest */
+} magnitudes;
+
+static const magnitudes none_met = {{-1, -1, -1, -1, -1, -1, -1, -1}};
+
+INLINE void note(magnitudes *met, __m512i words)
+{
+    __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
+    met->smallest = _mm512_min_epu16(met->smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
+}
+
+INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
+{
+    __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(met->smallest), _mm512_extracti64x4_epi64(met->smallest, 1));
+    __m128i quarter = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    uint16_t found = (uint16_t)_mm_extract_epi16(_mm_minpos_epu16(quarter), 0);
+    if (found < *smallest)
+        *smallest = found;
+}
+
+/* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
+INLINE __m512i load_codes(const void *p, int format, int64_t n, int64_t step)
+{
+    int64_t count = n < WIDTH ? n : WIDTH;
+    if (step == 2) {
+        __mmask32 mask = 0xffffffffu >> (33 - 2 * count);
+        if (format == NUMBER_BFLOAT16)
+            return _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, p), _mm512_set1_epi32(0xffff));
+        return _mm512_cvtepu16_epi32(_mm256_and_si256(_mm256_maskz_loadu_epi8(mask, p), _mm256_set1_epi16(0xff)));
+    }
+    __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
+    if (format == NUMBER_BFLOAT16)
+        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
+}
+
+INLINE uint32_t load_code(const void *p, int format, int64_t offset)
+{
+    return format == NUMBER_BFLOAT16 ? ((const uint16_t *)p)[offset] : ((const uint8_t *)p)[offset];
+}
+
+/* Lanes of pairs, decoded, to the panel. */
+INLINE void put_pairs(float *place, __m512i codes, const decoder *d, int format, magnitudes *met)
+{
+    __m512i pairs = decode_words(d, format, codes);
+    note(met, pairs);
+    _mm512_storeu_si512(place, pairs);
+}
+
+INLINE __m128i load_line_part(const void *p, int format, int64_t n)
+{
+    if (format == NUMBER_BFLOAT16)
+        return _mm_maskz_loadu_epi16((__mmask8)(0xffu >> (8 - n)), p);
+    return _mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p);
+}
+
+INLINE __m512i load_line(const void *p, int format, int64_t n)
+{
+    if (format == NUMBER_BFLOAT16)
+        return n == 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(0xffffffffu >> (32 - n), p);
+    return n == 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
+}
+
+/* 32 bits of a line in each lane: one pair of bfloat16 codes, two of 8-bit codes. */
+INLINE void put_line_bits(float *place, ptrdiff_t pitch, int64_t steps, __m512i bits, const decoder *d, int format,
+                          magnitudes *met)
+{
+    if (format == NUMBER_BFLOAT16) {
+        put_pairs(place, _mm512_rol_epi32(bits, 16), d, format, met);
+        return;
+    }
+    const __m512i byte = _mm512_set1_epi32(0xff);
+    put_pairs(place, _mm512_or_si512(_mm512_slli_epi32(_mm512_and_si512(bits, byte), 16),
+                                     _mm512_and_si512(_mm512_srli_epi32(bits, 8), byte)), d, format, met);
+    if (steps > 1)
+        put_pairs(place + pitch, _mm512_or_si512(_mm512_and_si512(bits, _mm512_slli_epi32(byte, 16)),
+                                                 _mm512_srli_epi32(bits, 24)), d, format, met);
+}
+
+/* Steps of the reduction lie side by side; lanes at `offset`, zero where that is NO_ELEMENT.  Whole vectors of lanes. */
+INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const void *source, int format, const int64_t *offset,
+                         int64_t lanes, const decoder *d, magnitudes *met)
+{
+    int64_t each = format == NUMBER_BFLOAT16 ? 32 : 64, per = each / 32; /* codes of a vector; pairs of 32 bits */
+    for (int64_t l = 0; l < lanes; l += 16) {
+        const void *line[16];
+        int there[16];
+        for (int i = 0; i < 16; i++) {
+            there[i] = l + i < lanes && offset[l + i] != NO_ELEMENT;
+            line[i] = at(source, format, there[i] ? offset[l + i] : 0);
+        }
+        for (int64_t k = 0; k < count;) {
+            int64_t n = count - k < each ? count - k : each;
+            __m512i row[16];
+            if (n <= each / 4) {
+                for (int i = 0; i < 4; i++) {
+                    __m128i part[4];
+                    for (int j = 0; j < 4; j++)
+                        part[j] = there[4 * j + i] ? load_line_part(at(line[4 * j + i], format, k), format, n) : _mm_setzero_si128();
+                    row[i] = _mm512_inserti32x4(_mm512_castsi128_si512(part[0]), part[1], 1);
+                    row[i] = _mm512_inserti32x4(_mm512_inserti32x4(row[i], part[2], 2), part[3], 3);
+                }
+                transpose_four(row);
+                for (int i = 0; i * 2 * per < n; i++)
+                    put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
+            } else {
+                for (int i = 0; i < 16; i++)
+                    row[i] = there[i] ? load_line(at(line[i], format, k), format, n) : _mm512_setzero_si512();
+                transpose_vectors(row);
+                for (int i = 0; i * 2 * per < n; i++)
+                    put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
+            }
+            k += n;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------
+ * Panels and frames of pairs of channels, adjacent or half a block of sums apart
+ */
+
+/* Code i beside code HALF_BLOCK + i. */
+INLINE __m512i halves_order(void)
+{
+    const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_or_si512(_mm512_add_epi32(step, _mm512_set1_epi32(HALF_BLOCK)), _mm512_slli_epi32(step, 16));
+}
+
+/* The first n <= 32 codes at p, as 16 bits each; zeros after them. */
+INLINE __m512i load_words(const void *p, int format, int64_t n)
+{
+    __mmask32 mask = 0xffffffffu >> (32 - n);
+    return format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, p) : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
+}
+
+/* As `gather_lines`, for pairs half a block apart. */
+INLINE void gather_halves(float *panel, ptrdiff_t pitch, int64_t count, const void *source, int format, const int64_t *offset,
+                          int64_t lanes, const decoder *d, magnitudes *met)
+{
+    const __m512i order = halves_order();
+    for (int64_t l = 0; l < lanes; l += 16)
+        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
+            int64_t n = count - k < SUM_BLOCK ? count - k : SUM_BLOCK;
+            __m512i row[16];
+            for (int i = 0; i < 16; i++)
+                row[i] = l + i < lanes && offset[l + i] != NO_ELEMENT
+                             ? _mm512_permutexvar_epi16(order, load_words(at(source, format, offset[l + i] + k), format, n))
+                             : _mm512_setzero_si512();
+            transpose_vectors(row);
+            for (int i = 0; i < HALF_BLOCK; i++)
+                put_pairs(panel + (k / 2 + i) * pitch + l, row[i], d, format, met);
+        }
+}
+
+/* n lanes, `step` apart, of two channels. */
+INLINE void put_channels(float *place, const void *first, const void *second, int format, int64_t n, int64_t step,
+                         const decoder *d, magnitudes *met)
+{
+    __m512i codes = _mm512_slli_epi32(load_codes(first, format, n, step), 16);
+    if (second)
+        codes = _mm512_or_si512(codes, load_codes(second, format, n, step));
+    put_pairs(place, codes, d, format, met);
+}
+
+/* n <= 16 codes, `step` apart, as 32 bits each. */
+INLINE __m512i load_scattered(const void *p, int format, int64_t n, int64_t step)
+{
+    if (step >= 4 && step < 1 << 24) { /* 32 bits are loaded for each, but for the last, behind which may be nothing */
+        const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                                 _mm512_set1_epi32((int)step));
+        const __m512i none = _mm512_setzero_si512();
+        __mmask16 but_last = (__mmask16)((1u << (n - 1)) - 1);
+        __m512i last = _mm512_maskz_set1_epi32((__mmask16)(1u << (n - 1)), (int)load_code(p, format, (n - 1) * step));
+        if (format == NUMBER_BFLOAT16)
+            return _mm512_or_si512(last, _mm512_and_si512(_mm512_mask_i32gather_epi32(none, but_last, place, p, 2), _mm512_set1_epi32(0xffff)));
+        return _mm512_or_si512(last, _mm512_and_si512(_mm512_mask_i32gather_epi32(none, but_last, place, p, 1), _mm512_set1_epi32(0xff)));
+    }
+    uint32_t codes[WIDTH] = {0};
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = load_code(p, format, i * step);
+    return _mm512_loadu_si512(codes);
+}
+
+/* The same for any step. */
+INLINE void put_scattered(float *place, const void *first, const void *second, int format, int64_t n, int64_t step,
+                          const decoder *d, magnitudes *met)
+{
+    for (int64_t start = 0; start < n; start += WIDTH) {
+        int64_t count = n - start < WIDTH ? n - start : WIDTH;
+        __m512i codes = _mm512_slli_epi32(load_scattered(at(first, format, start * step), format, count, step), 16);
+        if (second)
+            codes = _mm512_or_si512(codes, load_scattered(at(second, format, start * step), format, count, step));
+        __m512i pairs = decode_words(d, format, codes);
+        note(met, pairs);
+        _mm512_mask_storeu_epi32(place + start, (__mmask16)(0xffffu >> (16 - count)), pairs);
+    }
+}
+
+INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
+                                const lane_span *spans, int64_t span_count, uint16_t *smallest, int apart)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    const lane_span *last = spans + span_count - 1;
+    int short_runs = last->step != 1 || span_count * 8 > last->lane + last->count;
+    vector_move moves[MOVES];
+    int64_t move_count = 0;
+    if (stride == 1 && channels >= 4 && short_runs) {
+        int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count);
+        if (apart == 1)
+            gather_lines(panel, pitch, channels, source, format, offset, lanes, &d, &met);
+        else
+            gather_halves(panel, pitch, channels, source, format, offset, lanes, &d, &met);
+        note_smallest(smallest, &met);
+        return;
+    }
+    move_count = plan_moves(moves, spans, span_count);
+    for (int64_t step = 0; step < pair_steps(channels, apart); step++) {
+        int64_t k = pair_channel(step, apart);
+        const void *row = at(source, format, k * stride);
+        const void *next = k + apart < channels ? at(source, format, (k + apart) * stride) : NULL;
+        float *place = panel + step * pitch;
+        if (k >= channels) {
+            for (int64_t lane = 0; lane < last->lane + last->count; lane += WIDTH)
+                *(vector *)(place + lane) = (vector){0};
+            continue;
+        }
+        if (move_count) {
+            __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride));
+            __builtin_prefetch(at(row, format, moves[0].offset + (8 + apart) * stride));
+            for (int64_t i = 0; i < move_count; i++)
+                if (moves[i].count)
+                    put_channels(place + moves[i].lane, at(row, format, moves[i].offset),
+                                 next ? at(next, format, moves[i].offset) : NULL, format, moves[i].count, 1, &d, &met);
+                else
+                    *(vector *)(place + moves[i].lane) = (vector){0};
+            continue;
+        }
+        for (int64_t s = 0; s < span_count; s++) {
+            float *lanes = place + spans[s].lane;
+            int64_t count = spans[s].count, step = spans[s].step, start = spans[s].offset;
+            if (start == NO_ELEMENT)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    *(vector *)(lanes + i) = (vector){0};
+            else if (step == 1 || step == 2)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    put_channels(lanes + i, at(row, format, start + step * i), next ? at(next, format, start + step * i) : NULL, format,
+                                 count - i, step, &d, &met);
+            else
+                put_scattered(lanes, at(row, format, start), next ? at(next, format, start) : NULL, format, count, step, &d, &met);
+        }
+    }
+    note_smallest(smallest, &met);
+}
+
+INLINE void line_rows_apart(float *panel, int panel_rows, int64_t rows, int64_t count, const void *source, int format, int64_t line,
+                            uint16_t *smallest, int apart)
+{
+    const decoder d = decoder_of(format);
+    const __m512i order = halves_order();
+    magnitudes met = none_met;
+    for (int64_t r = 0; r < panel_rows; r++)
+        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
+            float *place = panel + k / 2 * panel_rows + r * HALF_BLOCK;
+            if (r >= rows) {
+                *(vector *)place = (vector){0};
+                continue;
+            }
+            __m512i codes = load_words(at(source, format, r * line + k), format, count - k < SUM_BLOCK ? count - k : SUM_BLOCK);
+            put_pairs(place, apart == 1 ? _mm512_rol_epi32(codes, 16) : _mm512_permutexvar_epi16(order, codes), &d, format, &met);
+        }
+    note_smallest(smallest, &met);
+}
+
+#define LINE_ROWS(name, panel_rows, apart)                                                                               \
+    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,     \
+                             uint16_t *smallest)                                                                         \
+    {                                                                                                                    \
+        if (format == NUMBER_BFLOAT16)                                                                                   \
+            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);              \
+        else                                                                                                             \
+            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                       \
+    }
+LINE_ROWS(line_rows, ROWS, 1)
+
+#define GATHER_PAIRS(name, apart)                                                                                        \
+    static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,             \
+                             int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest)             \
+    {                                                                                                                    \
+        if (format == NUMBER_BFLOAT16)                                                                                   \
+            gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest,     \
+                                apart);                                                                                  \
+        else                                                                                                             \
+            gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest, apart);      \
+    }
+GATHER_PAIRS(gather_pairs, 1)
+
+INLINE void gather_taps_apart(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+                              int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
+                              uint16_t *smallest, int apart)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    for (int64_t t = 0, end; t < tap_count; t = end) {
+        tap_group group = group_taps(taps, tap_count, t);
+        int turn = worth_turning(&group);
+        end = turn ? group.end : t + 1;
+        for (int64_t step = 0; step < pair_steps(channels, apart); step++) {
+            float *place = panel + step * pitch;
+            int64_t c = pair_channel(step, apart);
+            if (c >= channels)
+                break;
+            int64_t offset = turn ? group.low : taps[t];
+            const void *first = at(source, format, c * channel_stride + offset);
+            const void *second = c + apart < channels ? at(first, format, apart * channel_stride) : NULL;
+            if (!turn) {
+                put_scattered(place + t * tap_step, first, second, format, rows, row_stride, &d, &met);
+                continue;
+            }
+            prefetch_rows(at(first, format, AHEAD * channel_stride), format, row_stride);
+            prefetch_rows(at(first, format, (AHEAD + apart) * channel_stride), format, row_stride);
+            __m512i row[8];
+            for (int i = 0; i < 8; i++) {
+                __m512i codes = _mm512_setzero_si512();
+                if (i < rows) {
+                    codes = _mm512_slli_epi32(load_codes(at(first, format, i * row_stride), format, group.numbers, 1), 16);
+                    if (second)
+                        codes = _mm512_or_si512(codes, load_codes(at(second, format, i * row_stride), format, group.numbers, 1));
+                }
+                row[i] = decode_words(&d, format, codes);
+                note(&met, row[i]);
+            }
+            store_tap_rows(place, tap_step, row, taps, &group);
+        }
+    }
+    note_smallest(smallest, &met);
+}
+
+static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
+                                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
+                                      uint16_t *smallest)
+{
+    gather_taps_apart(panel, tap_step, ROWS, rows, channels, source, format, row_stride, channel_stride, taps, tap_count, smallest,
+                      1);
+}
+
+INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                               const void *first, const void *second, int format, int64_t line_stride, int64_t step,
+                               int64_t next, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    for (int64_t line = 0; line < lines; line++) {
+        float *place = block + line * pitch;
+        const void *upper = at(first, format, line * line_stride), *lower = second ? at(second, format, line * line_stride) : NULL;
+        for (int64_t i = 0; i < low; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+        if (step == 1 || step == 2)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(upper, format, (i - low) * step + next));
+                if (lower)
+                    __builtin_prefetch(at(lower, format, (i - low) * step + next));
+                put_channels(place + i, at(upper, format, (i - low) * step), lower ? at(lower, format, (i - low) * step) : NULL,
+                             format, high - i, step, &d, &met);
+            }
+        else
+            put_scattered(place + low, upper, lower, format, high - low, step, &d, &met);
+        for (int64_t i = high; i < width; i += WIDTH)
+            *(vector *)(place + i) = (vector){0};
+    }
+    note_smallest(smallest, &met);
+}
+
+static void SUFFIX(frame_pairs)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                                const void *first, const void *second, int format, int64_t line_stride, int64_t step,
+                                int64_t next, uint16_t *smallest)
+{
+    if (format == NUMBER_BFLOAT16)
+        frame_pairs_format(block, pitch, lines, width, low, high, first, second, NUMBER_BFLOAT16, line_stride, step, next,
+                           smallest);
+    else
+        frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, next, smallest);
+}
+
+static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
+{
+    int special = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t pair = float_bits(pairs[i]);
+        special |= ((pair & 0x7f800000u) == 0x7f800000u) | ((pair & 0x7f80u) == 0x7f80u);
+    }
+    return !special;
+}
+
+const pair_functions SUFFIX(pairs) = {
+    .panel_rows = ROWS,
+    .apart = 1,
+    .tile = ALL_ENTRIES(pairs),
+    .blocks = ALL_ENTRIES(pair_blocks),
+    .strided_blocks = ALL_ENTRIES(strided_pair_blocks),
+    .line_rows = SUFFIX(line_rows),
+    .lines = SUFFIX(pair_lines),
+    .gather = SUFFIX(gather_pairs),
+    .gather_taps = SUFFIX(gather_taps_pairs),
+    .frame = SUFFIX(frame_pairs),
+    .finite = SUFFIX(finite_pairs),
+};
+
+#include "simd/matrix_pairs.h"

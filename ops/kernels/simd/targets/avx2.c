@@ -1,0 +1,31 @@
+/* AVX2 with FMA: 4 x 24 outputs in 12 of 16 registers. */
+#include "core/isa.h"
+#include "numbers/numbers.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#include <string.h>
+
+#define NAME "avx2"
+#define TARGET "avx2,fma,f16c,prfchw"
+#define SUFFIX(name) name##_avx2
+#define WIDTH 8
+#define ROWS 4
+#define VECTORS 3
+
+static int SUFFIX(usable)(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static const int32_t part_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+#include "simd/begin_target.h"
+#define BROADCAST(x) ((vector)_mm256_set1_ps(x))
+#define MULTIPLY_ADD(a, b, c) ((vector)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define BROADCAST_DOUBLE(x) ((vector_double)_mm256_set1_pd(x))
+#define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define LOAD_PART(p, n) ((vector)_mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(part_mask + 8 - (n)))))
+#include "simd/tile.h"
+#include "simd/end_target.h"
+#endif

@@ -1,0 +1,38 @@
+/* What AVX-512 with BF16 dot products adds to AVX-512: two bfloat16 steps of the reduction in one instruction.  simd/targets/dispatch.c joins
+ * these functions with those of simd/targets/avx512.c; nothing of that file is compiled again. */
+#include "core/isa.h"
+#include "numbers/numbers.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#include <string.h>
+
+#define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c,prfchw"
+#define SUFFIX(name) name##_avx512bf16
+
+int usable_avx512bf16(void)
+{
+    unsigned a = 0, b, c, d;
+    int bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+    return bf16 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+/* Intel's processors with AVX-512 FP16 (Sapphire Rapids and later) take a dot product every two cycles, and in the same time
+ * four fused multiply-adds, which do twice as much and need no look at subnormals. */
+int preferred_avx512bf16(void)
+{
+    unsigned a, b, c, d = 0;
+    return !__builtin_cpu_is("intel") || !(__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23));
+}
+
+#include "simd/begin_target.h"
+#include "simd/avx512.h"
+#define MULTIPLY_ADD_PAIRS(a, b, c) ((vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
+#define TEMPLATES_ONLY
+#pragma GCC diagnostic ignored "-Wunused-function" /* those of simd/tile.h that TEMPLATES_ONLY leaves out */
+#include "simd/tile.h"
+#include "simd/pairs.h"
+#include "simd/end_target.h"
+#endif
