@@ -32,6 +32,7 @@ def _import_compiled(module: str) -> None:
 
 _import_compiled("convreg.ops.kernels")
 _import_compiled("convreg.calls._likeness")
+from .algorithms import algorithm, algorithm_names, force_algorithm  # noqa: E402
 from .conversion import dequantize, quantize  # noqa: E402
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
 from .explain import explain  # noqa: E402
@@ -99,11 +100,14 @@ __all__ = [
     "Port",
     "UnknownOp",
     "__version__",
+    "algorithm",
+    "algorithm_names",
     "ascend",
     "aten",
     "capabilities",
     "dequantize",
     "explain",
+    "force_algorithm",
     "formats",
     "get",
     "hifloat8",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .calls.binding import bind
-from .calls.outputs import allocate
 from .calls.recording import Recorder
-from .calls.signature import Operator, reader_of
-from .errors import OpError
-from .guard import failure, guarded, thread_count
+from .calls.signature import Operator
+from .guard import guarded
 from .memory import Array
 from .ops import kernels
-from .registry import resolve
+from .recorded import record
 
 
 class _Workspace(Recorder):
@@ -47,14 +44,6 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     OpError
         As the call would.
     """
-    function = resolve(operator)
-    tensors, attributes, conformance, out, threads = reader_of(function.spec)(args, kwargs)
-    bound = bind(function.spec, tensors, attributes, conformance=conformance, out=out)
-    workers = thread_count(bound.call, threads) or kernels.default_threads()
-    outputs = allocate(bound.call, bound.plan, bound.outputs)
     recorder = _Workspace()
-    try:
-        function.spec.run(bound.plan, bound.inputs, outputs, recorder, workers)
-    except (OverflowError, MemoryError, OpError) as error:
-        raise failure(bound.call, error) from None
+    record(operator, args, kwargs, recorder)
     return recorder.largest

@@ -25,6 +25,7 @@ computes the same bits fast, and every call goes there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -43,6 +44,9 @@ from .threads import default_threads, run
 Array = NDArray[Any]
 
 openmp: bool = reference.OPENMP
+
+FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
+"""The algorithm that calls of this thread or task must take; `forced_for` tells which kernels it applies to."""
 
 
 def capabilities() -> dict[str, Any]:
@@ -90,7 +94,7 @@ def backward_weights(large: Array, small: Array, taps: Array, window: Window, *,
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
     operands, window = bias_gradient(small, bias, formats)
-    _compute(engine.backward_weights, operands, window, None, threads)
+    _run_checked(engine.backward_weights, operands, threads, window.keywords)
 
 
 def bias_gradient(
@@ -125,6 +129,40 @@ def _check_formats(formats: tuple[str, str, str]) -> None:
         raise TypeError(reference.MIXED)
 
 
+def forced_for(kernel: str) -> str | None:
+    """Return the algorithm that a kernel must take, None for a free choice."""
+    name = FORCED.get()
+    if name is None or (name != "reference" and name.startswith("weights_") != (kernel == "backward_weights")):
+        return None
+    return name
+
+
+def choices(
+    kernel: str, arrays: tuple[Array, Array, Array], settings: dict[str, Any], forced: str | None
+) -> list[tuple[str, str, int, float, list[tuple[str, str, float, int]]]]:
+    """Return what ``engine.choices`` does; ``settings`` are a window's keywords and the number of threads.
+
+    Raises
+    ------
+    OverflowError
+        If the forced algorithm does not fit.
+    """
+    check_isa()
+    if forced == "reference":
+        return [(forced, "multiply-adds", settings["threads"], 0.0, [(forced, "reference.pyx", 0.0, 0)])]
+    try:
+        found: list[Any] = engine.choices(kernel, *arrays, **settings, algorithm=forced)
+    except ValueError as error:
+        raise _unfit(error) from None
+    return found
+
+
+def _unfit(error: ValueError) -> OverflowError:
+    name, *fitting = error.args
+    return OverflowError(f"a call that the algorithm {name!r} does not fit",
+                         f"the algorithms that fit it: {', '.join(fitting)}")
+
+
 def _compute(
     compute: Callable[..., None], arrays: tuple[Array, Array, Array], window: Window, bias: Array | None, threads: int
 ) -> None:
@@ -133,6 +171,18 @@ def _compute(
     if "float64" in window.formats:
         _check_formats(window.formats)
     settings = window.keywords if bias is None else {**window.keywords, "bias": bias}
+    if FORCED.get() is None:
+        _run_checked(compute, arrays, threads, settings)
+        return
+    try:
+        _run_checked(compute, arrays, threads, {**settings, "algorithm": forced_for(compute.__name__)})
+    except ValueError as error:
+        raise _unfit(error) from None
+
+
+def _run_checked(
+    compute: Callable[..., None], arrays: tuple[Array, Array, Array], threads: int, settings: dict[str, Any]
+) -> None:
     first, second, result = arrays
     if first.flags.aligned and second.flags.aligned and result.flags.aligned:
         run(compute, arrays, threads, settings)
