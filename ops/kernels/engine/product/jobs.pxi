@@ -247,6 +247,8 @@ cdef void plan_passes(const Problem* q, ProductPlan* plan) noexcept nogil:
         plan.chunk = items
     plan.chunk = ceiling(plan.together, ceiling(plan.together, plan.chunk))
     plan.jobs_bytes = count * (plan.chunk // row_panels(products) + 2) * sizeof(Job)
+    for i in range(count):
+        take_taps(&products[i], q.isa, 1, 0)
 
 
 cdef bint fits_gathered(Problem* q) noexcept nogil:
