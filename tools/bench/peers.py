@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import convreg
+from convreg import OpError
 from convreg.geometry import Axis
 
 from ..files import reason
@@ -22,20 +23,39 @@ from .calls import Job, user_call
 from .check import DTYPES, EIGHT_BIT, OPERANDS, RESULT, Array, Case, from_layout, narrowed, to_layout, widened
 from .peer import Peer, Prepared, Unsupported
 
+T = TypeVar("T")
+
 
 class Convreg:
-    """convreg's oneDNN operators, called as a Python user calls them."""
+    """convreg's oneDNN operators, called as a Python user calls them, with one algorithm forced if it is named."""
 
-    def __init__(self, threads: int | None) -> None:
-        self.threads = threads
-        self.about = f"convreg {convreg.__version__}, {convreg.capabilities()['isa']}"
+    def __init__(self, threads: int | None, algorithm: str | None = None) -> None:
+        self.threads, self.algorithm = threads, algorithm
+        self.about = (f"convreg {convreg.__version__}, {convreg.capabilities()['isa']}"
+                      + ("" if algorithm is None else f", algorithm {algorithm} forced"))
 
     def prepare(self, case: Case) -> Prepared:
         """Bind the arguments; the call checks them, allocates the result and computes."""
         function, names, settings = user_call(Job(case.problem, case.direction, case.dtype, case.layout, case.result))
         inputs = [to_layout(case.operands[name], name, case.layout) for name in names]
-        call = partial(getattr(convreg.onednn, function), *inputs, **settings, threads=self.threads)
-        return Prepared(call, lambda array: from_layout(array, RESULT[case.kernel], case.layout))
+        operator = getattr(convreg.onednn, function)
+        call: Callable[[], Any] = partial(operator, *inputs, **settings, threads=self.threads)
+        inquiry = partial(convreg.algorithm, operator, *inputs, **settings, threads=self.threads)
+        if self.algorithm is None:
+            choices = inquiry()
+        else:
+            call, choices = partial(_forced, self.algorithm, call), _forced(self.algorithm, inquiry)
+        return Prepared(call, lambda array: from_layout(array, RESULT[case.kernel], case.layout),
+                        "+".join(dict.fromkeys(choice.name for choice in choices)))
+
+
+def _forced(algorithm: str, run: Callable[[], T]) -> T:
+    """Run a call of convreg with an algorithm, or raise `Unsupported` if that does not fit."""
+    with convreg.force_algorithm(algorithm):
+        try:
+            return run()
+        except OpError as error:
+            raise Unsupported(str(error)) from None
 
 
 class Float32:
@@ -51,8 +71,8 @@ class Float32:
             raise Unsupported("f32 itself")
         operands = {name: from_layout(np.ascontiguousarray(widened(to_layout(array, name, case.layout), np.float32)),
                                       name, case.layout) for name, array in case.operands.items()}
-        call, array = self.own.prepare(replace(case, dtype="f32", operands=operands, result="f32"))
-        return Prepared(call, lambda result: narrowed(array(result), case.result))
+        wide = self.own.prepare(replace(case, dtype="f32", operands=operands, result="f32"))
+        return Prepared(wide.call, lambda result: narrowed(wide.array(result), case.result))
 
 
 class Torch:
