@@ -61,8 +61,7 @@ class Reading:
     @property
     def end(self) -> tuple[int, ...]:
         """Per axis, the pad after the large side; negative if no position reaches its last elements."""
-        return tuple(axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation) - axis.begin - axis.large
-                     for axis in self.axes)
+        return tuple(axis.end for axis in self.axes)
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -60,6 +60,11 @@ class Convolution:
     weight_layout: str = "OIX"
     mask: str = ""
 
+    @property
+    def has_group_axis(self) -> bool:
+        """Whether weights have the groups as an axis of their own."""
+        return self.weight_layout == "GOIX"
+
     def is_transposed(self, call: Stated) -> bool:
         """Whether grad_output is the large side in a call."""
         stated: bool = call[self.transposed] if isinstance(self.transposed, str) else self.transposed

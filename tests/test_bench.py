@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from convreg.tools.bench.machine import Machine
 from convreg.tools.bench.peer import Prepared, Unsupported
 from convreg.tools.bench.peers import PEERS, Convreg, open_peers
 from convreg.tools.bench.problems import DIRECTIONS, Problem, parse_descriptor, read_shapes
-from convreg.tools.bench.timing import TURN, measure, run
+from convreg.tools.bench.timing import TURN, checked, measure, run
 from convreg.tools.bench.worker import take_turn
 from convreg.tools.cli import main
 from graphs import data_gradient, value
@@ -298,6 +299,82 @@ def test_a_slow_peer_stops_early_and_short_calls_repeat(monkeypatch):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Algorithms
+
+
+def fitting(problem, direction):
+    """The names of the algorithms that fit a layer: the chosen one, then the others."""
+    call = Convreg(1).prepare(make_case(problem, direction, "f32", "ncx")).call
+    (choice,) = convreg.algorithm(call.func, *call.args, **call.keywords)
+    return [choice.name, *(one.name for one in choice.candidates if one.name != choice.name)]
+
+
+def test_each_result_names_the_algorithm_that_computes_it(machine):
+    problems = [parse_descriptor("mb1ic3ih5oc4kh3ph1"), parse_descriptor("g8mb1ic8ih5oc8kh3ph1")]
+    report = run(problems, peers=["f32"], repeat=1, seconds=0, threads=1)
+    assert [row.algorithm for row in report.rows] == [
+        fitting(problem, direction)[0] for direction in ("data", "weights") for problem in problems]
+
+
+def test_algorithms_of_parts_are_joined(monkeypatch):
+    choices = [SimpleNamespace(name=name) for name in ("two", "one", "two")]
+    monkeypatch.setattr(convreg, "algorithm", lambda *_, **__: choices)
+    assert Convreg(1).prepare(make_case(parse_descriptor("ic3ih5oc4kh3"), "data", "f32", "ncx")).algorithm == "two+one"
+
+
+def test_a_forced_algorithm_computes_what_it_fits(machine, monkeypatch, capsys, tmp_path):
+    dense, depthwise = parse_descriptor("mb1ic3ih5oc4kh3ph1ndense"), parse_descriptor("g8mb1ic8ih5oc8kh3ph1nsplit")
+    name = next(name for name in fitting(depthwise, "data") if name not in fitting(dense, "data"))
+    assert main(["bench", "mb1ic3ih5oc4kh3ph1ndense", "g8mb1ic8ih5oc8kh3ph1nsplit", "--algorithm", name, "--peers",
+                 "f32", "--dtype", "bf16", "--repeat", "1", "--seconds", "0", "--threads", "1", "--json",
+                 str(tmp_path / "figures.json")]) == 0
+    out = capsys.readouterr().out
+    assert f", algorithm {name} forced\n" in out
+    assert (f'\nconvreg does not compute dense: onednn::ConvolutionBackwardData: inputs="a call that the algorithm '
+            f"'{name}' does not fit\" is refused; allowed: the algorithms that fit it: ") in out
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert written["algorithm"] == name
+    refused, forced, *weights = written["results"]
+    assert (refused["algorithm"], [*refused["ms"]], [*refused["unsupported"]]) == ("", ["f32"], ["convreg"])
+    assert (forced["algorithm"], [*forced["ms"]], forced["unsupported"]) == (name, ["convreg", "f32"], {})
+    assert all(row["algorithm"].startswith("weights_") for row in weights)  # the name does not apply to them
+
+
+def test_only_convregs_own_calls_are_forced(machine, monkeypatch):
+    seen = []
+    real = convreg.force_algorithm
+    monkeypatch.setattr(convreg, "force_algorithm", lambda name: seen.append(name) or real(name))
+    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    (row,) = run([layer], directions=["data"], dtypes=["bf16"], peers=[], repeat=1, seconds=0, threads=1,
+                 algorithm="reference").rows
+    assert row.algorithm == "reference"
+    assert {*seen} == {"reference"}
+    seen.clear()
+    peers, _ = open_peers(["f32"], 1)
+    checked(make_case(layer, "data", "bf16", "ncx"), np.zeros(layer.shapes.large), peers, row)
+    assert seen == []
+
+
+def test_a_forced_algorithm_that_fits_nothing(machine, capsys):
+    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
+    name = next(name for name in convreg.algorithm_names()
+                if not name.startswith("weights_") and name not in ("reference", *fitting(layer, "data")))
+    assert main(["bench", "mb1ic3ih5oc4kh3ph1nlayer", "--dir", "BWD_D", "--algorithm", name, "--peers", "none",
+                 "--repeat", "1", "--seconds", "0", "--threads", "1"]) == 0
+    assert "\nconvreg does not compute these: onednn::ConvolutionBackwardData: " in capsys.readouterr().out
+
+
+def test_a_call_that_is_refused_later_is_not_computed(machine, monkeypatch):
+    """An algorithm fits by its estimate, and the call refuses it all the same."""
+    monkeypatch.setattr(convreg, "algorithm", lambda *_, **__: [SimpleNamespace(name="any")])
+    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    name = next(name for name in convreg.algorithm_names() if "depthwise" in name)
+    (row,) = run([layer], directions=["data"], peers=[], repeat=1, seconds=0, threads=1, algorithm=name).rows
+    assert (row.algorithm, row.timings) == ("", {})
+    assert "does not fit" in row.unsupported["convreg"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # End to end
 
 
@@ -322,6 +399,7 @@ def test_convreg_alone_with_every_output(tmp_path, capsys):
         assert row["runs"]["convreg"] >= 2
         assert row["roofline_ms"] > 0
         assert (row["wrong"], row["unsupported"], row["ratio"]) == ({}, {}, {})
+        assert {*row["algorithm"].split("+")} <= {*convreg.algorithm_names()}
         assert row["gflops"]["convreg"] == pytest.approx(row["gflop"] / row["ms"]["convreg"] * 1e3)
         assert row["roofline"]["convreg"] == pytest.approx(row["roofline_ms"] / row["ms"]["convreg"])
     assert len(written["tables"]) == 54
@@ -433,6 +511,9 @@ def test_unknown_options_show_the_usage_of_the_verb(capsys, option):
     (["--peers", "nine"], "did you mean 'none'"), (["--dtype", "f64"], "float64 is not timed; allowed: f32, bf16,"),
     (["--dtype", "f32,Double"], "'Double' is refused: float64 is not timed"), (["--dir", "bwd_dq"], "'BWD_D'"),
     (["mb99999ic99999ih9999oc9kh1"], "do not fit"),
+    (["--algorithm", "referense"], "no algorithm named 'referense'; allowed: reference, "),
+    (["--algorithm", "referense"], "(did you mean 'reference'?)"),
+    (["--algorithm", ""], "no algorithm named ''; allowed: reference, "),
 ])
 def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)

@@ -16,7 +16,7 @@ from convreg.tools.bench.check import DTYPES, RESULTS, make_case
 from convreg.tools.bench.comparison import Compared, Comparison, Pair, compare, judge, shown
 from convreg.tools.bench.figures import Key, read_figures
 from convreg.tools.bench.machine import identity
-from convreg.tools.bench.peer import Unsupported
+from convreg.tools.bench.peer import Prepared, Unsupported
 from convreg.tools.bench.peers import Convreg
 from convreg.tools.bench.problems import DIRECTIONS, parse_descriptor, read_shapes
 from convreg.tools.bench.report import Timing
@@ -154,24 +154,24 @@ def test_a_file_of_an_older_version_and_wrong_results_then_and_now(tmp_path, tim
     del old["result"]
     path = figures(tmp_path, old, entry(job("bad"), wrong={"convreg": "error"}), entry(job("none"), ms=1) | {"ms": {}})
     assert [key.name for key in read_figures(path).times] == ["old"]
-    monkeypatch.setattr(Convreg, "prepare", lambda self, case: Unprepared(case))
+    monkeypatch.setattr(Convreg, "prepare", lambda self, case: Prepared(
+        lambda: case.operands["taps"], lambda array: array))
     comparison = compare([job("old"), job("bad")], str(path), threads=1, repeat=1, seconds=0)
     assert comparison.rows == []
     assert comparison.wrong == ["old data f32 ncx"]
     assert comparison.remarks[0].startswith("not compared: old data f32 ncx: the result is wrong: shape")
 
 
-class Unprepared:
-    """A call whose result is wrong."""
-
-    def __init__(self, case):
-        self.call, self.array = (lambda: case.operands["taps"]), (lambda array: array)
-
-
 def test_another_instruction_set_is_a_warning(tmp_path, times):
     path = figures(tmp_path, entry(job()), machine=identity()._asdict() | {"isa": "abacus"})
     comparison = compare([job()], str(path), threads=1, repeat=1, seconds=0)
     assert comparison.remarks == [f"warning: the instruction set was abacus, now it is {identity().isa}"]
+
+
+def test_figures_of_a_forced_algorithm_are_a_warning(tmp_path, times):
+    path = figures(tmp_path, entry(job()), algorithm="gathered")
+    comparison = compare([job()], path, threads=1, repeat=1, seconds=0)
+    assert comparison.remarks == ["warning: the algorithm gathered was forced, now convreg chooses"]
 
 
 @pytest.mark.parametrize(("changes", "message"), [
@@ -311,6 +311,7 @@ class onednn:
     (["--against", ".", "--json", "x.json"], "--json is refused beside --against"),
     (["--against", ".", "--plot", "x.png"], "--plot is refused beside --against"),
     (["--against", ".", "--peers", "torch"], "--peers is refused beside --against"),
+    (["--against", ".", "--algorithm", "reference"], "--algorithm is refused beside --against"),
     (["--against", ".", "--repeat", "0"], "repeat=0 is refused"),
     (["--against", ".", "--seconds", "nan"], "seconds=nan is refused"),
     (["--against", ".", "--threads", "0"], "threads=0 is refused"), (["--against", ".", "--dtype", "f8"], "no number"),

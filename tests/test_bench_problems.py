@@ -126,10 +126,10 @@ def test_shipped_shapes():
 def test_shapes_that_are_derived(tmp_path):
     causal, up = read_shapes(shapes_file(tmp_path, CAUSAL, UP))
     assert causal.shapes == ((2, 4, 30), (2, 6, 30), (6, 4, 2))
-    assert (causal.pads_end, causal.output_padding) == ((0,), (0,))
+    assert (causal.geometry.pads_end, causal.geometry.output_padding) == ([0], [0])
     assert [causal.kernel(direction) for direction in DIRECTIONS] == ["backward_data", "backward_weights", "forward"]
     assert up.shapes == ((1, 6, 10, 8), (1, 4, 5, 4), (4, 3, 3, 3))
-    assert (up.pads_end, up.output_padding) == ((0, 0), (0, 0))
+    assert (up.geometry.pads_end, up.geometry.output_padding) == ([0, 0], [0, 0])
     assert [up.kernel(direction) for direction in DIRECTIONS] == ["forward", "backward_weights", "backward_data"]
 
 

@@ -23,6 +23,7 @@ def made_up_report():
     rows = [made_up_row("computes", 6.0, 10**8, convreg=40.0, fast=20.0, wrong=1.0),
             made_up_row("copies", 6.0, 5 * 10**8, convreg=160.0, fast=320.0, wrong=320.0)]
     rows[0].wrong["wrong"] = "error"
+    rows[0].algorithm = "laid_out+gathered"
     rows[1].unsupported["idle"] = "has no such thing"
     machine = bench_report.set_rooflines(Machine("a processor", 2, "generic", PEAKS, 10.0), rows)
     peers = dict.fromkeys(["convreg", "fast", "wrong", "idle"], "a library")
@@ -58,8 +59,10 @@ def test_means_and_worst_ratios(made_up_report):
     assert summary.ratio == pytest.approx({"fast": 1, "wrong": 2})
     assert summary.worst == {"fast": (pytest.approx(0.5), "computes"), "wrong": (pytest.approx(2), "copies")}
     shown = [line.split() for line in bench_report.text(made_up_report).splitlines()]
-    assert ["computes", "8", "40.0", "200.0", "50%", "0.50", "wrong", "-"] in shown
-    assert ["copies", "8", "160", "50.0", "31%", "2.00", "2.00", "-"] in shown
+    assert ["computes", "8", "40.0", "200.0", "50%", "laid_out+gathered", "0.50", "wrong", "-"] in shown
+    assert ["copies", "8", "160", "50.0", "31%", "-", "2.00", "2.00", "-"] in shown
+    assert ["shape", "GFLOP", "ms", "GFLOP/s", "roofline", "algorithm", "fast", "ratio"] in [line[:8] for line in shown]
+    assert "| computes | 8 | 40.0 | 200.0 | 50% | laid_out+gathered | 0.50 |" in bench_report.markdown(made_up_report)
     assert ["geometric", "mean", "80.0", "100.0", "40%", "1.00", "2.00", "-"] in shown
     assert ["worst", "ratio", "0.50", "2.00", "-"] in shown
     assert ["worst", "against", "fast:", "0.50", "on", "computes"] in shown
@@ -68,6 +71,8 @@ def test_means_and_worst_ratios(made_up_report):
 def test_json_has_what_the_tables_show(made_up_report):
     written = json.loads(bench_report.as_json(made_up_report))
     computes = written["results"][0]
+    assert [row["algorithm"] for row in written["results"]] == ["laid_out+gathered", ""]
+    assert written["algorithm"] is None
     assert computes["ms"] == pytest.approx({"convreg": 40, "fast": 20, "wrong": 1})
     assert computes["runs"] == {"convreg": 7, "fast": 7, "wrong": 7}
     assert computes["roofline_ms"] == pytest.approx(20)

@@ -308,6 +308,46 @@ def test_docs_are_written_and_checked(tmp_path, capsys):
     failed(capsys, "docs", "--root", tmp_path / "absent")
 
 
+CALL = ("algorithm", "ConvolutionBackwardData", *(part for option, texts in (
+    ("--shape", ("diff_dst=1,4,6,6", "weights=4,3,3,3")),
+    ("--set", ("dst_shape=1,3,6,6", "strides=1,1", "pads_begin=1,1", "pads_end=1,1", "dilations=1,1",
+               "data_format=NCX", "weights_format=OIX"))) for text in texts for part in (option, text)))
+
+
+@pytest.mark.parametrize(("format", "more"), [
+    ("float32", {}), ("bfloat16", {}), ("hifloat8", {"conformance": "emulation"})])
+def test_algorithm_shows_the_choice(capsys, format, more):
+    assert main([*CALL, "--threads", "1", "--dtype", format,
+                 *(part for name, value in more.items() for part in ("--set", f"{name}={value}"))]) == 0
+    dtype = convreg.formats()[format].dtype
+    (choice,) = convreg.algorithm(
+        "ConvolutionBackwardData", np.zeros((1, 4, 6, 6), dtype), np.zeros((4, 3, 3, 3), dtype), (1, 3, 6, 6),
+        strides=[1, 1], pads_begin=[1, 1], pads_end=[1, 1], dilations=[1, 1], data_format="NCX",
+        weights_format="OIX", threads=1, **more)
+    assert capsys.readouterr().out == f"{choice}\n"
+
+
+def test_algorithm_shows_every_kernel_or_none(capsys):
+    call = ["algorithm", "ascend::ConvolutionBackward", *(part for name, text in (
+        ("--shape", "gradOutput=1,3,3"), ("--shape", "weight=3,3,3"), ("--set", "stride=1"), ("--set", "padding=0"),
+        ("--set", "dilation=1"), ("--set", "transposed=false"), ("--set", "groups=1")) for part in (name, text))]
+    assert main([*call, "--shape", "input=1,3,5", "--set", "outputMask=1,1,1"]) == 0
+    kernels = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines() if "threads:" in line]
+    assert kernels == ["backward_data", "backward_weights", "bias_sum"]
+    assert main([*call, "--shape", "input=1,3,5", "--set", "outputMask=0,0,0"]) == 0
+    assert capsys.readouterr().out == "no algorithm: the call has nothing to compute\n"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["Convolutoin"], "did you mean"), (["ConvolutionBackwardData"], "a tensor"),
+    ([*CALL[1:], "--threads", "0"], "threads=0 is refused"), ([*CALL[1:], "--dtype", "float7"], "no format named"),
+    ([*CALL[1:], "--set", "groups=2"], "[rule R2"),
+    *((["ConvolutionBackwardData", "--shape", f"diff_dst={shape}"], f"--shape diff_dst={shape}: allowed: the shape of")
+      for shape in ("-1,2", "99999999999,99999999999", "0,99999999999999999999", ",".join("1" * 80)))])
+def test_calls_without_an_algorithm(capsys, arguments, message):
+    assert message in failed(capsys, "algorithm", *arguments)
+
+
 def test_usage_errors_are_status_2(capsys):
     for arguments in ([], ["frobnicate"], ["import", "x"], ["run"]):
         with pytest.raises(SystemExit) as caught:

@@ -17,9 +17,10 @@ from convreg.errors import printable
 from convreg.paths import path_of
 
 from .bench import bench
+from .explaining import algorithm, explain
 from .files import read_bytes, reason, write_atomically, write_together
 from .numerics import numerics_
-from .rewriting import explain, functions, lower, translate
+from .rewriting import functions, lower, translate
 
 Action = Callable[[argparse.Namespace], None]
 TABLE_START, TABLE_END = "<!-- operators:begin -->", "<!-- operators:end -->"
@@ -194,8 +195,8 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
-VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, numerics_, explain, lower, functions,
-         translate)
+VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, numerics_, explain, algorithm, lower,
+         functions, translate)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:

@@ -32,6 +32,16 @@ class Axis(NamedTuple):
     dilation: int
     begin: int
 
+    @property
+    def reach(self) -> int:
+        """Extent that all windows together cover, counted from the first element of the padding."""
+        return reach(self.small, effective(self.taps, self.dilation), self.stride)
+
+    @property
+    def end(self) -> int:
+        """Padding behind the large side up to the end of the last window; negative if elements lie behind it."""
+        return self.reach - self.begin - self.large
+
 
 Triple = tuple[int, int, int]
 Formats = tuple[str, str, str]
@@ -90,17 +100,33 @@ class Geometry:
         return Windows(lifted([axis.stride for axis in self.axes], 1), lifted([axis.dilation for axis in self.axes], 1),
                        lifted([axis.begin for axis in self.axes], 0))
 
+    @property
+    def pads_end(self) -> list[int]:
+        """The least padding behind the large side with which every window fits, per axis."""
+        return [max(axis.end, 0) for axis in self.axes]
+
+    @property
+    def output_padding(self) -> list[int]:
+        """Elements of the large side that lie behind the last window, per axis."""
+        return [max(-axis.end, 0) for axis in self.axes]
+
+    @property
+    def explicit(self) -> dict[str, list[int]]:
+        """The attributes of oneDNN and OpenVINO that state the windows with explicit pads."""
+        return {"strides": [axis.stride for axis in self.axes], "pads_begin": [axis.begin for axis in self.axes],
+                "pads_end": self.pads_end, "dilations": [axis.dilation for axis in self.axes]}
+
     def checked(self, call: Refusing) -> Geometry:
         """Return self, or refuse the call when a size or position would leave 64-bit arithmetic."""
         channels = self.groups * self.large_channels, self.groups * self.small_channels
         large = self.batch * channels[0] * prod(axis.large for axis in self.axes)
         small = self.batch * channels[1] * prod(axis.small for axis in self.axes)
-        reach = max(
+        furthest = max(
             abs(axis.begin) + axis.stride * max(axis.small, 1) + axis.dilation * axis.taps + axis.large
             for axis in self.axes
         )
         for what, size in (("elements of the large side", large), ("elements of the small side", small),
-                           ("the furthest position", reach)):
+                           ("the furthest position", furthest)):
             if size >= LIMIT:
                 raise call.refuse(what, size, f"numbers below 2**62, so that no index overflows (got {size})")
         return self
@@ -109,6 +135,11 @@ class Geometry:
 def effective(taps: int, dilation: int) -> int:
     """Extent that a kernel covers on the large side."""
     return (taps - 1) * dilation + 1
+
+
+def reach(small: int, kernel: int, stride: int) -> int:
+    """Extent that all windows together cover; `kernel` is an effective extent."""
+    return stride * (small - 1) + kernel
 
 
 def halves(total: int, *, odd_at_begin: bool) -> tuple[int, int]:

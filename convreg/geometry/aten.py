@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..spec import Call, Shape
-from . import Axis, Geometry, effective
+from . import Axis, Geometry, effective, reach
 
 
 class Convolved(NamedTuple):
@@ -87,7 +87,7 @@ def check_sizes(
     ):
         kernel = effective(k, d)
         if extra is not None:
-            fits = s * (y - 1) + kernel - begin - end + extra[index]
+            fits = reach(y, kernel, s) - begin - end + extra[index]
             if x != fits or fits < 1:
                 raise call.refuse(f"spatial axis {index}", x, f"{fits} = {s}*({y}-1) + {kernel} - {begin} - {end} + "
                                   f"{extra[index]}, and at least 1")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..spec import Call, Dim, Shape
-from . import Axis, Geometry, effective, halves, ints
+from . import Axis, Geometry, effective, halves, ints, reach
 
 SPATIAL_LISTS = ("strides", "pads_begin", "pads_end", "dilations")
 
@@ -116,7 +116,7 @@ def same_from_small(
     large: int, small: int, kernel: int, stride: int, extra: int, *, upper: bool
 ) -> tuple[int, int]:
     """SAME pads of the published page: total from the small extent, odd element at the beginning for same_upper."""
-    total = stride * (small - 1) + kernel - large + extra
+    total = reach(small, kernel, stride) - large + extra
     return halves(max(total, 0), odd_at_begin=upper)
 
 
@@ -237,11 +237,11 @@ def check_slack(call: Call, geometry: Geometry, pads: list[tuple[int, int]]) -> 
     extra = output_padding(call)
     if extra is None:
         return
-    for index, (axis, (begin, end), more) in enumerate(zip(geometry.axes, pads, extra, strict=True)):
-        natural = axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation) - begin - end
-        if more != axis.large - natural or more >= axis.stride:
+    for index, (axis, (_, end), more) in enumerate(zip(geometry.axes, pads, extra, strict=True)):
+        slack = end - axis.end
+        if more != slack or more >= axis.stride:
             raise call.refuse("output_padding", list(extra),
-                              f"{axis.large - natural} on spatial axis {index}, the slack of diff_dst, and below the "
+                              f"{slack} on spatial axis {index}, the slack of diff_dst, and below the "
                               f"stride {axis.stride}", "R32")
 
 
@@ -265,7 +265,7 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         if more >= s:
             raise call.refuse("output_padding", list(extra), f"entries below the stride {s}", "R32")
         pads.append((begin, end))
-        extents.append(s * (y - 1) + kernel - begin - end + more)
+        extents.append(reach(y, kernel, s) - begin - end + more)
     shape = join_data(batch, large_channels * groups, tuple(extents), layout)
     sides = Sides(split_data(shape, layout), (batch, channels, spatial),
                   (small_channels, large_channels, taps))
@@ -326,6 +326,6 @@ def infer_transposed(call: Call) -> Shape | None:
             continue
         kernel = effective(k, d)
         total = {"none": begin + end, "valid": 0}.get(call["auto_pad"], max(kernel - s, 0))
-        extents.append(s * (y - 1) + kernel - total + more)
+        extents.append(reach(y, kernel, s) - total + more)
     channels = large * call["groups"] if isinstance(large, int) else None
     return join_data(batch, channels, tuple(extents), call["data_format"])

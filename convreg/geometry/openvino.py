@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..spec import Call, Dim, Shape
-from . import Axis, Geometry, effective, halves, ints
+from . import Axis, Geometry, effective, halves, ints, reach
 from .onednn import join_data, split_data, split_weights
 
 # Rows of the two rule tables for the same mistake: (document, openvino).
@@ -42,7 +42,7 @@ def row(call: Call, mistake: str) -> str:
 
 def is_grouped(call: Call) -> bool:
     """Whether this is the Group operation, whose filter carries the groups as its first axis."""
-    return call.spec.convolution.weight_layout == "GOIX"
+    return call.spec.convolution.has_group_axis
 
 
 def ports(call: Call) -> tuple[str, str]:
@@ -152,7 +152,7 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         spatial, taps, lists["strides"], lists["dilations"], lists["pads_begin"], lists["pads_end"],
         lists["output_padding"], strict=True,
     )):
-        full = s * (y - 1) + effective(k, d)
+        full = reach(y, effective(k, d), s)
         begin, extent = window(call, call["auto_pad"], full, stated[index] if stated else None, pb, pe, op)
         if extent < 0:
             raise call.refuse(f"spatial axis {index}", extent, "an output extent of at least 0 after the pads",
@@ -199,7 +199,7 @@ def infer(call: Call) -> Shape | None:
             continue
         s, d, pb, pe, op = (lists[name][index] for name in
                             ("strides", "dilations", "pads_begin", "pads_end", "output_padding"))
-        extents.append(window(call, call["auto_pad"], s * (y - 1) + effective(k, d), None, pb, pe, op)[1])
+        extents.append(window(call, call["auto_pad"], reach(y, effective(k, d), s), None, pb, pe, op)[1])
     return join_data(known.batch, channels, tuple(extents), layout(call))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..spec import Call
-from . import Geometry, effective, halves, ints
+from . import Geometry, effective, halves, ints, reach
 from .aten import Convolved, build, check_fit, check_sizes
 
 
@@ -44,7 +44,7 @@ def conv_transpose_window(
     flat = given or (0,) * (2 * count)
     window = []
     for index, (y, k, s, more) in enumerate(zip(small, kernel, stride, extra, strict=True)):
-        full = s * (y - 1) + k
+        full = reach(y, k, s)
         if output_shape is not None:
             total = max(full + more - output_shape[index], 0)
             window.append((halves(total, odd_at_begin=mode != "SAME_UPPER")[0], output_shape[index]))

@@ -35,14 +35,11 @@ class Call(NamedTuple):
 def user_call(job: Job) -> Call:
     """Return the call that a user makes, or raise `Unsupported`."""
     problem, direction, dtype, layout, result_format = job
-    axes = problem.geometry.axes
-    if any(axis.begin < 0 for axis in axes):
+    if any(axis.begin < 0 for axis in problem.geometry.axes):
         raise Unsupported("negative padding")
     weights = ("IOX", "XOI") if problem.transposed else ("OIX", "XIO")
     settings: dict[str, Any] = {
-        "strides": [axis.stride for axis in axes], "pads_begin": [axis.begin for axis in axes],
-        "pads_end": problem.pads_end, "dilations": [axis.dilation for axis in axes],
-        "groups": problem.geometry.groups, "data_format": layout.upper(),
+        **problem.geometry.explicit, "groups": problem.geometry.groups, "data_format": layout.upper(),
         "weights_format": weights[LAYOUTS.index(layout)],
     }
     if dtype in EIGHT_BIT:
@@ -59,7 +56,7 @@ def user_call(job: Job) -> Call:
     if result == "taps":
         settings["weights_shape"] = to_layout_shape(problem.shapes.taps, result, layout)
     elif result == "large" and problem.transposed:
-        settings["output_padding"] = problem.output_padding
+        settings["output_padding"] = problem.geometry.output_padding
     elif result == "large":
         settings["dst_shape"] = to_layout_shape(problem.shapes.large, result, layout)
     return Call(names[("forward", "data", "weights").index(direction)], operands, settings)

@@ -216,6 +216,8 @@ def _with_figures(jobs: Sequence[Job], figures: Figures, threads: int, repeat: i
              f"{NOW}: the build in {OWN}, instruction set {here.isa}"]
     if figures.identity.isa != here.isa:
         remarks.append(f"warning: the instruction set was {figures.identity.isa}, now it is {here.isa}")
+    if figures.algorithm is not None:
+        remarks.append(f"warning: the algorithm {figures.algorithm} was forced, now convreg chooses")
     return Comparison(threads, about, rows, remarks, wrong)
 
 

@@ -40,6 +40,8 @@ class Figures:
     repeat: int
     seconds: float
     times: dict[Key, float]
+    algorithm: str | None = None
+    """The algorithm that all calls were forced to take."""
 
 
 def read_figures(path: PathLike) -> Figures:
@@ -57,7 +59,7 @@ def read_figures(path: PathLike) -> Figures:
         identity = Identity(_text(machine["processor"]), _whole(machine["processors"]), _text(machine["isa"]))
         times = {key: time for key, time in map(_entry, document["results"]) if time is not None}
         return Figures(str(path), identity, _whole(document["threads"]), _whole(document["repeat"]),
-                       _number(document["seconds"]), times)
+                       _number(document["seconds"]), times, _name(document.get("algorithm")))
     except (ValueError, OverflowError) as error:
         raise GraphError(f"{path}: not a file that `convreg bench --json` wrote: {error}") from None
     except KeyError as error:
@@ -83,6 +85,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+def _name(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _whole(value: Any) -> int:

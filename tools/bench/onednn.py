@@ -127,7 +127,7 @@ class OneDnn:
     def _primitive_descriptor(self, case: Case) -> Descriptor:
         axes = case.problem.geometry.axes
         geometry = (_integers(axis.stride for axis in axes), _integers(axis.dilation - 1 for axis in axes),
-                    _integers(axis.begin for axis in axes), _integers(case.problem.pads_end))
+                    _integers(axis.begin for axis in axes), _integers(case.problem.geometry.pads_end))
         described = {name: self._descriptor(self._shape(case, name), case.dtype, None) for name in
                      ("large", "taps", "small")}
         large, taps, small = (described[name].handle for name in ("large", "taps", "small"))

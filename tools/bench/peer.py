@@ -13,10 +13,14 @@ class Unsupported(Exception):
 
 
 class Prepared(NamedTuple):
-    """A call ready to be timed, and how its result becomes an array with channels before space."""
+    """A call ready to be timed, and how its result becomes an array with channels before space.
+
+    `algorithm` names convreg's algorithm, several for parts of a call joined by "+". The call may raise `Unsupported`.
+    """
 
     call: Callable[[], Any]
     array: Callable[[Any], Array]
+    algorithm: str = ""
 
 
 class Peer(Protocol):

@@ -10,33 +10,52 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import convreg
-from convreg.geometry import Axis, effective
+from convreg import OpError
+from convreg.geometry import Axis
 
 from ..files import reason
 from .calls import Job, user_call
 from .check import DTYPES, EIGHT_BIT, OPERANDS, RESULT, Array, Case, from_layout, narrowed, to_layout, widened
 from .peer import Peer, Prepared, Unsupported
-from .problems import reach
+
+T = TypeVar("T")
 
 
 class Convreg:
-    """convreg's oneDNN operators, called as a Python user calls them."""
+    """convreg's oneDNN operators, called as a Python user calls them, with one algorithm forced if it is named."""
 
-    def __init__(self, threads: int | None) -> None:
-        self.threads = threads
-        self.about = f"convreg {convreg.__version__}, {convreg.capabilities()['isa']}"
+    def __init__(self, threads: int | None, algorithm: str | None = None) -> None:
+        self.threads, self.algorithm = threads, algorithm
+        self.about = (f"convreg {convreg.__version__}, {convreg.capabilities()['isa']}"
+                      + ("" if algorithm is None else f", algorithm {algorithm} forced"))
 
     def prepare(self, case: Case) -> Prepared:
         """Bind the arguments; the call checks them, allocates the result and computes."""
         function, names, settings = user_call(Job(case.problem, case.direction, case.dtype, case.layout, case.result))
         inputs = [to_layout(case.operands[name], name, case.layout) for name in names]
-        call = partial(getattr(convreg.onednn, function), *inputs, **settings, threads=self.threads)
-        return Prepared(call, lambda array: from_layout(array, RESULT[case.kernel], case.layout))
+        operator = getattr(convreg.onednn, function)
+        call: Callable[[], Any] = partial(operator, *inputs, **settings, threads=self.threads)
+        inquiry = partial(convreg.algorithm, operator, *inputs, **settings, threads=self.threads)
+        if self.algorithm is None:
+            choices = inquiry()
+        else:
+            call, choices = partial(_forced, self.algorithm, call), _forced(self.algorithm, inquiry)
+        return Prepared(call, lambda array: from_layout(array, RESULT[case.kernel], case.layout),
+                        "+".join(dict.fromkeys(choice.name for choice in choices)))
+
+
+def _forced(algorithm: str, run: Callable[[], T]) -> T:
+    """Run a call of convreg with an algorithm, or raise `Unsupported` if that does not fit."""
+    with convreg.force_algorithm(algorithm):
+        try:
+            return run()
+        except OpError as error:
+            raise Unsupported(str(error)) from None
 
 
 class Float32:
@@ -52,8 +71,8 @@ class Float32:
             raise Unsupported("f32 itself")
         operands = {name: from_layout(np.ascontiguousarray(widened(to_layout(array, name, case.layout), np.float32)),
                                       name, case.layout) for name, array in case.operands.items()}
-        call, array = self.own.prepare(replace(case, dtype="f32", operands=operands, result="f32"))
-        return Prepared(call, lambda result: narrowed(array(result), case.result))
+        wide = self.own.prepare(replace(case, dtype="f32", operands=operands, result="f32"))
+        return Prepared(wide.call, lambda result: narrowed(wide.array(result), case.result))
 
 
 class Torch:
@@ -81,13 +100,13 @@ class Torch:
         padding, extra = [axis.begin for axis in axes], [0] * len(axes)
         pads: list[int] = []
         if problem.transposed:
-            extra = [axis.large + 2 * axis.begin - reach(axis) for axis in axes]
+            extra = [axis.begin - axis.end for axis in axes]
             if not all(0 <= more < max(axis.stride, axis.dilation) for more, axis in zip(extra, axes, strict=True)):
                 raise Unsupported("padding that is not symmetric")
         elif not all(map(_symmetric, axes)):
             padding = [0] * len(axes)
-            for axis, end in reversed([*zip(axes, problem.pads_end, strict=True)]):
-                pads += [axis.begin, end]
+            for axis in reversed(axes):
+                pads += [axis.begin, max(axis.end, 0)]
         shared = (stride, padding, dilation, problem.transposed, extra, groups)
 
         def unread(name: str) -> Any:  # an operand that only lends its shape
@@ -136,7 +155,7 @@ class Torch:
 
 def _symmetric(axis: Axis) -> bool:
     """Whether the same padding at both ends gives the small side."""
-    return (axis.large + 2 * axis.begin - effective(axis.taps, axis.dilation)) // axis.stride + 1 == axis.small
+    return 0 <= axis.begin - axis.end < axis.stride
 
 
 class OnnxRuntime:
@@ -174,25 +193,26 @@ class OnnxRuntime:
         from onnx import helper
 
         problem = case.problem
-        axes, names = problem.geometry.axes, list(OPERANDS[case.kernel])
-        strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
-        begins = [axis.begin for axis in axes]
-        if min(begins) < 0:
+        geometry, names = problem.geometry, list(OPERANDS[case.kernel])
+        window = geometry.explicit
+        strides, dilations = window["strides"], window["dilations"]
+        pads = [*window["pads_begin"], *window["pads_end"]]
+        if min(pads) < 0:
             raise Unsupported("negative padding")
-        settings: dict[str, Any] = {"pads": [*begins, *problem.pads_end], "group": problem.geometry.groups}
+        settings: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads, "group": geometry.groups}
         if case.kernel == "forward":
-            return [helper.make_node("Conv", names, ["result"], strides=strides, dilations=dilations, **settings)]
+            return [helper.make_node("Conv", names, ["result"], **settings)]
         if case.kernel == "backward_data":
-            return [helper.make_node("ConvTranspose", names, ["result"], strides=strides, dilations=dilations,
-                                     output_padding=problem.output_padding, **settings)]
-        if problem.geometry.groups > 1:
+            return [helper.make_node("ConvTranspose", names, ["result"], output_padding=geometry.output_padding,
+                                     **settings)]
+        if geometry.groups > 1:
             raise Unsupported("a grouped weights gradient has no cheap form in standard operators")
-        if any(problem.output_padding):
+        if any(geometry.output_padding):
             raise Unsupported("the windows do not reach the end of the input")
-        swap = [1, 0, *range(2, len(axes) + 2)]
+        swap = [1, 0, *range(2, len(strides) + 2)]
         return [*(helper.make_node("Transpose", [name], [f"{name}_swapped"], perm=swap) for name in names),
                 helper.make_node("Conv", ["large_swapped", "small_swapped"], ["swapped"], strides=dilations,
-                                 dilations=strides, pads=settings["pads"]),
+                                 dilations=strides, pads=pads),
                 helper.make_node("Transpose", ["swapped"], ["result"], perm=swap)]
 
 
@@ -220,21 +240,18 @@ class OpenVino:
         if case.kernel == "backward_weights":
             raise Unsupported("has no weights gradient")
         problem, operators = case.problem, self.openvino.opset13
-        axes, groups = problem.geometry.axes, problem.geometry.groups
+        geometry, groups = problem.geometry, problem.geometry.groups
         data_name, _ = OPERANDS[case.kernel]
         data, taps = case.operands[data_name], case.operands["taps"]
         if groups > 1:
             taps = taps.reshape(groups, -1, *taps.shape[1:])
         inputs = [operators.parameter(array.shape, np.float32) for array in (data, taps)]
-        strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
-        begins, ends = [axis.begin for axis in axes], list(problem.pads_end)
         if case.kernel == "forward":
             make = operators.group_convolution if groups > 1 else operators.convolution
-            node = make(*inputs, strides, begins, ends, dilations)
+            node = make(*inputs, **geometry.explicit)
         else:
             make = operators.group_convolution_backprop_data if groups > 1 else operators.convolution_backprop_data
-            node = make(*inputs, strides=strides, pads_begin=begins, pads_end=ends, dilations=dilations,
-                        output_padding=list(problem.output_padding))
+            node = make(*inputs, **geometry.explicit, output_padding=geometry.output_padding)
         try:
             compiled = self.core.compile_model(
                 self.openvino.Model([node], inputs, case.problem.name), "CPU", self.settings)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from convreg import GraphError
 from convreg.errors import near_misses
-from convreg.geometry import Axis, Geometry, effective
+from convreg.geometry import Axis, Geometry, effective, reach
 
 from ..files import PathLike, json_of, read_bytes
 
@@ -71,17 +71,6 @@ class Problem:
                       (small, g.large_channels, *(axis.taps for axis in g.axes)))
 
     @property
-    def pads_end(self) -> tuple[int, ...]:
-        """The least padding behind the large side with which every window fits."""
-        return tuple(max(0, reach(axis) - axis.large - axis.begin) for axis in self.geometry.axes)
-
-    @property
-    def output_padding(self) -> tuple[int, ...]:
-        """Elements of the large side, `pads_end` included, that lie behind the last window."""
-        return tuple(axis.large + axis.begin + end - reach(axis)
-                     for axis, end in zip(self.geometry.axes, self.pads_end, strict=True))
-
-    @property
     def gflop(self) -> float:
         """Floating-point operations of one direction as networks count them, taps in the padding included."""
         return self._gflop([axis.small * axis.taps for axis in self.geometry.axes])
@@ -113,11 +102,6 @@ class Problem:
             if any(value != neutral for value in values):
                 words.append(f"{label} {'x'.join(map(str, dict.fromkeys(values)))}")
         return " ".join(words)
-
-
-def reach(axis: Axis) -> int:
-    """Extent that all windows together cover, counted from the first element of the padding."""
-    return axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation)
 
 
 def inside(axis: Axis, tap: int) -> range:
@@ -189,7 +173,7 @@ def _entry(entry: Any, where: str) -> Problem:
     large, small = ("spatial_out", "spatial_in") if transposed else ("spatial_in", "spatial_out")
     axes = tuple(map(Axis, lists[large], lists[small], kernel, lists["stride"], lists["dilation"], lists["pad_begin"]))
     for index, axis in enumerate(axes):
-        room = axis.large + axis.begin + lists["pad_end"][index] - reach(axis)
+        room = lists["pad_end"][index] - axis.end
         if room != lists["output_padding"][index] if transposed else not 0 <= room < axis.stride:
             raise GraphError(f"{where}: 'spatial_in' and 'spatial_out' contradict each other on axis {index}")
     return Problem(name, _geometry(batch, channels_in, channels_out, groups, axes, transposed, where), transposed)
@@ -295,17 +279,16 @@ def _axis(values: Mapping[str, int], letter: str, transposed: bool, where: str) 
         raise GraphError(f"{where} gives no {' and no '.join(lacking)}, or 0; {named} names the axis {letter}, so "
                          f"{' and '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} needed too")
     stride, dilation = 1 if stride is None else max(stride, 1), (dilation or 0) + 1
-    kernel = effective(taps, dilation)
     if not result:
-        padding = padding or 0
-        result = (extent - 1) * stride + kernel - 2 * padding if transposed else (
+        kernel, padding = effective(taps, dilation), padding or 0
+        result = reach(extent, kernel, stride) - 2 * padding if transposed else (
             extent + 2 * padding - kernel) // stride + 1
         if result < 1:
             raise GraphError(f"{where} gives no o{letter}, and the other numbers make it {result}")
     large, small = (result, extent) if transposed else (extent, result)
-    covered = stride * (small - 1) + kernel
+    axis = Axis(large, small, taps, stride, dilation, padding or 0)
     if padding is None:
-        padding = max((covered - large) // 2, 0)
-    if large + padding - covered >= stride:
+        axis = axis._replace(begin=max(axis.end // 2, 0))
+    if -axis.end >= stride:
         raise GraphError(f"{where}: i{letter}, o{letter}, k{letter} and the others contradict each other")
-    return Axis(large, small, taps, stride, dilation, padding)
+    return axis

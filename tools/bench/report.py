@@ -42,6 +42,8 @@ class Row:
     unsupported: dict[str, str] = field(default_factory=dict)
     result: str = ""
     """Format of the result, by default that of the operands."""
+    algorithm: str = ""
+    """convreg's algorithm; names of several joined by "+"."""
 
     def __post_init__(self) -> None:
         self.result = self.result or self.dtype
@@ -85,6 +87,8 @@ class Report:
     absent: Mapping[str, str]
     notes: Sequence[str]
     rows: Sequence[Row]
+    algorithm: str | None = None
+    """The algorithm that convreg's calls were forced to take."""
 
     @property
     def others(self) -> list[str]:
@@ -189,7 +193,7 @@ def markdown(report: Report) -> str:
 
 
 def _header(report: Report) -> list[str]:
-    return ["shape", "GFLOP", "ms", "GFLOP/s", "roofline", *(f"{name} ratio" for name in report.others)]
+    return ["shape", "GFLOP", "ms", "GFLOP/s", "roofline", "algorithm", *(f"{name} ratio" for name in report.others)]
 
 
 def _cells(report: Report, rows: list[Row]) -> list[list[str]]:
@@ -197,14 +201,15 @@ def _cells(report: Report, rows: list[Row]) -> list[list[str]]:
     lines = [_header(report)]
     for row in rows:
         line = [row.name, f"{row.gflop:.3g}", _shown(row, OURS, row.seconds, milliseconds),
-                _shown(row, OURS, row.rate, "{:.1f}".format), _shown(row, OURS, row.share, "{:.0%}".format)]
+                _shown(row, OURS, row.rate, "{:.1f}".format), _shown(row, OURS, row.share, "{:.0%}".format),
+                row.algorithm or "-"]
         lines.append(line + [_shown(row, peer, row.ratio, "{:.2f}".format) for peer in report.others])
     summary = summarize(report, rows)
     lines.append(["geometric mean", "", _known(summary.seconds.get(OURS), milliseconds),
-                  _known(summary.rate.get(OURS), "{:.1f}".format), _known(summary.share.get(OURS), "{:.0%}".format),
+                  _known(summary.rate.get(OURS), "{:.1f}".format), _known(summary.share.get(OURS), "{:.0%}".format), "",
                   *(_known(summary.ratio.get(peer), "{:.2f}".format) for peer in report.others)])
     if report.others:
-        lines.append(["worst ratio", "", "", "", "",
+        lines.append(["worst ratio", "", "", "", "", "",
                       *(f"{summary.worst[peer][0]:.2f}" if peer in summary.worst else "-" for peer in report.others)])
     return lines
 
@@ -262,8 +267,8 @@ def as_json(report: Report) -> str:
     machine["peaks"] = {dtype: {"gflops": rate, "by": by} for dtype, (rate, by) in report.machine.peaks.items()}
     return json.dumps({
         "machine": machine, "threads": report.threads, "repeat": report.repeat, "seconds": report.seconds,
-        "peers": dict(report.peers), "absent": dict(report.absent), "notes": list(report.notes), "results": results,
-        "tables": tables,
+        "algorithm": report.algorithm, "peers": dict(report.peers), "absent": dict(report.absent),
+        "notes": list(report.notes), "results": results, "tables": tables,
     }, indent=1, allow_nan=False)
 
 

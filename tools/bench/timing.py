@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import convreg
+
 from ..progress import Progress
 from .check import Array, Case, defect, make_case, reference
 from .jobs import jobs_of, one_of, refuse_endless, started
 from .machine import measure_machine
 from .nodes import differences
 from .peer import Peer, Prepared, Unsupported
-from .peers import LIBRARIES, PEERS, open_peers
+from .peers import LIBRARIES, PEERS, Convreg, open_peers
 from .problems import Problem
-from .report import Report, Row, Timing, set_rooflines
+from .report import OURS, Report, Row, Timing, set_rooflines
 from .worker import Turn, take_turn
 
 PAUSE = 0.005
@@ -36,6 +38,7 @@ def run(
     threads: int | None = None,
     repeat: int = 5,
     seconds: float = 0.5,
+    algorithm: str | None = None,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Report:
@@ -58,6 +61,8 @@ def run(
         Runs of each library on each call, at the least.
     seconds : float
         Time that each library gets on each call; more runs until it is over.
+    algorithm : str, optional
+        The one that convreg's calls are forced to take. The library "f32" and the measured peak choose freely.
     notes : sequence of str
         Sentences to carry into the report.
     progress : callable, optional
@@ -74,6 +79,8 @@ def run(
     """
     for name in peers:
         one_of(name, PEERS, "library")
+    if algorithm is not None:
+        one_of(algorithm, convreg.algorithm_names(), "algorithm")
     refuse_endless(repeat, seconds)
     workers = started(threads)
     jobs = jobs_of(problems, directions, dtypes, layouts)
@@ -81,6 +88,8 @@ def run(
     if progress:
         progress(0, len(jobs), "peak and bandwidth")
     machine = measure_machine(dict.fromkeys(job.dtype for job in jobs), opened, workers)
+    if algorithm is not None:
+        opened[OURS] = Convreg(workers, algorithm)
     rows = []
     for done, job in enumerate(jobs):
         if progress:
@@ -94,7 +103,7 @@ def run(
         progress(len(jobs), len(jobs), "")
     return Report(set_rooflines(machine, rows), workers, repeat, seconds,
                   {name: peer.about for name, peer in opened.items()}, absent,
-                  [*notes, *differences(dict.fromkeys(job.problem for job in jobs), dtypes, layouts)], rows)
+                  [*notes, *differences(dict.fromkeys(job.problem for job in jobs), dtypes, layouts)], rows, algorithm)
 
 
 def checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
@@ -103,10 +112,13 @@ def checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) ->
     for name, peer in peers.items():
         try:
             prepared: Prepared = peer.prepare(case)
+            result = prepared.call()
         except Unsupported as why:
             row.unsupported[name] = str(why)
             continue
-        found = defect(case, prepared.array(prepared.call()), expected)
+        if name == OURS:
+            row.algorithm = prepared.algorithm
+        found = defect(case, prepared.array(result), expected)
         if found:
             row.wrong[name] = found
         calls[name] = prepared.call

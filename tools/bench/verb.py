@@ -56,6 +56,8 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="the smallest number of runs (default 5)")
     parser.add_argument("--seconds", type=float, default=0.5, metavar="S",
                         help="the time per library and layer; runs repeat until it has passed (default 0.5)")
+    parser.add_argument("--algorithm", metavar="NAME", help="force this algorithm of convreg; layers that it does not "
+                        "fit are not timed, and directions that it does not apply to choose freely")
     parser.add_argument("--against", metavar="BUILD|FILE", help="compare with another build of convreg, given by its "
                         "folder, or with a file that --json wrote; exit status 1 if a layer is more than 5%% slower "
                         "twice in a row")
@@ -86,7 +88,7 @@ def _act(args: argparse.Namespace) -> None:
         return
     report = run(
         problems, directions=directions, dtypes=args.dtype, layouts=args.layout, peers=peers, threads=args.threads,
-        repeat=args.repeat, seconds=args.seconds, notes=notes, progress=reporter())
+        repeat=args.repeat, seconds=args.seconds, algorithm=args.algorithm, notes=notes, progress=reporter())
     print((markdown if args.markdown else text)(report))
     if args.json is not None:
         write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
@@ -102,6 +104,8 @@ def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: 
     for option, given in (("--json", args.json), ("--plot", args.plot), ("--peers", args.peers)):
         if given not in (None, ["none"]):
             raise GraphError(f"{option} is refused beside --against, which times convreg alone and prints its tables")
+    if args.algorithm is not None:
+        raise GraphError("--algorithm is refused beside --against, which compares what each build chooses")
     jobs = jobs_of(problems, directions, args.dtype, args.layout)
     notes = [*notes, *differences(dict.fromkeys(job.problem for job in jobs), args.dtype, args.layout)]
     comparison = compare(jobs, args.against, threads=args.threads, repeat=args.repeat, seconds=args.seconds,

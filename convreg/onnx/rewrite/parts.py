@@ -6,7 +6,7 @@ negative, so that every runtime takes them.
 
 from __future__ import annotations
 
-from ...geometry import Axis, Geometry, effective
+from ...geometry import Geometry
 from .builder import Builder, Extents
 
 
@@ -25,21 +25,15 @@ def weight_shape(geometry: Geometry) -> Extents:
     return (geometry.groups * geometry.small_channels, geometry.large_channels, *(axis.taps for axis in geometry.axes))
 
 
-def reach(axis: Axis) -> int:
-    """Elements of the large side, padding included, that the small side's positions touch."""
-    return axis.stride * (axis.small - 1) + effective(axis.taps, axis.dilation)
-
-
 def touches(geometry: Geometry) -> bool:
     """Whether any tap of any position meets the large side; otherwise sums are empty."""
-    inside = all(axis.begin < reach(axis) and axis.begin + axis.large > 0 for axis in geometry.axes)
+    inside = all(axis.begin < axis.reach and axis.begin + axis.large > 0 for axis in geometry.axes)
     return inside and 0 not in (*large_shape(geometry), *small_shape(geometry), *weight_shape(geometry))
 
 
 def _pads(geometry: Geometry) -> tuple[list[int], list[int]]:
     """Padding of the large side, before and after, that makes it exactly what is reached."""
-    begin = [axis.begin for axis in geometry.axes]
-    return begin, [reach(axis) - axis.begin - axis.large for axis in geometry.axes]
+    return [axis.begin for axis in geometry.axes], [axis.end for axis in geometry.axes]
 
 
 def to_reach(builder: Builder, geometry: Geometry, large: str) -> str:
@@ -51,7 +45,7 @@ def from_reach(builder: Builder, geometry: Geometry, full: str) -> str:
     """Crop and pad what is reached to the large side."""
     begin, end = _pads(geometry)
     return builder.resize(full, [-entry for entry in begin], [-entry for entry in end], [
-        reach(axis) for axis in geometry.axes])
+        axis.reach for axis in geometry.axes])
 
 
 def _cropped(builder: Builder, geometry: Geometry, large: str, steps: list[int]) -> tuple[str, Extents, list[int]]:
@@ -83,7 +77,7 @@ def backward_data(builder: Builder, geometry: Geometry, small: str, weight: str,
     front, back = [], []
     pads_begin, pads_end, extra = [], [], []
     for axis in geometry.axes:
-        end = reach(axis) - axis.begin - axis.large
+        end = axis.end
         pads_begin.append(max(axis.begin, 0))
         pads_end.append(max(end, 0))
         front.append(max(-axis.begin, 0))

@@ -13,7 +13,7 @@ from ... import registry
 from ...geometry import Geometry
 from ...roles import Role
 from ...spec import OpSpec
-from .parts import large_shape, reach, weight_shape
+from .parts import large_shape, weight_shape
 from .problem import Problem
 
 
@@ -35,24 +35,10 @@ class Wish(NamedTuple):
     results: tuple[Role, ...]
 
 
-def tails(geometry: Geometry) -> list[int]:
-    """Padding after the large side that makes it exactly what is reached; negative where elements are left over."""
-    return [reach(axis) - axis.begin - axis.large for axis in geometry.axes]
-
-
-def _spatial(geometry: Geometry) -> dict[str, list[int]]:
-    return {
-        "strides": [axis.stride for axis in geometry.axes],
-        "pads_begin": [axis.begin for axis in geometry.axes],
-        "pads_end": [max(tail, 0) for tail in tails(geometry)],
-        "dilations": [axis.dilation for axis in geometry.axes],
-    }
-
-
 def onednn(wish: Wish) -> Iterator[Statement]:
     """One result of one operator, layouts NCX and OIX or IOX."""
     name = ("ConvTranspose" if wish.transposed else "Convolution") + "Backward"
-    attributes = {**_spatial(wish.geometry), "auto_pad": "None", "groups": wish.geometry.groups, "data_format": "NCX",
+    attributes = {**wish.geometry.explicit, "auto_pad": "None", "groups": wish.geometry.groups, "data_format": "NCX",
                   "weights_format": "IOX" if wish.transposed else "OIX"}
     if wish.results == ("grad_weight",):
         yield Statement(registry.get(f"onednn::{name}Weights").spec, "library", attributes,
@@ -69,7 +55,7 @@ def openvino(wish: Wish) -> Iterator[Statement]:
     if wish.results != ("grad_data",) or wish.transposed:
         return
     extents = tuple(axis.large for axis in wish.geometry.axes)
-    attributes = {**_spatial(wish.geometry), "auto_pad": "explicit"}
+    attributes = {**wish.geometry.explicit, "auto_pad": "explicit"}
     if wish.geometry.groups > 1:
         spec = registry.get("openvino::GroupConvolutionBackpropData").spec
     else:
@@ -81,11 +67,10 @@ def openvino(wish: Wish) -> Iterator[Statement]:
 def _paddings(wish: Wish) -> Iterator[tuple[list[int], list[int]]]:
     """Padding and output padding of the ATen kind: equal on both sides, or in two dimensions one number per side."""
     axes = wish.geometry.axes
-    begin, tail = [axis.begin for axis in axes], tails(wish.geometry)
-    yield begin, [b - t if wish.transposed else 0 for b, t in zip(begin, tail, strict=True)]
+    yield [axis.begin for axis in axes], [axis.begin - axis.end if wish.transposed else 0 for axis in axes]
     if len(axes) == 2:
-        sides = [entry for b, t in zip(begin, tail, strict=True) for entry in (b, max(t, 0))]
-        yield sides, [max(-t, 0) if wish.transposed else 0 for t in tail]
+        sides = [entry for axis in axes for entry in (axis.begin, max(axis.end, 0))]
+        yield sides, wish.geometry.output_padding if wish.transposed else [0, 0]
 
 
 def _mask(wish: Wish) -> list[bool]:

@@ -166,7 +166,7 @@ def _write_together(problem: Problem, builder: Builder, to: str, geometry: Geome
 
 def _reached(geometry: Geometry) -> Geometry:
     """The geometry whose large side is exactly what the small side's positions touch."""
-    return replace(geometry, axes=tuple(axis._replace(large=parts.reach(axis), begin=0) for axis in geometry.axes))
+    return replace(geometry, axes=tuple(axis._replace(large=axis.reach, begin=0) for axis in geometry.axes))
 
 
 class _Node:
@@ -215,7 +215,7 @@ class _Node:
             is_large = (role == "grad_output") == self.problem.transposed
             return parts.large_shape(self.geometry) if is_large else parts.small_shape(self.geometry)
         shape = parts.weight_shape(self.geometry)
-        grouped = self.statement.spec.convolution.weight_layout == "GOIX"
+        grouped = self.statement.spec.convolution.has_group_axis
         return (self.geometry.groups, self.geometry.small_channels, *shape[1:]) if grouped else shape
 
     def _open_batch(self, shape: tuple[int, ...] | None) -> bool:

@@ -217,12 +217,14 @@ def _resolve_same(node: _Node) -> None:
     mode = node.attributes.get("auto_pad")
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         return
-    if node.kind == "ConvTransposeBackpropData":
-        large, small, weights = node.inputs[0].static_shape, node.output.static_shape, node.inputs[1].static_shape
-    else:
-        first, second = (tensor.static_shape for tensor in node.inputs[:2])
-        large, small = (second, first) if node.kind.startswith("ConvTranspose") else (first, second)
-        weights = node.attributes.get(node.shape_port or "")
+    roles = node.spec.roles
+    tensors = dict(zip(node.spec.input_names, node.inputs, strict=False)) | {node.spec.outputs[0].name: node.output}
+    large, small = (tensors[roles["data" if "data" in roles else "grad_data"]].static_shape,
+                    tensors[roles["grad_output"]].static_shape)
+    if node.spec.convolution.is_transposed(node.attributes):
+        large, small = small, large
+    weights = (tensors[roles["weight"]].static_shape if "weight" in roles else
+               node.attributes.get(node.shape_port or ""))
     if large is None or small is None or weights is None:
         raise GraphError(f"auto_pad {mode!r} of this old kind can only be resolved if all extents are known")
     layout, count = node.layout("data_format"), len(large) - 2

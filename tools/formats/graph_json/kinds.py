@@ -5,7 +5,7 @@ The library computes in f32 and rounds once to the output's type, as a session o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,12 +60,6 @@ class Operation(NamedTuple):
 
 
 Build = Callable[[Operation], Written]
-
-
-def pads_of(strides: Sequence[int], begin: Sequence[int], end: Sequence[int], dilations: Sequence[int]
-            ) -> dict[str, list[int]]:
-    """The lists that state a window."""
-    return {"strides": list(strides), "pads_begin": list(begin), "pads_end": list(end), "dilations": list(dilations)}
 
 
 def _same(kind: str) -> Build:
@@ -160,12 +154,12 @@ def _convolution(kind: str, weights_format: str) -> Build:
             raise GraphError("auto_pad and output_shape of standard nodes are not written; allowed: explicit pads")
         rank = operation.model.rank(operation.node.input[0]) - 2
         pads = attributes.get("pads", [0] * 2 * rank)
-        window = pads_of(attributes.get("strides", [1] * rank), pads[:rank], pads[rank:],
-                         attributes.get("dilations", [1] * rank))
+        window = {"strides": attributes.get("strides", [1] * rank), "pads_begin": pads[:rank], "pads_end": pads[rank:],
+                  "dilations": attributes.get("dilations", [1] * rank)}
         if kind == "ConvTranspose":
-            window["output_padding"] = list(attributes.get("output_padding", [0] * rank))
+            window["output_padding"] = attributes.get("output_padding", [0] * rank)
         words = {"data_format": "NCX", "weights_format": weights_format, "auto_pad": "None"}
-        return operation.written(kind, **{name: ("s64[]", value) for name, value in window.items()}, **{
+        return operation.written(kind, **{name: ("s64[]", list(value)) for name, value in window.items()}, **{
             name: ("string", value) for name, value in words.items()}, groups=("s64", attributes.get("group", 1)))
 
     return build

@@ -21,13 +21,12 @@ from convreg.guard import guarded
 from convreg.onnx.graph import flattened, place
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.rewrite.problem import Problem, problem_of
-from convreg.onnx.rewrite.targets import tails
 from convreg.spec import Shape
 
 from ...files import PathLike, write_atomically
 from ..view import View, attributes_of, view
 from .graph import MAX_RANK, UNKNOWN_EXTENTS
-from .kinds import ELEMENT_NAMES, KINDS, Operation, Written, pads_of
+from .kinds import ELEMENT_NAMES, KINDS, Operation, Written
 
 VENDOR = "convreg.onednn"
 OTHERS = {spec.onnx_domain for spec in registry.specs()} - {VENDOR}
@@ -179,12 +178,9 @@ class _Writer:
 
 def _window(problem: Problem, geometry: Geometry) -> dict[str, list[int]]:
     """Explicit pads; what they leave over is output_padding where the operation has it."""
-    end = tails(geometry)
-    window = pads_of([axis.stride for axis in geometry.axes], [axis.begin for axis in geometry.axes],
-                     [max(tail, 0) for tail in end], [axis.dilation for axis in geometry.axes])
-    if problem.spec.name == "ConvTranspose":
-        window["output_padding"] = [max(-tail, 0) for tail in end]
-    return window
+    arranged = problem.spec.convolution
+    makes_large_side = arranged.forward and not arranged.is_transposed(problem.call)  # no shape of which is stated
+    return geometry.explicit | ({"output_padding": geometry.output_padding} if makes_large_side else {})
 
 
 def _layout(shape: Shape) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class _Import:
         # An empty list is the runtime's neutral value, which is also what it takes for a missing attribute.
         attributes: dict[str, Any] = {name: integers(layer.attributes.get(name, ""), repr(name)) for name in lists}
         attributes["auto_pad"] = layer.attributes.get("auto_pad", "explicit").lower()
-        if spec.name == "ConvolutionBackpropData":
+        if not spec.convolution.has_group_axis:
             attributes |= {"data_format": "NCX", "filter_format": "OIX", "conformance": "openvino"}
         if len(inputs) == 3:
             inputs[2] = self._shape_operand(inputs[2], layer)

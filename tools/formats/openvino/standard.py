@@ -13,7 +13,6 @@ from onnx import TensorProto, numpy_helper
 from convreg import GraphError
 from convreg.calls.binding import make_call, plan_of
 from convreg.formats import format_of
-from convreg.onnx.rewrite.targets import tails
 from convreg.onnx.standard import CONV, CONV_TRANSPOSE
 from convreg.spec import OpSpec, TensorType
 
@@ -278,10 +277,7 @@ def _window(step: Writing, spec: OpSpec) -> dict[str, Any]:
     tensors = tuple(TensorType(shape, known.name if known else "") for shape in shapes)
     call = make_call(spec, "onnx", (*tensors, None), {}, step.attributes)
     geometry = plan_of(call).integers
-    end = tails(geometry)
-    window = {"strides": [axis.stride for axis in geometry.axes], "pads_begin": [axis.begin for axis in geometry.axes],
-              "pads_end": [max(tail, 0) for tail in end], "dilations": [axis.dilation for axis in geometry.axes]}
-    return window | ({"output_padding": [max(-tail, 0) for tail in end]} if spec is CONV_TRANSPOSE else {})
+    return geometry.explicit | ({"output_padding": geometry.output_padding} if spec is CONV_TRANSPOSE else {})
 
 
 def _convolution(kind: str, spec: OpSpec) -> Build:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from convreg import GraphError
-from convreg.geometry import effective
+from convreg.geometry import effective, reach
 from convreg.geometry.onednn import same_from_large
 
 from ..builder import Dim
@@ -27,7 +27,7 @@ class Window(NamedTuple):
     extent: int | None
 
     @property
-    def reach(self) -> int:
+    def effective(self) -> int:
         """Extent that the kernel covers."""
         return effective(self.kernel, self.dilation)
 
@@ -37,7 +37,7 @@ class Window(NamedTuple):
             return self
         if mode == "valid":
             return self._replace(begin=0, end=0)
-        begin, end = same_from_large(self.extent or 0, self.reach, self.stride, upper=mode == "same_upper")
+        begin, end = same_from_large(self.extent or 0, self.effective, self.stride, upper=mode == "same_upper")
         return self._replace(begin=begin, end=end)
 
     @property
@@ -52,14 +52,14 @@ class Window(NamedTuple):
                 raise GraphError(f"rounding_type is {rounding!r}, and the extents of the data are not known; allowed: "
                                  "'floor'")
             return self
-        room = self.extent + self.begin + self.end - self.reach
+        room = self.extent + self.begin + self.end - self.effective
         if room < 0:
-            raise GraphError(f"the kernel covers {self.reach} elements of an axis, which has "
-                             f"{room + self.reach} with its pads")
+            raise GraphError(f"the kernel covers {self.effective} elements of an axis, which has "
+                             f"{room + self.effective} with its pads")
         steps = room // self.stride if rounding == "floor" else -(-room // self.stride)
         if rounding == "ceil_torch" and steps * self.stride >= self.extent + self.begin:
             steps -= 1  # no window starts behind the data
-        return self._replace(end=max(steps * self.stride + self.reach - self.extent - self.begin, 0))
+        return self._replace(end=max(reach(steps + 1, self.effective, self.stride) - self.extent - self.begin, 0))
 
     @property
     def is_empty_somewhere(self) -> bool:

@@ -19,7 +19,6 @@ from convreg.onnx.graph import flattened, place
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.rewrite.problem import problem_of
-from convreg.onnx.rewrite.targets import tails
 from convreg.paths import path_of
 
 from ...files import PathLike, write_together
@@ -56,7 +55,7 @@ def export_ir(source: Source, path: PathLike) -> None:
     if target.suffix != ".xml":
         raise GraphError(f"{target}: an OpenVINO model is an .xml file with a .bin file beside it")
     model = flattened(opened(source))
-    if not all(_is_at_home(node) for node in model.graph.node if _is_ours(node)):
+    if any(map(_is_elsewhere, model.graph.node)):
         model = convreg.onnx.translate(model, "openvino", rest="lower")
     document = _document(view(model))
     text, blob = document.xml(), bytes(document.blob)
@@ -66,16 +65,15 @@ def export_ir(source: Source, path: PathLike) -> None:
                     (target, lambda file: file.write(text))])
 
 
-def _is_ours(node: NodeProto) -> bool:
-    return any(node.domain == spec.onnx_domain and node.op_type == spec.name for spec in registry.specs())
-
-
-def _is_at_home(node: NodeProto) -> bool:
-    """Whether a node is already what an OpenVINO model has."""
+def _is_elsewhere(node: NodeProto) -> bool:
+    """Whether a node of ours is not yet what an OpenVINO model has."""
+    operator = registry.find_node(node.domain, node.op_type)
+    if operator is None or node.domain != VENDOR:
+        return operator is not None
     stated = attributes_of(node)
-    return node.domain == VENDOR and (node.op_type == "GroupConvolutionBackpropData" or (
+    return not operator.spec.convolution.has_group_axis and not (
         stated.get("conformance") == "openvino" and stated.get("groups", 1) == 1
-        and stated.get("data_format") == "NCX" and stated.get("filter_format") == "OIX"))
+        and stated.get("data_format") == "NCX" and stated.get("filter_format") == "OIX")
 
 
 def _document(model: View) -> Document:
@@ -132,8 +130,11 @@ def _node(step: Writing) -> list[Port]:
 
 def _transposed(step: Writing) -> Port:
     """A transposed convolution of ours: one group takes the plain operation, which alone compiles in every release."""
+    operator = registry.find_node(VENDOR, step.node.op_type)
+    if operator is None:
+        raise GraphError(f"{VENDOR} has no operator {step.node.op_type}")
     data, filter_ = step.port(0), step.port(1)
-    grouped = step.node.op_type.startswith("Group")
+    grouped = operator.spec.convolution.has_group_axis
     shape = step.view.shape(step.node.input[1])
     if grouped and (shape is None or not isinstance(shape[0], int)):
         raise GraphError("the number of groups is not known")
@@ -170,7 +171,4 @@ def _window(step: Writing) -> tuple[dict[str, Any], list[Port]]:
 
 def _explicit(geometry: Geometry) -> dict[str, list[int]]:
     """Explicit attributes of a transposed convolution; output_padding has no upper bound, so no shape is stated."""
-    end = tails(geometry)
-    return {"strides": [axis.stride for axis in geometry.axes], "pads_begin": [axis.begin for axis in geometry.axes],
-            "pads_end": [max(tail, 0) for tail in end], "dilations": [axis.dilation for axis in geometry.axes],
-            "output_padding": [max(-tail, 0) for tail in end]}
+    return {**geometry.explicit, "output_padding": geometry.output_padding}
