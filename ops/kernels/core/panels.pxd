@@ -38,6 +38,14 @@ cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) // b
 
 
+cdef inline int64_t floor_divided(int64_t a, int64_t b) noexcept nogil:
+    return (a if a >= 0 else a - b + 1) // b
+
+
+cdef inline int64_t magnitude(int64_t a) noexcept nogil:
+    return a if a >= 0 else -a
+
+
 cdef inline int64_t common_divisor(int64_t a, int64_t b) noexcept nogil:
     while b != 0:
         a, b = b, a % b

@@ -68,7 +68,7 @@ cdef void close_call(Call* c):
     PyBuffer_Release(&c.taps.buffer)
 
 
-cdef inline int64_t size(const View* view) noexcept nogil:
+cdef inline int64_t element_count(const View* view) noexcept nogil:
     cdef int64_t total = 1
     cdef int axis
     for axis in range(6):

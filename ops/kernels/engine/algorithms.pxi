@@ -64,11 +64,6 @@ cdef struct Inquiry:  # what a caller wants to know or decides
     void* findings           # a list, or NULL
 
 
-cdef double peak_cycles(const Problem* q) noexcept nogil:
-    """Two fused multiply-adds of a vector each cycle."""
-    return q.work / (2 * q.isa.width)
-
-
 cdef enum:
     ALGORITHMS = 12
 
@@ -76,7 +71,7 @@ cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
     Algorithm(b"depthwise_nxc", b"product/depthwise_nxc.pxi", False, fits_depthwise_nxc, peak_cycles,
               lay_out_depthwise_nxc, run_depthwise_nxc),
-    Algorithm(b"depthwise_ncx", b"product/depthwise_ncx_jobs.pxi", False, fits_depthwise_ncx, peak_cycles,
+    Algorithm(b"depthwise_ncx", b"product/depthwise_ncx.pxi", False, fits_depthwise_ncx, peak_cycles,
               lay_out_depthwise_ncx, run_depthwise_ncx),
     Algorithm(b"gathered", b"product/gathered.pxi", True, fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
     Algorithm(b"laid_out", b"product/laid_out.pxi", True, fits_laid_out, laid_out_cycles, lay_out_laid_out,

@@ -9,9 +9,6 @@ cdef enum:
     FEW_COLUMNS_CHANNELS = 64     # of a part
 
 
-cdef double FAR_CYCLES = 1  # of a packed weight that goes to memory and back
-
-
 cdef struct FewColumnsScratch:   # of one thread
     float* packed
     float* sums
@@ -51,7 +48,7 @@ cdef double few_columns_cycles(const Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef double weights = <double>p.R * p.D * p.tap_count
     cdef bint pays = p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * q.threads
-    return gathered_cycles(q) + (-FAR_CYCLES if pays else FAR_CYCLES) * weights
+    return gathered_cycles(q) + (-FAR_AND_BACK if pays else FAR_AND_BACK) * weights
 
 
 cdef void lay_out_shared_columns(const Product* p, const instruction_set* isa, FewColumns* s, workspace* memory) noexcept nogil:

@@ -235,7 +235,7 @@ cdef bint fits_doubles(Problem* q) noexcept nogil:
 
 cdef double doubles_cycles(const Problem* q) noexcept nogil:
     """Vectors have half as many lanes."""
-    return 2 * peak_cycles(q)
+    return HALF_OF_PEAK * peak_cycles(q)
 
 
 cdef void lay_out_all_doubles(Problem* q, workspace* memory) noexcept nogil:

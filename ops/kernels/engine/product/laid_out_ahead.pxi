@@ -4,9 +4,6 @@ A block is copied once and used by few tiles where taps or rows are few: then mo
 for that: with every step of a sum they can move one vector of what the thread computes next.
 """
 
-cdef double COPY_HASTE = 2  # copies end while about half of the tiles are still to come: some run late, some are left out
-
-
 cdef void add_moves(const Product* p, const Layout* l, const instruction_set* isa, const Lines* lines, int64_t place,
                     copy_move* moves, int64_t* number) noexcept nogil:
     """One channel's lines of a plane. What overruns a line is overwritten by the next."""

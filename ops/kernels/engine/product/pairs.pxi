@@ -4,7 +4,6 @@ A dot product of pairs takes adjacent channels; a matrix unit takes channels hal
 steps and rows at a time, and lanes from cache lines of their own.
 """
 
-
 cdef inline int64_t first_channel(const Product* p, int64_t step) noexcept nogil:
     """Of a step of the reduction."""
     return step if p.pairs == NULL else pair_channel(step, p.pairs.apart)
@@ -73,3 +72,10 @@ cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_
         isa.gather(s.lanes + place, isa.vectors * isa.width, runs[i].steps, lanes, NUMBER_FLOAT32, pitch, &span, 1)
         s.near_runs[i] = tile_run(runs[i].rows, place, runs[i].steps)
         place += runs[i].steps * isa.vectors * isa.width
+
+
+cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil:
+    """Whether no operand, product or sum of products can be subnormal, from the smallest magnitudes of both operands, as
+    bfloat16 codes less one: every sum is a multiple of the last places' product, 2**(e1 - 134) * 2**(e2 - 134)."""
+    cdef int e1 = (first + 1) >> 7, e2 = (second + 1) >> 7
+    return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126

@@ -11,7 +11,7 @@ cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int6
     p.taps, p.tap_offsets = p.all_taps + first, p.all_offsets + first
     p.tap_count = share(p.all_count, passes, number + 1) - first
     p.started, p.unfinished = number > 0, number + 1 < passes
-    p.tap_floats = apart(p.S * p.rows)
+    p.tap_floats = staggered(p.S * p.rows)
     p.panel_size = p.tap_count * p.tap_floats + isa.width
 
 

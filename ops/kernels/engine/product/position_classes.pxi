@@ -9,9 +9,6 @@ cdef enum:
     CUTS = 16  # position_classes along one axis, at most
 
 
-cdef double FRAGMENT_CYCLES = 3  # what one more fragment of a line costs a number of the input
-
-
 cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed) noexcept nogil:
     """Borders between ranges of positions that meet the same taps along an axis; returns the number of ranges, 1 where they are
     too many. `missed` is the share of (position, tap) that lies outside."""
@@ -48,14 +45,14 @@ cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, bint e
     cdef int64_t cuts[3][CUTS + 1]
     cdef int64_t count[3]
     cdef int64_t number = 0, column = 0, i0, i1, i2, j1, j2
-    cdef double missed = 0, copies, products = p.R / (2.0 * isa.width)  # cycles for one number of the input
+    cdef double missed = 0, copies, products = p.R / <double>(VECTORS_A_CYCLE * isa.width)  # cycles for one number of the input
     cdef int axis
     cdef PositionClass* positions
     p.met = 1
     for axis in range(3):
         cuts[axis][0] = 0
         count[axis] = cut_axis(p, axis, cuts[axis], &missed) if p.padded and p.tap_count > 0 else 1
-        copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else 0.01 * products
+        copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else CLASS_SHARE * products
         if count[axis] > 1 and (everywhere or products * missed > copies):
             p.met *= 1 - missed
         else:

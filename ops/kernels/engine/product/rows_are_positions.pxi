@@ -19,11 +19,6 @@ cdef enum:
     NEAR_PANEL = 3 << 19    # ... that stay in the middle cache
     TRANSPOSED_BYTES = 32 << 20 # of the input, transposed, at most
     NEAR_INPUT = 1 << 20    # ... that stays near while one panel after another meets it
-    PACK_CYCLES = 2         # for one number
-    TRANSPOSE_CYCLES = 4
-
-
-cdef double BIAS = 0.92  # measured over modelled cost, where the two ways come near each other
 
 
 cdef struct Interval:  # of the columns of a task
@@ -69,7 +64,7 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.items = p.G * plan.panels
-    plan.tap_floats = apart(p.D * isa.vectors * isa.width)
+    plan.tap_floats = staggered(p.D * isa.vectors * isa.width)
     plan.item_floats = p.tap_count * plan.tap_floats + isa.width
     plan.parts = max(1, ceiling(p.columns, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))))
     while plan.parts < most_parts and plan.parts % threads != 0:
@@ -282,16 +277,16 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         p = q.products[i]
         plan_position_rows(&p, q.isa, q.threads, &plan)
         cut_position_classes(&p, q.isa, True, NULL)
-        cycles += (p.columns * <double>p.tap_count / (2 * q.isa.width) * p.met * plan.vectors * q.isa.width
-                   * (1 + 8.0 / min(p.D, POSITION_ROWS_STEPS)))
+        cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * p.met * plan.vectors * q.isa.width
+                   * (1 + TILE_STEPS / min(p.D, POSITION_ROWS_STEPS)))
         cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
         if 4 * plan.item_floats > NEAR_PANEL:
-            cycles += 0.15 * (plan.parts - 1) * p.tap_count * plan.vectors * q.isa.width
+            cycles += FAR_PANEL * (plan.parts - 1) * p.tap_count * plan.vectors * q.isa.width
     if not lies_transposed(q.products):
         cycles += TRANSPOSE_CYCLES * inputs
     if 4 * inputs * q.products.G * position_pitch(q.products) > NEAR_INPUT:
-        cycles += inputs * q.products.R / 96.0 * q.count
-    return BIAS * cycles * q.products.D * q.products.G
+        cycles += inputs * q.products.R / FAR_INPUT * q.count
+    return POSITION_ROWS_BIAS * cycles * q.products.D * q.products.G
 
 
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:

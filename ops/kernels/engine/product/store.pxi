@@ -2,7 +2,6 @@
 lie side by side.
 """
 
-
 cdef int64_t output_spans(const Product* p, int64_t g, const Fragment* fragments, int64_t fragment_count,
                           lane_span* spans) noexcept nogil:
     cdef int64_t number = 0, i

@@ -108,7 +108,7 @@ cdef int run_backward_data(const Call* c, const float* bias, int threads, Inquir
     parts = ceiling(most, limit)
     if parts > 1:  # and what is left over of lines of classes
         most = min(limit, most // parts + columns * (most // classes))
-    products = <Product*>malloc(min(classes, most // sizeof(Product) + 1) * sizeof(Product))
+    products = <Product*>malloc(min(classes, most // <int64_t>sizeof(Product) + 1) * sizeof(Product))
     taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     offsets = <int64_t*>(taps + tap_count + 1)
     try:

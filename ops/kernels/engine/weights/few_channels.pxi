@@ -27,36 +27,6 @@ cdef struct FewChannels:
     float* partials          # [group][piece][m][c][tap]
 
 
-cdef int relate_weights(Problem* q) except -1 nogil:
-    """Forward's relation of positions, for sums in chains."""
-    cdef const Weights* w = q.weights
-    cdef Product* r = &q.relation
-    cdef int axis
-    cdef int64_t number
-    cdef int64_t t[3]
-    if w.cut.chains == 1 or w.large.format == NUMBER_FLOAT64:
-        return 0
-    r.N, r.G, r.R, r.D, r.S, r.pairs, r.blocks, r.input = w.N, w.G, w.M, w.C, w.C, NULL, False, w.large
-    r.tap_count = w.K[0] * w.K[1] * w.K[2]
-    q.heap = malloc((r.tap_count + 1) * (sizeof(Tap) + 2 * sizeof(int64_t)))
-    if q.heap == NULL:
-        with gil:
-            raise MemoryError
-    r.taps = <Tap*>q.heap
-    r.tap_offsets = <int64_t*>(r.taps + r.tap_count + 1)
-    q.shifts = r.tap_offsets + r.tap_count + 1
-    r.padded = False
-    for axis in range(3):
-        r.Q[axis], r.I[axis], r.step[axis] = w.Y[axis], w.X[axis], w.s[axis]
-        r.padded = r.padded or reaches_outside(w, axis)
-    for number in range(r.tap_count):
-        tap_at(w, number, t)
-        r.tap_offsets[number] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
-        for axis in range(3):
-            r.taps[number].offset[axis] = t[axis] * w.d[axis] - w.b[axis]
-    return 0
-
-
 cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
@@ -183,7 +153,7 @@ cdef bint fits_few_channels(Problem* q) noexcept nogil:
 
 cdef double few_channels_cycles(const Problem* q) noexcept nogil:
     """Products take half of the time; the large side is laid out."""
-    return 2 * peak_cycles(q)
+    return HALF_OF_PEAK * peak_cycles(q)
 
 
 cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:

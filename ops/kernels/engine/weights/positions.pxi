@@ -1,6 +1,5 @@
 """Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there."""
 
-
 cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
     cdef int64_t t[3]
     cdef int axis
