@@ -17,8 +17,8 @@ as uint8 codes. Formats mix freely, except that float64 mixes with no other. `bi
 result, added to the finished sum before its one rounding. `threads=0` means the default; results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
-GIL, and any number of Python threads may call them. `reference.pyx` defines the results to the bit; `engine.pyx` computes
-the same bits fast, and every call goes there.
+GIL, and any number of Python threads may call them. `reference.pyx` defines the results to the bit;
+`engine/engine.pyx` computes the same bits fast, and every call goes there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small arithmetic of panels, tasks and workspace that both products share."""
+"""Small arithmetic of panels and tasks, copies of stored numbers, and the workspace of a call."""
 
 from libc.stdint cimport int64_t
 

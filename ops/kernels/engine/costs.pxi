@@ -5,8 +5,11 @@ bit of a result. Most constants were fitted to the layers of `tools/data/bench_s
 `docs/performance.md` calls 1, 2 and 3; where `docs/performance-log.md` has the measurement, the comment names its table.
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
-uses:
-gives:
+uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
+gives: CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
+    LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
+    ROW_IN_PLACE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
+    WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
 """
 
 cdef enum:
@@ -17,7 +20,7 @@ cdef enum:
 
 # Products
 
-cdef double MATRIX_NUMBER = 0.0075     # cycles for one step of one row on a matrix unit (machine 3, "bfloat16 and 8-bit formats")
+cdef double MATRIX_NUMBER = 0.0075     # cycles for one step of one row on a matrix unit (machine 2, which has one)
 cdef double UNALIGNED = 1.06           # factor of products whose lanes lie across cache lines (machine 2, "Planar blocks")
 cdef double HALF_OF_PEAK = 2           # factor of products in float64 (vectors have half as many lanes), and of dot products with
                                        # few channels (half of the time goes to layouts and loads)

@@ -293,25 +293,25 @@ INLINE void line_rows_apart(float *panel, int panel_rows, int64_t rows, int64_t 
 }
 
 #define LINE_ROWS(name, panel_rows, apart)                                                                               \
-    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,     \
+    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,    \
                              uint16_t *smallest)                                                                         \
     {                                                                                                                    \
         if (format == NUMBER_BFLOAT16)                                                                                   \
-            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);              \
+            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);             \
         else                                                                                                             \
-            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                       \
+            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                      \
     }
 LINE_ROWS(line_rows, ROWS, 1)
 
 #define GATHER_PAIRS(name, apart)                                                                                        \
-    static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,             \
+    static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,            \
                              int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest)             \
     {                                                                                                                    \
         if (format == NUMBER_BFLOAT16)                                                                                   \
-            gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest,     \
+            gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest,    \
                                 apart);                                                                                  \
         else                                                                                                             \
-            gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest, apart);      \
+            gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest, apart);     \
     }
 GATHER_PAIRS(gather_pairs, 1)
 

@@ -1,4 +1,12 @@
-"""Sweeps cut into tasks: some images of one group."""
+"""Algorithm `depthwise_ncx`: groups of few channels whose positions, not channels, lie side by side.
+
+A task is some images of one group, and where these are few a part of their blocks. Nothing is laid out beforehand, but for
+input that is not stored as floats side by side: that is decoded image by image. `depthwise_ncx_plan.pxi` has the order in
+which rows of input are loaded.
+
+uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx_plan.pxi, engine/product/product.pxi (Product)
+gives: decode_image, fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_ncx
+"""
 
 cdef enum:
     NCX_AHEAD = 1 << 11   # bytes: short lines of several images are no pattern that the processor foresees
@@ -71,8 +79,8 @@ cdef void plan_runs(const NcxPlan* s, int64_t images, NcxScratch* scratch) noexc
 
 
 cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* isa, int64_t images, int64_t part,
-                    float bias, const float* const* sources, char* const* results, int format, int64_t line, int64_t step,
-                    const NcxScratch* scratch) noexcept nogil:
+                  float bias, const float* const* sources, char* const* results, int format, int64_t line, int64_t step,
+                  const NcxScratch* scratch) noexcept nogil:
     """All slots of one product: each image has its source and its result, `line` bytes between lines and `step` elements
     between columns."""
     cdef const Product* p = s.product
@@ -107,8 +115,8 @@ cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* 
                 places[i] = sources[run.image[i]] + run.column[i]
                 targets[i] = results[run.image[i]] + at + run.column[i] * column_bytes
             isa.depthwise_ncx[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
-                                     <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
-                                     targets, kept, format, down, step)
+                                             <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
+                                             targets, kept, format, down, step)
 
 
 cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t task, NcxScratch* scratch) noexcept nogil:
@@ -138,7 +146,7 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
                 for n in range(images):
                     results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
                 run_ncx(call, s, isa, images, part, bias, sources, results, p.output.format, s.fold * p.output.x[1] * size,
-                          p.output.x[2], scratch)
+                        p.output.x[2], scratch)
                 continue
             step = p.Q[0] * p.Q[1] * call.pitch
             for n in range(images):

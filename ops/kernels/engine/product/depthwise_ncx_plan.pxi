@@ -1,16 +1,20 @@
-"""Products of groups of few channels whose positions, not channels, lie side by side: nothing is laid out beforehand.
+"""Which rows of input depthwise products load, channels first, and which output rows take each.
 
-Vectors of outputs are columns of the innermost axis; a block is up to NCX_ROWS rows of them.  The rows of the input come by
-once, in the order of the taps, each loaded under a mask that leaves out what lies outside, and join every output row of the
-block whose taps meet them: a row of input is loaded once per tap column rather than once per tap.  Where there is but one
-line, its vectors are the rows: taps NCX_LANES apart meet the same loads.
+Vectors of outputs are columns of the innermost axis; a block is up to NCX_ROWS rows of them.  The rows of the input are loaded
+once, in the order of the taps, each under a mask that leaves out what lies outside.  A row is added to every output row of the
+block whose taps meet it, so it is loaded once per tap column rather than once per tap.  Where there is but one line, its
+vectors are the rows: taps NCX_LANES apart meet the same loads.
 
 Several images, which share the weights, and several columns are the slots of one block.  Lines that fill less than half a vector
 and follow one another are folded: a row is several of them.
+
+uses: engine/product/product.pxi (Product)
+gives: NCX_FLOATS, NCX_LANES, NCX_PLAN, NcxBlock, NcxCall, NcxPlan, NcxRun, NcxScratch, few_channels_in_groups,
+    fill_ncx, lay_out_ncx, lines_to_fold, plan_ncx
 """
 
 cdef enum:
-    NCX_LANES = 16           # of the instruction sets that sweep
+    NCX_LANES = 16           # of the instruction sets that have depthwise_ncx
     NCX_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
     NCX_PLAN = 1 << 16       # rows of input in a plan, at most
     NCX_FOLD = 8             # lines of a row, at most
@@ -65,7 +69,7 @@ cdef struct NcxPlan:
     int64_t image        # floats, where it is decoded
 
 
-cdef struct NcxRun:    # slots that are swept together
+cdef struct NcxRun:      # slots that are computed together
     int64_t slots
     int image[4]
     int64_t column[4]
@@ -78,7 +82,7 @@ cdef struct NcxScratch:
     float* decoded
     float* finished      # [product][image][line][q2]
     float* weights
-    NcxRun* runs       # of `images` images in the `planned` sweep
+    NcxRun* runs         # of `images_planned` images by the plan `planned`
     int64_t run_count
     int64_t images_planned
     const NcxPlan* planned
@@ -122,7 +126,7 @@ cdef int64_t lines_to_fold(const Product* p) noexcept nogil:
 
 
 cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, NcxPlan* s) noexcept nogil:
-    """Whether this product can be swept; how."""
+    """Plan a product; tells whether depthwise_ncx can compute it."""
     cdef int axis
     cdef int64_t apart, divisor
     s.product = p
@@ -234,7 +238,7 @@ cdef bint add_masks(NcxPlan* s, int64_t position) noexcept nogil:
 
 
 cdef inline void add_ncx_row(NcxPlan* s, int64_t first, int64_t last, int64_t tap_row, int64_t place, int64_t first_step,
-                               int64_t end_step) noexcept nogil:
+                             int64_t end_step) noexcept nogil:
     """`tap_row`: of the first output row, counted through the outermost axis."""
     cdef ncx_row* row = &s.rows[s.row_count]
     cdef int64_t outer = tap_row // max(1, s.tap_rows), rest = tap_row % max(1, s.tap_rows)
@@ -268,7 +272,7 @@ cdef void add_row_blocks(NcxPlan* s, NcxBlock* block) noexcept nogil:
                     last = j
             if first >= 0:
                 add_ncx_row(s, first, last, t0 * s.tap_rows + (i - first * down) // apart,
-                              x0 * s.pitch[0] + x1 * s.pitch[1], 0, s.steps)
+                            x0 * s.pitch[0] + x1 * s.pitch[1], 0, s.steps)
                 if s.fold > 1:
                     s.rows[s.row_count - 1].masks = partial_masks(s, x1)
 

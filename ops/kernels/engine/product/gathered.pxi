@@ -1,11 +1,15 @@
-"""Sums over taps and channels as products of packed panels: forward, and each stride class of backward_data.
+"""Algorithm `gathered`: products of packed panels, the general case of `forward` and `backward_data`.
 
-    out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset(tap)] * weights[g,r,d,tap]
+The weights are packed once, a panel for every few rows.  A task is a block of columns.  It gathers the input of some steps
+of the reduction into lane panels small enough for the nearest cache, runs every row panel over them, and goes on with the
+next steps; the sums wait in a scratch block.  The last steps store.
 
-Rows of the product are output channels r, columns are (n, q) flattened, its reduction is (tap, d) in the order of the
-definition.  The weights are packed once, a panel for every few rows; a task is a block of columns: it gathers the
-input of some steps of the reduction into lane panels small enough for the nearest cache, runs every row panel over
-them, and goes on with the next steps, the sums waiting in a scratch block.  The last steps store.
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/jobs.pxi (run_product_plan),
+    engine/product/pack.pxi (TAKEN, input_spans, mask_spans), engine/product/pairs.pxi (first_channel, gather_steps,
+    tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes), engine/product/position_classes.pxi
+    (cut_fragments), engine/product/product.pxi, engine/product/store.pxi (find_result, output_spans, result_rows,
+    store_tile)
+gives: fits_gathered, gathered_cycles, lay_out_gathered, run_block, run_gathered
 """
 
 cdef enum:

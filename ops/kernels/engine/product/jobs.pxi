@@ -1,4 +1,12 @@
-"""Products cut into tasks for threads, with a workspace of bounded size."""
+"""Products from gathered panels or from blocks that are laid out, cut into jobs and tasks for threads.
+
+uses: engine/algorithms.pxi (Problem), engine/product/gathered.pxi (run_block), engine/product/laid_out_ahead.pxi
+    (run_laid_out_task), engine/product/laid_out_plan.pxi (Layout), engine/product/pack.pxi (pack_rows),
+    engine/product/pairs.pxi (begin_tiles, end_tiles, never_subnormal), engine/product/passes.pxi (keep_sums,
+    take_taps), engine/product/plan.pxi (ProductPlan), engine/product/position_classes.pxi (cut_position_classes),
+    engine/product/product.pxi, engine/product/stacked.pxi (Stack, pack_stacked)
+gives: Job, Jobs, job_of, run_product_plan
+"""
 
 cdef enum:
     ROLLED_PARTS = 16  # of all tasks for a thread, about
@@ -11,7 +19,7 @@ cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of 
     int64_t end_row_panel
     const float* packed
     int64_t row_parts
-    int64_t blocks       # of column panels, or of a planar layout
+    int64_t blocks       # of column panels, or of a layout
     const Layout* layout  # or NULL: gathered
     int64_t together     # products that share the block
     int64_t items        # packed row panels of each product

@@ -1,4 +1,4 @@
-"""Products over an input block that is laid out once for all taps.
+"""Algorithm `laid_out`: products over an input block that is laid out once for all taps.
 
 A block of the input, framed with zeros, is copied to [channel][phase][u0][u1][u2]: positions of one residue modulo the
 step lie side by side, so that every tap finds the lanes of a column panel contiguous, at its own shift.  Columns run over
@@ -7,35 +7,15 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 
 In volumes the block of a plane of results is that of the plane before it, but for one plane of input, which takes the place of
 one that is no longer met.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (UNALIGNED), engine/product/gathered.pxi (gathered_cycles),
+    engine/product/jobs.pxi (run_product_plan), engine/product/laid_out_plan.pxi, engine/product/pairs.pxi (bring_near,
+    on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
+    engine/product/product.pxi (Product, ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels),
+    engine/product/stacked.pxi (Stack, lines_to_stack, run_stacked), engine/product/store.pxi (find_result, result_rows,
+    store_tile)
+gives: block_at, fits_laid_out, laid_out_cycles, lay_out_laid_out, run_laid_out, run_laid_out_products
 """
-
-cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, const int64_t* end) noexcept nogil:
-    """Whether a tap meets the input from some output position of a block."""
-    cdef int axis
-    for axis in range(3):
-        if (end[axis] - 1) * p.step[axis] + tap.offset[axis] < 0 or first[axis] * p.step[axis] + tap.offset[axis] >= p.I[axis]:
-            return False
-    return True
-
-
-cdef int64_t laid_out_spans(const Product* p, const Layout* l, int64_t g, int64_t n, const int64_t* first, int64_t q0, int64_t q1,
-                          int64_t lines, int64_t lane, int64_t count, lane_span* spans) noexcept nogil:
-    """Where `count` lanes go, the first of them `lane` lanes after the beginning of line q1 of plane q0; those outside the
-    result or the block, or more than `lines` lines further, go nowhere."""
-    cdef int64_t number = 0, line, low, high, width = min(p.Q[2] - first[2], l.block[2])
-    if q0 >= p.Q[0]:
-        return 0
-    for line in range(lane // l.u[2], min(lines, min(p.Q[1], first[1] + l.block[1]) - q1)):
-        if line * l.u[2] >= lane + count:
-            break
-        low = max(lane, line * l.u[2])
-        high = min(lane + count, line * l.u[2] + width)
-        if high > low:
-            add_span(spans, &number, low - lane, high - low,
-                     n * p.output.n + g * p.output.g + q0 * p.output.x[0] + (q1 + line) * p.output.x[1]
-                     + (first[2] + low - line * l.u[2]) * p.output.x[2], p.output.x[2])
-    return number
-
 
 cdef inline int64_t block_at(const Layout* l, int64_t number, int64_t* first) noexcept nogil:
     """The first output position of a block; returns its image."""
@@ -48,8 +28,8 @@ cdef inline int64_t block_at(const Layout* l, int64_t number, int64_t* first) no
 
 
 cdef void run_laid_out(const Product* products, const Layout* layouts, int64_t count, const instruction_set* isa, int64_t g,
-                     int64_t number, int64_t first_row_panel, int64_t end_row_panel, const float* packed, int64_t items,
-                     int64_t item, const Stack* stack, const float* stacked, ProductScratch* s) noexcept nogil:
+                       int64_t number, int64_t first_row_panel, int64_t end_row_panel, const float* packed, int64_t items,
+                       int64_t item, const Stack* stack, const float* stacked, ProductScratch* s) noexcept nogil:
     """Block `number`, which has been laid out, against row panels [first_row_panel, end_row_panel), number `item` of `items`
     packed ones for each product. Products that share a layout share the block, and where `stacked` holds their weights a tile."""
     cdef int64_t first[3]
@@ -153,13 +133,13 @@ cdef void run_lines(const Product* p, const Layout* l, const instruction_set* is
         lines = end[1] - first[1]
         if p.output.format == NUMBER_FLOAT32 and p.output.x[2] == 1:
             run(s.runs, run_count, packed, s.block + (q0 - first[0]) * l.u[1] * l.u[2], l.lane_pitch, l.u[2], lines, count,
-                      <float*>p.output.data + at, p.output.x[1], bias)
+                <float*>p.output.data + at, p.output.x[1], bias)
             continue
         q1 = 0
         while q1 < end[1] - first[1]:
             lines = min(end[1] - first[1] - q1, max(1, SUM_BYTES // (4 * (count + isa.width))))
             run(s.runs, run_count, packed, s.block + ((q0 - first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
-                      count, s.sums, count, bias)
+                count, s.sums, count, bias)
             span = lane_span(0, count, at + q1 * p.output.x[1], p.output.x[2])
             isa.scatter(s.sums, count, lines, p.output.data, p.output.format, p.output.x[1], &span, 1, NULL)
             q1 += lines

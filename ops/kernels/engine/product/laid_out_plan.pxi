@@ -1,4 +1,12 @@
-"""How blocks of the input are laid out: their extents, where taps find their lanes, and what that costs."""
+"""How blocks of the input are laid out: their extents, where taps find their lanes, and what that costs.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi (add_span, channels_innermost),
+    engine/product/pairs.pxi (on_matrix), engine/product/plan.pxi (ProductPlan), engine/product/product.pxi (BLOCK,
+    Product, STEPS, Tap, are_far, row_panels), engine/product/stacked.pxi (can_stack, lines_to_stack, longest_strip,
+    plan_stack)
+gives: COPY_CHANNELS, COPY_MOVES, Layout, copies_meanwhile, laid_out_spans, measure_cells, plan_laid_out, plan_layouts,
+    plan_shared, plane_place, tap_lanes, tap_meets, tap_shift
+"""
 
 cdef enum:
     LAID_OUT_BYTES = 3 << 17   # of a block: stays in the middle cache
@@ -223,3 +231,31 @@ cdef void plan_layouts(const Problem* q, ProductPlan* plan) noexcept nogil:
         else:
             plan.stack.floats = 0
     plan.next_block_floats = plan.block_floats if plan.two_blocks else 0
+
+
+cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, const int64_t* end) noexcept nogil:
+    """Whether a tap meets the input from some output position of a block."""
+    cdef int axis
+    for axis in range(3):
+        if (end[axis] - 1) * p.step[axis] + tap.offset[axis] < 0 or first[axis] * p.step[axis] + tap.offset[axis] >= p.I[axis]:
+            return False
+    return True
+
+
+cdef int64_t laid_out_spans(const Product* p, const Layout* l, int64_t g, int64_t n, const int64_t* first, int64_t q0, int64_t q1,
+                            int64_t lines, int64_t lane, int64_t count, lane_span* spans) noexcept nogil:
+    """Where `count` lanes go, the first of them `lane` lanes after the beginning of line q1 of plane q0; those outside the
+    result or the block, or more than `lines` lines further, go nowhere."""
+    cdef int64_t number = 0, line, low, high, width = min(p.Q[2] - first[2], l.block[2])
+    if q0 >= p.Q[0]:
+        return 0
+    for line in range(lane // l.u[2], min(lines, min(p.Q[1], first[1] + l.block[1]) - q1)):
+        if line * l.u[2] >= lane + count:
+            break
+        low = max(lane, line * l.u[2])
+        high = min(lane + count, line * l.u[2] + width)
+        if high > low:
+            add_span(spans, &number, low - lane, high - low,
+                     n * p.output.n + g * p.output.g + q0 * p.output.x[0] + (q1 + line) * p.output.x[1]
+                     + (first[2] + low - line * l.u[2]) * p.output.x[2], p.output.x[2])
+    return number

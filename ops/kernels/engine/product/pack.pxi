@@ -1,4 +1,9 @@
-"""Weights of row panels and input of column panels, packed for tiles."""
+"""Weights of row panels and input of column panels, packed for tiles.
+
+uses: core/problem.pxi (Operand), engine/product/pairs.pxi (are_finite, gather_steps, on_matrix),
+    engine/product/product.pxi (Fragment, Product, Tap, row_panels)
+gives: TAKEN, add_span, channels_innermost, gather_line, input_spans, mask_spans, pack_rows
+"""
 
 cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed,
                     uint16_t* smallest) noexcept nogil:

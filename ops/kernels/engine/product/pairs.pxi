@@ -1,7 +1,11 @@
-"""Products in steps of pairs: which channels a step takes, and which tile computes them.
+"""Products in steps of pairs of bfloat16 terms: which channels a step takes, and which tile computes them.
 
 A dot product of pairs takes adjacent channels; a matrix unit takes channels half a block of sums apart (`core/reduction.h`), sixteen
 steps and rows at a time, and lanes from cache lines of their own.
+
+uses: engine/product/product.pxi (Product, ProductScratch)
+gives: are_finite, begin_tiles, bring_near, end_tiles, first_channel, gather_steps, never_subnormal, on_matrix,
+    steps_of, strided_of, tile_of
 """
 
 cdef inline int64_t first_channel(const Product* p, int64_t step) noexcept nogil:
@@ -55,7 +59,7 @@ cdef inline tile_function tile_of(const instruction_set* isa, const pair_functio
 
 
 cdef inline strided_function strided_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
-                                       int64_t vectors) noexcept nogil:
+                                        int64_t vectors) noexcept nogil:
     """The tile whose rows lie anywhere."""
     if pairs != NULL:
         return pairs.strided_blocks[rows - 1][vectors - 1]

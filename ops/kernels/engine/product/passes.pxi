@@ -1,4 +1,8 @@
-"""Products in passes over their taps, where packed weights of all taps would be too large: sums wait from pass to pass."""
+"""Products in passes over their taps, where packed weights of all taps would be too large: sums wait from pass to pass.
+
+uses: engine/product/product.pxi (Product, ROW_BYTES, staggered)
+gives: MOST_KEPT_BYTES, count_passes, keep_sums, kept_floats, packed_floats, take_taps
+"""
 
 cdef enum:
     KEPT_BYTES = 3 << 20        # per thread, of sums that wait where passes only save laying out the input again

@@ -1,4 +1,11 @@
-"""How products are computed from gathered panels or from blocks that are laid out, within a workspace of bounded size."""
+"""How products are computed from gathered panels or from blocks that are laid out, within a workspace of bounded size.
+
+uses: engine/algorithms.pxi (Problem), engine/product/jobs.pxi (Job), engine/product/laid_out_plan.pxi (COPY_CHANNELS,
+    COPY_MOVES, Layout), engine/product/pairs.pxi (steps_of), engine/product/passes.pxi (MOST_KEPT_BYTES, count_passes,
+    kept_floats, packed_floats, take_taps), engine/product/position_classes.pxi (cut_position_classes),
+    engine/product/product.pxi, engine/product/stacked.pxi (MOST_ENTRIES, Stack)
+gives: ProductPlan, lay_out_products, plan_passes, prepare_products
+"""
 
 cdef enum:
     THREAD_BYTES = 8 << 20  # of workspace: where a thread's own is large, fewer weights are packed

@@ -1,4 +1,14 @@
-"""The problem of `forward` and of each stride class of `backward_data`, and what the algorithms that compute it share."""
+"""The problem of `forward` and of each stride class of `backward_data`: a product, and what its algorithms share.
+
+    out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset(tap)] * weights[g,r,d,tap]
+
+Rows of the product are output channels r, columns are (n, q) flattened, its reduction is (tap, d) in the order of the
+definition.
+
+uses: core/problem.pxi (Operand)
+gives: BLOCK, Fragment, LINE_BYTES, Piece, PositionClass, Product, ProductScratch, ROW_BYTES, STEPS, SUM_BYTES, Stretch,
+    Tap, are_far, biases, next_panel, row_panels, staggered
+"""
 
 cdef enum:
     STEPS = 128              # reduction steps of a lane panel: 128 x 48 floats and a row panel fit the nearest cache
@@ -11,10 +21,10 @@ cdef enum:
 
 cdef struct Tap:
     int64_t offset[3]  # input position = output position * step + offset
-    int64_t shift      # of its lanes in a planar block, where there are some
+    int64_t shift      # of its lanes in a laid-out block, where there is one
 
 
-cdef struct PositionClass:  # output positions numbered one after the other, see engine/product/position_classes.pxi
+cdef struct PositionClass:  # output positions that meet the same taps, a box (engine/product/position_classes.pxi)
     int64_t column      # the first
     int64_t q[3]        # its position
     int64_t extent[3]
@@ -40,16 +50,16 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     Operand input
     Operand output
     Operand weights    # n: between rows, g: between groups, c: between channels d
-    const float* bias  # of G*R rows, or NULL; doubles in engine/product/float64.pxi
+    const float* bias  # of G*R rows, or NULL; doubles where the product is in float64
     const result_cell* cell  # neighbours of every output, or NULL where others store them
     # plan
     int64_t tap_count  # of the pass
     Tap* taps
     int64_t* tap_offsets
-    PositionClass* position_classes         # in the order of the columns
+    PositionClass* position_classes  # in the order of the columns
     int64_t class_count
-    int64_t pieces     # position_classes that a line is cut into
-    double met         # share of (position, tap) that is left where position_classes cut off the rest
+    int64_t pieces     # classes that a line is cut into
+    double met         # share of the pairs (position, tap) that is computed: classes leave out the others
     int64_t columns
     int64_t panels
     int64_t tasks      # in float64
@@ -81,7 +91,7 @@ cdef struct Stretch:  # runs [first_run, end_run) of a column panel, of which ve
 
 
 cdef struct ProductScratch:  # of one thread
-    float* block      # of engine/product/laid_out.pxi
+    float* block      # laid out (engine/product/laid_out.pxi)
     int64_t filled    # the task whose block that is
     int64_t ran       # the task that it served last
     int64_t taken     # the task that comes next, unless another thread takes it
@@ -126,5 +136,5 @@ cdef inline const float* biases(const Product* p, int64_t g, int64_t row) noexce
 
 
 cdef inline int64_t staggered(int64_t floats) noexcept nogil:
-    """What lies `floats` apart is written side by side: never at a distance at which all of it falls into one set of the cache."""
+    """The distance between panels of so many floats: never one at which all of them fall into one set of the cache."""
     return floats + 16 if floats % 1024 == 0 else floats

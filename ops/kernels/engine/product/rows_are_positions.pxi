@@ -1,10 +1,16 @@
-"""Products whose rows are positions and whose lanes are output channels.
+"""Algorithm `rows_are_positions`: products whose rows are positions and whose lanes are output channels.
 
 The input is transposed once, channels innermost, so that any tap reads a position's channels one after the other where they
 lie.  A task takes a panel of output channels, packs its weights for itself and walks ranges of output positions: for each
 tap those that meet it inside, a few at a time, some steps of the weights staying in the nearest cache.  Nothing is gathered
 for a tap, no product meets the padding, and packed weights never leave the middle cache.  Against gathered panels this wins
-where lines are short or weights far; where the input has few taps to meet, turning it costs more.
+where lines are short or weights far; where the input has few taps to meet, transposing it costs more.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
+    (strided_of), engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi
+    (Fragment, PositionClass, Product, Tap, staggered)
+gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
+    run_rows_are_positions
 """
 
 cdef enum:
@@ -139,7 +145,7 @@ cdef int64_t position_rows_runs(const Product* p, const Tap* tap, int64_t d, int
 
 
 cdef void run_position_rows_task(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t task,
-                          PositionRowsScratch* s) noexcept nogil:
+                                 PositionRowsScratch* s) noexcept nogil:
     cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.parts, part
     if s.item != item:
         pack_position_rows(p, plan, isa, item, s.packed)
@@ -150,7 +156,7 @@ cdef void run_position_rows_task(const Product* p, const PositionRows* plan, con
 
 
 cdef void run_position_rows_part(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t part,
-                          const float* packed, PositionRowsScratch* s) noexcept nogil:
+                                 const float* packed, PositionRowsScratch* s) noexcept nogil:
     cdef int64_t g = item // plan.panels, row = lane_channel(plan, isa, item % plan.panels), pitch = isa.vectors * isa.width
     cdef int64_t vectors = share(plan.vectors, plan.panels, item % plan.panels + 1) - share(plan.vectors, plan.panels, item % plan.panels)
     cdef int64_t first = share(p.columns, plan.parts, part), count = share(p.columns, plan.parts, part + 1) - first, width = vectors * isa.width
@@ -183,7 +189,7 @@ cdef void run_position_rows_part(const Product* p, const PositionRows* plan, con
 
 
 cdef void store_position_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t count, int64_t width,
-                       int64_t fragment_count, PositionRowsScratch* s) noexcept nogil:
+                              int64_t fragment_count, PositionRowsScratch* s) noexcept nogil:
     cdef int64_t number, part, i, j, k, rows
     cdef lane_span span = lane_span(0, count, 0, p.output.c)
     cdef const Fragment* f

@@ -1,8 +1,14 @@
-"""backward_weights where the small side has few channels in a group: dot products along the lines of both sides.
+"""Algorithm `weights_few_channels`: `backward_weights` where the small side has few channels in a group, as dot products along
+the lines of both sides.
 
 `core/reduction.h` cuts these sums into chains that run side by side in the lanes of vectors.  The large side is laid out in
-planar blocks, as `engine/product/laid_out.pxi` does for forward, so that every tap finds a line's positions side by side; the sums of all
-taps of one pair of channels advance together.
+blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap finds a line's positions side by side.  The sums
+of all taps of one pair of channels advance together.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/laid_out_fill.pxi
+    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
+    engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
+gives: FewChannels, few_channels_cycles, fits_few_channels, lay_out_few_channels, run_few_channels, store_few_channels
 """
 
 cdef enum:
@@ -61,7 +67,7 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
 
 
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
-                     FewChannelsScratch* s) noexcept nogil:
+                                 FewChannelsScratch* s) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * p.cut.length) // max(1, w.Y[2])
     cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, c, m, tap, taps, i, start, sum_count
@@ -127,7 +133,7 @@ cdef void fill_masks(const Product* r, const Layout* l, const instruction_set* i
 
 
 cdef void store_few_channels(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
-                       float* partials) noexcept nogil:
+                             float* partials) noexcept nogil:
     """Add the pieces of one group, [piece][m][c][tap], and store."""
     cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
     cdef lane_span span

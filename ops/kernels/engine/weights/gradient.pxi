@@ -1,4 +1,8 @@
-"""The problem of `backward_weights`: a gradient or a part of one, and the relation of its positions."""
+"""The problem of `backward_weights`: a gradient or a part of one, and the relation of its positions.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product, Tap)
+gives: Reach, Row, Weights, join_lines, large_at, reaches_outside, relate_weights, tap_at
+"""
 
 cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
     int64_t N
@@ -89,3 +93,7 @@ cdef int relate_weights(Problem* q) except -1 nogil:
         for axis in range(3):
             r.taps[number].offset[axis] = t[axis] * w.d[axis] - w.b[axis]
     return 0
+
+
+cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogil:
+    return <const char*>w.large.data + offset * element_size(w.large.format)

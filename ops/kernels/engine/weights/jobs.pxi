@@ -1,4 +1,9 @@
-"""A weights gradient as a product, cut into tasks for threads."""
+"""A weights gradient as a product, cut into tasks for threads.
+
+uses: engine/weights/gradient.pxi (Weights), engine/weights/plan.pxi (WeightsPart, WeightsPlan, WeightsScratch),
+    engine/weights/sums.pxi (run_part, store_strand, sums_from)
+gives: WeightsPass, run_pass
+"""
 
 cdef struct WeightsPass:  # some groups, or some row parts of one group, whose sums fit the workspace
     int64_t first_group

@@ -1,6 +1,11 @@
-"""backward_weights in parts, where all of it would take too much workspace: groups, channels or taps.
+"""The problem of `backward_weights`, in parts where all of it would take too much workspace: groups, channels or taps.
 
 Sums of different groups, channels and taps do not meet, and a part's are cut as those of the whole: its bits are the same.
+
+uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, element_count, operand_of), engine/algorithms.pxi
+    (Inquiry, Problem, begin_weights, chosen_bytes, compute, end_problem), engine/weights/gradient.pxi (Weights),
+    engine/weights/plan.pxi (HUGE_FRAME)
+gives: run_backward_weights
 """
 
 cdef enum:

@@ -1,4 +1,12 @@
-"""How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait."""
+"""How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
+
+uses: engine/costs.pxi (ROW_IN_PLACE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
+    (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
+    reaches_outside)
+gives: HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
+    WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
+    tile_rows, tile_start, whole_units
+"""
 
 cdef enum:
     COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
@@ -12,6 +20,7 @@ cdef enum:
     NEAR_SUMS_BYTES = 3 << 17   # of a task
     STORED_BYTES = 1 << 17      # stored together, of a single piece
     LEVELS_BYTES = 4 << 20      # of a task, while its pieces are joined
+    PARTIAL_BYTES = 48 << 20    # of all blocks that wait
     MOST_LEVELS = 4             # a block is at most so large a power of two
 
 
@@ -180,7 +189,7 @@ cdef inline int64_t own_levels(const WaitingSums* sums) noexcept nogil:
     return sums.levels + (1 if sums.at_once else 0)
 
 
-cdef inline double busiest(int64_t tasks, int64_t shorter, double length, int threads) noexcept nogil:
+cdef inline double busiest_share(int64_t tasks, int64_t shorter, double length, int threads) noexcept nogil:
     """What the busiest thread gets of tasks of length 1 and then shorter ones."""
     cdef int64_t rounds = ceiling(tasks, threads)
     return rounds + length * ceiling(max(0, shorter - (rounds * threads - tasks)), threads)
@@ -214,8 +223,8 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                 plan_sums(plan, levels, panel_parts, row_parts, &sums)
                 if levels > 0 and 4 * own_levels(&sums) * sums.task_floats > LEVELS_BYTES:
                     continue
-                busy = busiest(w.G * full * panel_parts * row_parts, (w.G if rest > 0 else 0) * panel_parts * row_parts,
-                               <double>rest / (1 << levels), threads) * (1 << levels)
+                busy = busiest_share(w.G * full * panel_parts * row_parts, (w.G if rest > 0 else 0) * panel_parts * row_parts,
+                                     <double>rest / (1 << levels), threads) * (1 << levels)
                 largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
                 sums_cost = 0 if sums.at_once else WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
                 cost = (products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
@@ -257,3 +266,16 @@ cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexce
 
 cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
     return 1 if plan.mixed else plan.taps
+
+
+cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
+    if plan.mixed:
+        return share(w.C * plan.taps, plan.row_tiles, tile)
+    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
+
+
+cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    if plan.mixed:
+        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
+    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)

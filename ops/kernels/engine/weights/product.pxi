@@ -1,4 +1,4 @@
-"""backward_weights as a product over batch and space.
+"""Algorithm `weights_product`: `backward_weights` as a product over batch and space, the general case.
 
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
@@ -8,6 +8,14 @@ lane panels, [position][m], and runs all its row tiles over them.  The rows need
 floats: each tap walks the large side where it lies, along those runs of positions that it meets inside.  Tiles that mix
 taps (few channels) and stored numbers other than floats go through a block of the large side, decoded and framed with
 zeros, that is laid out beforehand.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (QUARTERS), engine/product/pack.pxi (channels_innermost,
+    gather_line), engine/product/pairs.pxi (never_subnormal, strided_of), engine/product/product.pxi (LINE_BYTES),
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
+    engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
+    large_step, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
+    tile_sums)
+gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cycles
 """
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
@@ -38,7 +46,7 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
 
 
 cdef void begin_next_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
-                       int64_t end, NextLines* lines) noexcept nogil:
+                           int64_t end, NextLines* lines) noexcept nogil:
     """Positions [first, end), as far as they follow one another."""
     cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
     cdef Row at
@@ -69,14 +77,6 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
     lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
     lines.channel += lines.at_once
     return &lines.wish
-
-
-cdef inline int64_t row_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]
-
-
-cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogil:
-    return <const char*>w.large.data + offset * element_size(w.large.format)
 
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
@@ -137,22 +137,9 @@ cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, 
         c += 1
 
 
-cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
-    """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
-    if plan.mixed:
-        return share(w.C * plan.taps, plan.row_tiles, tile)
-    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
-
-
-cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
-    if plan.mixed:
-        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
-    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
-
-
-cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
-                   int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
-                   bint one_by_one, float* sums, bint resume) noexcept nogil:
+cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
+                       int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
+                       bint one_by_one, float* sums, bint resume) noexcept nogil:
     """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
     cdef int64_t offsets[TILE_ROWS]
@@ -171,7 +158,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
             run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
             run_it(
-                runs, run_count, source, offsets + i, row_step(w, plan),
+                runs, run_count, source, offsets + i, large_step(w, plan),
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,
                 next_wish(&s.next_lines))
 
@@ -204,8 +191,8 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                 sums = sums_from(plan, space, c0, first_panel)
             if plan.mixed:
                 for tile in range(c0, c1):
-                    run_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
-                             resume)
+                    run_row_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
+                                 resume)
             else:
                 if plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
@@ -216,8 +203,8 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, row_count, s.runs)
                     if run_count > 0 or not resume:
                         for tile in range(c0, c1):
-                            run_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
-                                     run_count, False, sums, resume)
+                            run_row_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
+                                         run_count, False, sums, resume)
             if last and plan.sums.together > 0:
                 store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1

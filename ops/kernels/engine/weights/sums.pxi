@@ -5,11 +5,11 @@ and lane panels, over a block of pieces that follow one another.  A block is a p
 subtree of the tree in `core/reduction.h`; those that wait for their neighbours lie in a few levels.  A task of all pieces
 stores what it has summed, of a single piece while the sums are still near; otherwise the blocks of all tasks wait in
 memory and are joined at the end.
+
+uses: engine/product/pairs.pxi (on_matrix), engine/weights/blocks.pxi (run_blocks_piece), engine/weights/gradient.pxi
+    (Weights), engine/weights/plan.pxi, engine/weights/product.pxi (run_weights_piece)
+gives: add_sums, join_pieces, run_part, store_strand, store_strands, strands_together, sums_from, tile_sums
 """
-
-cdef enum:
-    PARTIAL_BYTES = 48 << 20    # of all blocks that wait
-
 
 cdef inline float* sums_from(const WeightsPlan* plan, float* space, int64_t first_strand, int64_t first_panel) noexcept nogil:
     """Where the sums of tile 0 and panel 0 would lie if these are the first."""
