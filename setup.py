@@ -29,8 +29,8 @@ MATRIX = {None: "matrix", "emulated": "matrix_emulated"}[os.environ.get("CONVREG
 KERNELS = Path("ops/kernels")
 HEADERS = sorted(map(str, KERNELS.rglob("*.h")))
 ENGINE = [f"ops/kernels/{name}.c" for name in  # what takes longest to compile comes first
-          ("simd/targets/avx512", "simd/targets/generic", "simd/targets/avx512bf16", "simd/targets/avx2", f"simd/{MATRIX}",
-           "simd/targets/dispatch", "numbers/codes")]
+          ("simd/targets/avx512", "simd/targets/generic", "simd/targets/avx512bf16", "simd/targets/avx2",
+           f"simd/{MATRIX}", "simd/targets/dispatch", "numbers/codes")]
 
 
 def extension(name, *sources):
@@ -92,7 +92,8 @@ if __name__ == "__main__":  # Cython's processes may import this file
             [
                 extension("convreg.ops.kernels.engine", *ENGINE, "ops/kernels/engine/engine.pyx"),
                 extension("convreg.ops.kernels.reference", "ops/kernels/reference.pyx"),
-                extension("convreg.ops.kernels.convert", "ops/kernels/numbers/convert.pyx", "ops/kernels/numbers/conversion.c"),
+                extension("convreg.ops.kernels.convert", "ops/kernels/numbers/convert.pyx",
+                          "ops/kernels/numbers/conversion.c"),
                 extension("convreg.onnx._ort", "convreg/onnx/_ort.pyx"),
                 extension("convreg._likeness", "convreg/_likeness.pyx"),
                 extension("convreg._cyutility"),  # what Cython's modules share

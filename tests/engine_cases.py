@@ -79,7 +79,7 @@ def narrow_planes_case(rng: random.Random) -> Case:
 
 
 def few_channels_case(rng: random.Random) -> Case:
-    """One to five channels on one side, many on the other: first layers and patches, whose rows become stacked tiles."""
+    """One to five channels on one side, many on the other: first layers and patches, whose rows are stacked."""
     dimensions = rng.choice([1, 2, 2, 2, 3])
     channels = [rng.choice([1, 1, 2, 3, 3, 4, 5]), rng.choice([16, 17, 20, 33])]
     if rng.random() < 0.25:

@@ -5,7 +5,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-
 from convreg.ops.kernels import engine
 
 KERNELS = Path(__file__).resolve().parents[1] / "ops" / "kernels"

@@ -19,7 +19,8 @@ def check(case: Case, large, small, taps, name: str, result: str, compare) -> No
     """The three kernels and the bias sum on one set of operands."""
     formats = (name, name, result)
     exact = [a.astype(np.float64) for a in (large, small, taps)]
-    compare(call(plain_loops.forward, case, large, taps, case.small, formats), reference.forward(case, exact[0], exact[2]))
+    compare(call(plain_loops.forward, case, large, taps, case.small, formats),
+            reference.forward(case, exact[0], exact[2]))
     compare(call(plain_loops.backward_data, case, small, taps, case.large, formats),
             reference.backward_data(case, exact[1], exact[2]))
     compare(call(plain_loops.backward_weights, case, large, small, case.taps, formats),
@@ -152,7 +153,8 @@ def test_wide_sums_are_taken_in_blocks(channels, rows, name):
     large, _, taps = (a.astype(STORED[name]) for a in drawn_arrays(case, channels))
     values = [a.astype(np.float32) for a in (large, taps)]
     np.testing.assert_array_equal(
-        call(plain_loops.forward, case, large, taps, case.small, formats), reference.ordered_forward(case, *values, blocks))
+        call(plain_loops.forward, case, large, taps, case.small, formats),
+        reference.ordered_forward(case, *values, blocks))
     case = Case((1, 1, rows, 1, 1, 4), (1, 1, channels, 1, 1, 4), (1, channels, rows, 1, 1, 3), begin=(0, 0, 1))
     _, small, taps = (a.astype(STORED[name]) for a in drawn_arrays(case, channels))
     values = [a.astype(np.float32) for a in (small, taps)]

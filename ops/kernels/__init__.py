@@ -27,8 +27,8 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 # With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
-import convreg.ops.kernels.reference as reference
 import convreg.ops.kernels.engine as engine
+import convreg.ops.kernels.reference as reference
 import numpy as np
 from numpy.typing import NDArray
 

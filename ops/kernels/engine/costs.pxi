@@ -26,7 +26,7 @@ cdef double HALF_OF_PEAK = 2           # factor of products in float64 (vectors 
                                        # few channels (half of the time goes to layouts and loads)
 cdef double TILE_STEPS = 8             # steps that begin and end a tile which takes its sums from memory
 cdef double POSITION_ROWS_BIAS = 0.92  # factor: measured over modelled cost of positions as rows, for the layers where gathered
-                                       # panels come near ("Positions as rows, streamed weights")
+                                       # panels come near
 
 # Copies of the input
 
@@ -40,7 +40,7 @@ cdef double FRAGMENT_CYCLES = 3        # cycles for one more fragment of a line 
 cdef double STRIDED_PIECES = 2         # factor of FRAGMENT_CYCLES where the stride is not 1
 cdef double LINE_CYCLES = 8            # cycles where a line begins in a panel, of each channel
 cdef double CLASS_SHARE = 0.01         # of the products: what a cut along an outer axis costs
-cdef double TRANSPOSE_CYCLES = 4       # cycles for a number of the transposed input ("Positions as rows, streamed weights")
+cdef double TRANSPOSE_CYCLES = 4       # cycles for a number of the transposed input
 cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy the next block: copies end while about half of the
                                        # tiles are still to come, since some run late and some are left out (machine 2,
                                        # "Planar blocks")
@@ -51,7 +51,8 @@ cdef double PACK_CYCLES = 2            # cycles for a packed weight
 cdef double FAR_WEIGHTS = 6            # packed weights that come from beyond the middle cache in a cycle
 cdef double FAR_PANEL = 0.15           # cycles for a packed weight that is fetched again for a range of columns
 cdef double FAR_INPUT = 96             # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
-cdef double FAR_AND_BACK = 1           # cycles for a packed weight that goes to memory and back (machine 2, "Positions as rows, streamed weights")
+cdef double FAR_AND_BACK = 1           # cycles for a packed weight that goes to memory and back (machine 2,
+                                       # "Positions as rows, streamed weights")
 
 # Weights gradients, in quarters of a cycle
 

@@ -9,9 +9,9 @@ gives: decode_image, fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_nc
 """
 
 cdef enum:
-    NCX_AHEAD = 1 << 11   # bytes: short lines of several images are no pattern that the processor foresees
-    NCX_PLAN_BYTES = 8 << 20     # of all products' plans, at most
-    NCX_THREAD_BYTES = 4 << 20   # of a thread's workspace, at most
+    NCX_AHEAD = 1 << 11         # bytes: short lines of several images are no pattern that the processor foresees
+    NCX_PLAN_BYTES = 8 << 20    # of all products' plans, at most
+    NCX_THREAD_BYTES = 4 << 20  # of a thread's workspace, at most
 
 
 cdef inline float number_at(const void* data, int format, int64_t offset) noexcept nogil:

@@ -28,10 +28,10 @@ cdef struct NcxAxis:   # taps of one axis: input position = output position * st
 
 
 cdef struct NcxBlock:
-    int64_t first_row    # of the input rows that it meets
+    int64_t first_row        # of the input rows that it meets
     int64_t row_count
     int height
-    int64_t q0           # of output row 0, the next ones `down` further
+    int64_t q0               # of output row 0, the next ones `down` further
     int64_t q1
     int64_t q2
     uint16_t kept[NCX_ROWS]  # lanes of its rows
@@ -89,15 +89,15 @@ cdef struct NcxScratch:
 
 
 cdef struct NcxCall:
-    NcxPlan* plans        # of each product
+    NcxPlan* plans    # of each product
     int64_t count
-    int64_t columns      # products, one after the other, that take turns along the innermost axis of the output
-    int64_t together     # images of a task
-    int64_t chunks       # of images
-    int64_t parts        # of the blocks
-    bint woven           # ... after their results were finished as floats
-    int64_t apart        # elements, from one of them to the next
-    int64_t pitch        # floats, between lines that are finished
+    int64_t columns   # products, one after the other, that take turns along the innermost axis of the output
+    int64_t together  # images of a task
+    int64_t chunks    # of images
+    int64_t parts     # of the blocks
+    bint woven        # ... after their results were finished as floats
+    int64_t apart     # elements, from one of them to the next
+    int64_t pitch     # floats, between lines that are finished
     NcxScratch* scratch
 
 

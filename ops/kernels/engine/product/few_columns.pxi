@@ -1,4 +1,5 @@
-"""Algorithm `few_columns`: products of few columns and many weights: fully connected layers, the smallest planes of single images.
+"""Algorithm `few_columns`: products of few columns and many weights, as of fully connected layers and of the smallest planes
+of single images.
 
 Weights, which are read but once, are what such a product waits for.  So the input of all columns and taps is gathered
 beforehand, by all threads, and every task packs the row panel that it uses: packed weights never leave the middle cache.

@@ -30,9 +30,9 @@ cdef struct DoubleScratch:  # of one thread
 
 cdef struct DoubleTasks:  # of all products, one after the other
     int64_t row_parts
-    int64_t together       # column panels of a task, at most
+    int64_t together            # column panels of a task, at most
     int64_t offsets[TILE_ROWS]  # of the rows of a packed panel
-    bint unbounded         # infinite or NaN weights may meet a position outside
+    bint unbounded              # infinite or NaN weights may meet a position outside
     int64_t tasks
     DoubleScratch* scratch
 

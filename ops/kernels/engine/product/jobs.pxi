@@ -19,11 +19,11 @@ cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of 
     int64_t end_row_panel
     const float* packed
     int64_t row_parts
-    int64_t blocks       # of column panels, or of a layout
+    int64_t blocks        # of column panels, or of a layout
     const Layout* layout  # or NULL: gathered
-    int64_t together     # products that share the block
-    int64_t items        # packed row panels of each product
-    int64_t item         # ... the job's first among them
+    int64_t together      # products that share the block
+    int64_t items         # packed row panels of each product
+    int64_t item          # ... the job's first among them
     const Stack* stack
     const float* stacked  # weights of tiles that the products share, or NULL
     int64_t first_task

@@ -61,7 +61,7 @@ cdef void begin_copy(const Product* p, const Layout* l, const instruction_set* i
 
 
 cdef int64_t laid_out_steps(const Job* job, const instruction_set* isa, int64_t height) noexcept nogil:
-    """Steps of the tiles that a block takes, of `height` row panels, about."""
+    """Steps of all tiles of a block, of `height` row panels, about."""
     cdef int64_t steps = 0, i, lanes
     cdef const Layout* l = job.layout
     lanes = (l.block[1] - 1) * l.u[2] + l.block[2]

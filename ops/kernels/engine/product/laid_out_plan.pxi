@@ -9,16 +9,16 @@ gives: COPY_CHANNELS, COPY_MOVES, Layout, copies_meanwhile, laid_out_spans, meas
 """
 
 cdef enum:
-    LAID_OUT_BYTES = 3 << 17   # of a block: stays in the middle cache
-    MANY_BLOCKS = 16         # of a call: most are laid out while others are computed
-    COPY_MOVES = 4096        # of a list, at most
-    COPY_CHANNELS = 128      # moves from which on a list holds no further channel
-    HUGE_BLOCK = 1 << 30     # floats of a channel, more than any block that is laid out
-    ROLLED_ROOM = 32         # a rolling block takes at most so many times what it lays out
-    VOLUME_STEPS = 16        # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
-    ALONE_BYTES = 1 << 20    # of a block where there are no two of them
+    LAID_OUT_BYTES = 3 << 17     # of a block: stays in the middle cache
+    MANY_BLOCKS = 16             # of a call: most are laid out while others are computed
+    COPY_MOVES = 4096            # of a list, at most
+    COPY_CHANNELS = 128          # moves from which on a list holds no further channel
+    HUGE_BLOCK = 1 << 30         # floats of a channel, more than any block that is laid out
+    ROLLED_ROOM = 32             # a rolling block takes at most so many times what it lays out
+    VOLUME_STEPS = 16            # channels of a volume from which on blocks are small, and a larger one pays: planes are copied for each
+    ALONE_BYTES = 1 << 20        # of a block where there are no two of them
     MOST_BLOCKS_BYTES = 2 << 20  # of a thread, what lies between channels included
-    MOST_RUNS = 1 << 17      # of a block
+    MOST_RUNS = 1 << 17          # of a block
 
 
 cdef struct Layout:  # how blocks of one product are laid out
@@ -74,7 +74,7 @@ cdef int64_t pitch_of(const Product* p, const Layout* l) noexcept nogil:
 
 
 cdef inline int64_t laid_out_runs(const Product* p) noexcept nogil:
-    """Of all taps over a block, at most."""
+    """Runs of all taps over a block, at most."""
     return p.tap_count * ceiling(p.S, STEPS)
 
 
@@ -102,8 +102,8 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
 
 
 cdef void plan_laid_out(const Product* p, const instruction_set* isa, double unaligned, int64_t lines, Layout* l) noexcept nogil:
-    """Choose the blocks, and whether this way costs less than gathering, from the shape alone. `unaligned` is 1
-    where something else makes up for lanes across cache lines; a tile takes so many `lines` of a block at once."""
+    """Choose the blocks, and estimate whether they cost less than gathering. `unaligned` is 1 where something else makes up
+    for lanes across cache lines; a tile takes so many `lines` of a block at once."""
     cdef int64_t high[3]
     cdef int64_t t, lanes, wide, floats, twice
     cdef int axis

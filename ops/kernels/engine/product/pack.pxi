@@ -1,5 +1,7 @@
 """Weights of row panels and input of column panels, packed for tiles.
 
+The input of a column panel is gathered in spans: lanes that follow one another in memory at one distance, or lie outside.
+
 uses: core/problem.pxi (Operand), engine/product/pairs.pxi (are_finite, gather_steps, on_matrix),
     engine/product/product.pxi (Fragment, Product, Tap, row_panels)
 gives: TAKEN, add_span, channels_innermost, gather_line, input_spans, mask_spans, pack_rows

@@ -35,39 +35,39 @@ cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offse
     int64_t G
     int64_t R
     int64_t D
-    int64_t Q[3]       # output positions
-    int64_t I[3]       # input positions
+    int64_t Q[3]             # output positions
+    int64_t I[3]             # input positions
     int64_t step[3]
     int64_t all_count
-    Tap* all_taps      # in the order of the sum
-    int64_t* all_offsets  # where their weights begin
-    bint padded        # some tap meets a position outside
+    Tap* all_taps            # in the order of the sum
+    int64_t* all_offsets     # where their weights begin
+    bint padded              # some tap meets a position outside
     const pair_functions* pairs  # whose steps of the reduction are pairs of bfloat16 channels, or NULL
-    bint blocks        # sums are taken in blocks (core/reduction.h)
-    int64_t block      # steps of one, or 1
-    int64_t S          # steps of a tap
-    int64_t rows       # of a row panel, at most
+    bint blocks              # sums are taken in blocks (core/reduction.h)
+    int64_t block            # steps of one, or 1
+    int64_t S                # steps of a tap
+    int64_t rows             # of a row panel, at most
     Operand input
     Operand output
-    Operand weights    # n: between rows, g: between groups, c: between channels d
-    const float* bias  # of G*R rows, or NULL; doubles where the product is in float64
+    Operand weights          # n: between rows, g: between groups, c: between channels d
+    const float* bias        # of G*R rows, or NULL; doubles where the product is in float64
     const result_cell* cell  # neighbours of every output, or NULL where others store them
     # plan
-    int64_t tap_count  # of the pass
+    int64_t tap_count        # of the pass
     Tap* taps
     int64_t* tap_offsets
     PositionClass* position_classes  # in the order of the columns
     int64_t class_count
-    int64_t pieces     # classes that a line is cut into
-    double met         # share of the pairs (position, tap) that is computed: classes leave out the others
+    int64_t pieces           # classes that a line is cut into
+    double met               # share of the pairs (position, tap) that is computed: classes leave out the others
     int64_t columns
     int64_t panels
-    int64_t tasks      # in float64
-    int64_t tap_floats   # packed weights of one row panel from a tap to the next
-    int64_t panel_size   # ... of all taps
-    bint started       # its sums were begun with earlier taps and wait in `kept`
-    bint unfinished    # ... or wait there for later ones
-    float* kept        # tiles [group][row panel][column panel], or NULL where one pass takes all taps
+    int64_t tasks            # in float64
+    int64_t tap_floats       # packed weights of one row panel from a tap to the next
+    int64_t panel_size       # ... of all taps
+    bint started             # its sums were begun with earlier taps and wait in `kept`
+    bint unfinished          # ... or wait there for later ones
+    float* kept              # tiles [group][row panel][column panel], or NULL where one pass takes all taps
 
 
 cdef struct Fragment:  # lanes of a column panel whose positions differ in the innermost axis only
@@ -91,16 +91,16 @@ cdef struct Stretch:  # runs [first_run, end_run) of a column panel, of which ve
 
 
 cdef struct ProductScratch:  # of one thread
-    float* block      # laid out (engine/product/laid_out.pxi)
-    int64_t filled    # the task whose block that is
-    int64_t ran       # the task that it served last
-    int64_t taken     # the task that comes next, unless another thread takes it
-    float* next_block     # the next block
+    float* block       # laid out (engine/product/laid_out.pxi)
+    int64_t filled     # the task whose block that is
+    int64_t ran        # the task that it served last
+    int64_t taken      # the task that comes next, unless another thread takes it
+    float* next_block  # the next block
     copy_move* moves
-    copying meanwhile # what tiles lay out there
+    copying meanwhile  # what tiles lay out there
     tile_result result
     float* lanes
-    float* masks      # of the lanes
+    float* masks       # of the lanes
     float* sums
     Fragment* fragments
     int64_t* fragment_count
@@ -110,7 +110,7 @@ cdef struct ProductScratch:  # of one thread
     tile_run* near_runs
     Stretch* stretches
     half_run* halves
-    uint16_t smallest # magnitude of a bfloat16 met in the input, less one
+    uint16_t smallest  # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
 
 

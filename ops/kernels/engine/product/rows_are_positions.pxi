@@ -14,17 +14,17 @@ gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions,
 """
 
 cdef enum:
-    POSITION_ROWS_STEPS = 128      # of the weights that stay near
-    POSITION_ROWS_HALVES = 8       # ... of blocks of sums
-    RANGE_FLOATS = 1 << 17  # of the input that a range of columns meets: stays in the middle cache from tap to tap
-    POSITION_ROWS_COLUMNS = 1024   # of a range, at most
-    LEAST_COLUMNS = 64      # ... and at least
-    TRANSPOSED_AT_ONCE = 64     # positions of the input
+    POSITION_ROWS_STEPS = 128     # of the weights that stay near
+    POSITION_ROWS_HALVES = 8      # ... of blocks of sums
+    RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
+    POSITION_ROWS_COLUMNS = 1024  # of a range, at most
+    LEAST_COLUMNS = 64            # ... and at least
+    TRANSPOSED_AT_ONCE = 64       # positions of the input
     LEAST_CHANNELS = 32
-    PANEL_BYTES = 4 << 20   # packed weights of a task, at most
-    NEAR_PANEL = 3 << 19    # ... that stay in the middle cache
-    TRANSPOSED_BYTES = 32 << 20 # of the input, transposed, at most
-    NEAR_INPUT = 1 << 20    # ... that stays near while one panel after another meets it
+    PANEL_BYTES = 4 << 20         # packed weights of a task, at most
+    NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
+    TRANSPOSED_BYTES = 32 << 20   # of the input, transposed, at most
+    NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
 
 
 cdef struct Interval:  # of the columns of a task

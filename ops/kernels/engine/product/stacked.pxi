@@ -12,10 +12,10 @@ gives: MOST_ENTRIES, Place, Stack, Strip, can_stack, lines_to_stack, longest_str
 """
 
 cdef enum:
-    STACKED_ROWS = 4    # of a product, at most
-    STACKED_STEPS = 16  # of a tap, at least: below, tiles are loaded and stored too often
-    STACKED_LINES = 4   # of a result that one tile takes, at most
-    MOST_ENTRIES = 8   # of a tile: the tallest has as many rows
+    STACKED_ROWS = 4       # of a product, at most
+    STACKED_STEPS = 16     # of a tap, at least: below, tiles are loaded and stored too often
+    STACKED_LINES = 4      # of a result that one tile takes, at most
+    MOST_ENTRIES = 8       # of a tile: the tallest has as many rows
     MOST_PLACES = 1 << 13  # of a tile: what a thread notes of them stays small
 
 

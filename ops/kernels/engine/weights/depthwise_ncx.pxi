@@ -23,7 +23,7 @@ cdef struct NcxWeightsScratch:
 
 cdef struct NcxWeights:
     const Product* relation  # forward's: where each tap meets the large side
-    NcxPlan plan              # how the large side is read
+    NcxPlan plan             # how the large side is read
     uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, whether all are full]
     int64_t* places          # of the tap columns
     int64_t vectors          # of a line

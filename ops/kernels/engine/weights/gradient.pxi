@@ -1,5 +1,7 @@
 """The problem of `backward_weights`: a gradient or a part of one, and the relation of its positions.
 
+    taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
+
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product, Tap)
 gives: Reach, Row, Weights, join_lines, large_at, reaches_outside, relate_weights, tap_at
 """

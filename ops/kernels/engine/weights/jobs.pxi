@@ -1,5 +1,8 @@
 """A weights gradient as a product, cut into tasks for threads.
 
+A task sums a part of the result over one block of pieces. Where blocks of several tasks wait, a second set of tasks joins and
+stores them. Where the sums of all tasks would take too much memory, groups or parts of rows take turns.
+
 uses: engine/weights/gradient.pxi (Weights), engine/weights/plan.pxi (WeightsPart, WeightsPlan, WeightsScratch),
     engine/weights/sums.pxi (run_part, store_strand, sums_from)
 gives: WeightsPass, run_pass

@@ -9,19 +9,19 @@ gives: HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTE
 """
 
 cdef enum:
-    COLLIDING = 1024      # floats between steps that share a set of the nearest cache, and each need a page
-    LAST_FLOATS = 11264   # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
-    FEWEST_STEPS = 128    # ... unless so many do not fit
-    HUGE_FRAME = 1 << 30  # floats of a line's taps, more than any that are framed
-    PAIR_LANES = 48       # whose products in pairs save what it takes to lay out a row of which every other position is met
-    LANE_FLOATS = 9216          # of a lane panel: fits the nearest cache
-    LANES_BYTES = 1 << 19       # all lane panels of a task
-    FRAME_BYTES = 1 << 18       # the framed block of the large side
-    NEAR_SUMS_BYTES = 3 << 17   # of a task
-    STORED_BYTES = 1 << 17      # stored together, of a single piece
-    LEVELS_BYTES = 4 << 20      # of a task, while its pieces are joined
-    PARTIAL_BYTES = 48 << 20    # of all blocks that wait
-    MOST_LEVELS = 4             # a block is at most so large a power of two
+    COLLIDING = 1024           # floats between steps that share a set of the nearest cache, and each need a page
+    LAST_FLOATS = 11264        # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
+    FEWEST_STEPS = 128         # ... unless so many do not fit
+    HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
+    PAIR_LANES = 48            # whose products in pairs save what it takes to lay out a row of which every other position is met
+    LANE_FLOATS = 9216         # of a lane panel: fits the nearest cache
+    LANES_BYTES = 1 << 19      # all lane panels of a task
+    FRAME_BYTES = 1 << 18      # the framed block of the large side
+    NEAR_SUMS_BYTES = 3 << 17  # of a task
+    STORED_BYTES = 1 << 17     # stored together, of a single piece
+    LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
+    PARTIAL_BYTES = 48 << 20   # of all blocks that wait
+    MOST_LEVELS = 4            # a block is at most so large a power of two
 
 
 cdef struct WaitingSums:
@@ -65,38 +65,38 @@ cdef struct WeightsScratch:  # of one thread
 
 cdef struct WeightsPlan:
     reduction_cut cut
-    int64_t positions      # of the reduction
-    bint framed            # rows come from a framed block
-    bint mixed             # row tiles mix taps
-    bint blocks            # sums are taken in blocks of positions
-    bint packed            # ... and rows are packed: engine/weights/blocks.pxi
+    int64_t positions            # of the reduction
+    bint framed                  # rows come from a framed block
+    bint mixed                   # row tiles mix taps
+    bint blocks                  # sums are taken in blocks of positions
+    bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
     const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
-    int64_t rows           # of a row tile, at most
-    int64_t steps          # of a chunk, at most
-    bint padded            # some tap meets a position outside
+    int64_t rows                 # of a row tile, at most
+    int64_t steps                # of a chunk, at most
+    bint padded                  # some tap meets a position outside
     int64_t taps
-    int64_t tap_tiles      # row tiles of one tap, unless mixed
+    int64_t tap_tiles            # row tiles of one tap, unless mixed
     int64_t row_tiles
-    int64_t strands        # row tiles of all taps of some channels; mixed: row tiles
-    int64_t vectors        # of the lanes
+    int64_t strands              # row tiles of all taps of some channels; mixed: row tiles
+    int64_t vectors              # of the lanes
     int64_t panels
-    int64_t chunk          # positions packed at a time
+    int64_t chunk                # positions packed at a time
     int64_t row_parts
     int64_t panel_parts
     int64_t tile_floats
     WaitingSums sums
-    int64_t extent         # of the framed block: x2 ...
-    int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
-    int64_t channel_floats # ... of all its rows
-    int64_t channels       # ... how many
-    int64_t* tap_offsets   # in the result
-    int64_t code_bytes     # of lines laid out before they are packed in blocks
-    double quarters        # of cycles, for a position of a group
-    int64_t groups_at_once     # whose sums wait together ...
+    int64_t extent               # of the framed block: x2 ...
+    int64_t row_floats           # ... [t0][t1][x2] of one row of a chunk
+    int64_t channel_floats       # ... of all its rows
+    int64_t channels             # ... how many
+    int64_t* tap_offsets         # in the result
+    int64_t code_bytes           # of lines laid out before they are packed in blocks
+    double quarters              # of cycles, for a position of a group
+    int64_t groups_at_once       # whose sums wait together ...
     int64_t row_parts_at_once
     int64_t waiting_bytes
     WeightsScratch* scratch
-    float* waiting         # ... here
+    float* waiting               # ... here
 
 
 cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nogil:
