@@ -1,5 +1,6 @@
-/* Depthwise weights gradients, channels first: dot products along lines that are read where they are stored, under masks that leave out what lies outside: a line of the large
- * side, once loaded, meets the lines of the small side of all its tap rows.  simd/depthwise_ncx.h includes this. */
+/* Depthwise weights gradients, channels first: dot products along lines that are read where they are stored, under masks that
+ * leave out what lies outside.  A line of the large side is loaded once and meets the lines of the small side of all its tap
+ * rows.  simd/depthwise_ncx.h includes this. */
 
 /* One after the other: all loads first would need a register each. */
 #define IN_TURN(value) __asm__ volatile("" : "+v"(value))
