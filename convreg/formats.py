@@ -1,7 +1,8 @@
 """Number formats as records: layout, limits, specials, and how vendors round to them.
 
-A new format needs one more record here and its codec in C: a pair of inline functions in `ops/kernels/numbers.h`, and a
-line of `ops/kernels/conversion_blocks.h` for the other roundings. Everything else reads the record.
+A new format needs one more record here and its codec in C: a pair of inline functions in
+`ops/kernels/numbers/numbers.h`, and a line of `ops/kernels/numbers/conversion_blocks.h` for the other roundings.
+Everything else reads the record.
 """
 
 from __future__ import annotations

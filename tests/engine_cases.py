@@ -79,7 +79,7 @@ def narrow_planes_case(rng: random.Random) -> Case:
 
 
 def few_channels_case(rng: random.Random) -> Case:
-    """One to five channels on one side, many on the other: first layers and patches, whose rows become merged tiles."""
+    """One to five channels on one side, many on the other: first layers and patches, whose rows are stacked."""
     dimensions = rng.choice([1, 2, 2, 2, 3])
     channels = [rng.choice([1, 1, 2, 3, 3, 4, 5]), rng.choice([16, 17, 20, 33])]
     if rng.random() < 0.25:
@@ -119,7 +119,7 @@ def wide_sums_case(rng: random.Random) -> Case:
 
 
 def many_blocks_case(rng: random.Random) -> Case:
-    """Several planar blocks for a thread: images or parts of planes, each laid out while another is computed, or the
+    """Several laid-out blocks for a thread: images or parts of planes, each laid out while another is computed, or the
     planes of volumes, with so many channels that they are cut."""
     kind = rng.choice(["images", "parts", "volumes", "volumes"])
     if kind == "volumes":

@@ -18,8 +18,8 @@ values, one per channel of the result, added to the finished sum before its one 
 results do not depend on it.
 
 The caller has checked shapes, formats and that the written array overlaps none that is read. The kernels release the
-GIL, and any number of Python threads may call them. `reference.pyx` defines the results to the bit. `engine.pyx`
-computes the same bits fast, and every call goes there.
+GIL, and any number of Python threads may call them. `reference.pyx` defines the results to the bit.
+`engine/engine.pyx` computes the same bits fast, and every call goes there.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-import convreg.ops.kernels.engine as engine
-
 # With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
+import convreg.ops.kernels.engine as engine
 import convreg.ops.kernels.reference as reference
 import numpy as np
 from numpy.typing import NDArray

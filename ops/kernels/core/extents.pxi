@@ -1,7 +1,10 @@
 """How large a call may be.
 
 Arrays of zero strides may have any extents, so sizes that are computed from extents would overflow.  Each call is checked once,
-before anything is planned: within these limits every size of `engine/engine.pyx` fits 64 bits with room to spare.
+before anything is planned: within these limits every size that the engine computes fits 64 bits with room to spare.
+
+uses: core/problem.pxi (Call, View)
+gives: check_extents
 """
 
 cdef enum:

@@ -19,9 +19,9 @@ enum {
     TILE_LANES = 48,   /* ... and in lanes */
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
-    NCX_ROWS = 6,    /* output rows of a sweep, at most */
-    NCX_SLOTS = 4,   /* vectors of each, at most */
-    NCX_COLUMNS = 5, /* rows and columns of taps whose dot products a sweep advances together, at most */
+    NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
+    NCX_SLOTS = 4,     /* vectors of each, at most */
+    NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -86,7 +86,7 @@ typedef struct {
  * Where `result` is not NULL its memory is asked for meanwhile, and where it is direct, sums are finished and stored there, not
  * in c. */
 typedef void (*tile_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
-                           ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
+                              ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
 
 /* c = sum, where halves of the rows have runs of their own. */
 typedef void (*halves_function)(const half_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
@@ -98,14 +98,14 @@ typedef void (*copy_function)(copying *all);
 /* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step].  `wish`
  * may be NULL; what it names is asked for as far as the middle cache. */
 typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
-                              ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
-                              const tile_wish *wish);
+                                 ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
+                                 const tile_wish *wish);
 
 /* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
  * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
  * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
 typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
-                          const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
+                             const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
 
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */
@@ -119,9 +119,9 @@ typedef void (*dot64_function)(double *sums, const double *large, const double *
 /* One row of outputs along whole lines, with no lanes between them: target[line*target_pitch + i] for i < count is the sum of
  * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
 typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
-                           ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
+                              ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
 
-/* A row of input and the output rows first, ..., last of a sweep that it joins: steps first_step, ... of the reduction. */
+/* A row of input and the output rows first, ..., last that it is added to: steps first_step, ... of the reduction. */
 typedef struct {
     int64_t kind;       /* (masked*NCX_ROWS + first)*NCX_ROWS + last; masked: some of its lanes lie outside */
     int64_t masks;      /* where its masks begin */
@@ -136,8 +136,8 @@ typedef struct {
  * of an input row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the
  * factors weights[k*weight_step]. */
 typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height, int masked, const float *const *places,
-                               const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
-                               float bias, char *const *targets, const uint16_t *kept, int format, int64_t line, int64_t step);
+                             const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
+                             float bias, char *const *targets, const uint16_t *kept, int format, int64_t line, int64_t step);
 
 /* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
  * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
@@ -145,41 +145,40 @@ typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height,
  * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
  * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with whether all does. */
 typedef void (*ncx_weights_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
-                                   const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
-                                   int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
-                                   int64_t vectors, unsigned last);
+                                     const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
+                                     int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
+                                     int64_t vectors, unsigned last);
 
 /* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
 typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
                                int64_t count);
 
 /* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
- * offsets[tap] + p*position_step + c of `source` times
- * weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be NULL).  Weights may be
- * read to the end of a last, partial vector; the source may not. */
+ * offsets[tap] + p*position_step + c of `source` times weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be
+ * NULL).  Weights may be read to the end of a last, partial vector; the source may not. */
 typedef void (*nxc_function)(float *target, ptrdiff_t target_pitch, int64_t positions, int64_t channels,
-                                  const void *source, int format, int64_t position_step, const int64_t *offsets,
-                                  const int64_t *taps, int64_t tap_count, const float *weights,
-                                  ptrdiff_t weight_pitch, const float *bias);
+                             const void *source, int format, int64_t position_step, const int64_t *offsets,
+                             const int64_t *taps, int64_t tap_count, const float *weights,
+                             ptrdiff_t weight_pitch, const float *bias);
 
 /* block[c/width*vector_pitch + p*width + c%width] = element p*step + c of `source`, for p < positions, c < channels; zeros
  * fill the last vector. */
 typedef void (*nxc_pack_function)(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels,
-                                       const void *source, int format, int64_t step);
+                                  const void *source, int format, int64_t step);
 
 /* For `vectors` vectors of channels, v of them: sums[v*sum_pitch + (taps[t]*DOT_LANES + j)*width + c] += products of
  * large[line*large_line + p*large_step + offsets[t] + v*width + c] with small[line*small_line + p*small_step + v*width + c],
  * p < positions, line < lines: position p belongs to chain j = (first + p) modulo DOT_LANES.  A chain takes the lines one after
  * the other. */
 typedef void (*nxc_weights_function)(float *sums, ptrdiff_t sum_pitch, int64_t vectors, const float *large, ptrdiff_t large_line,
-                                      ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
-                                      const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
-                                      int64_t positions, int64_t lines);
+                                     ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
+                                     const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
+                                     int64_t positions, int64_t lines);
 
 /* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
  * `source` stands, stored in `format`.  May overrun a line by less than a vector. */
 typedef void (*frame_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                            const void *source, int format, int64_t line_stride, int64_t step, int64_t next);
+                               const void *source, int format, int64_t line_stride, int64_t step, int64_t next);
 
 /* Frames of numbers that take turns `ways` ways, 4, 8 or 16: block[way*between + line*pitch + i] for i < width is number
  * first + i*ways + way of the `count` of a line, zero outside. */
@@ -189,7 +188,7 @@ typedef void (*split_function)(float *block, ptrdiff_t between, ptrdiff_t pitch,
 /* One row of a tile whose lanes take a step only where `masks`, laid out as the lane panel, is all ones: for panels that
  * hold zeros in place of positions outside, met by numbers whose product with zero is not zero. */
 typedef void (*masked_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
-                             ptrdiff_t lane_pitch, float *c, int resume, const float *masks);
+                                ptrdiff_t lane_pitch, float *c, int resume, const float *masks);
 
 /* Lanes [lane, lane + count) of a panel or tile: elements offset, offset + step, ... of a tensor, or zeros where
  * offset is NO_ELEMENT. */
@@ -204,7 +203,7 @@ typedef struct {
 /* panel[k*pitch + lane] for k < steps: element offset(lane) + k*stride of `source`, stored in `format`.  Spans cover all
  * lanes in ascending order; the panel has room for one vector after its last lane. */
 typedef void (*gather_function)(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
-                             const lane_span *spans, int64_t span_count);
+                                const lane_span *spans, int64_t span_count);
 
 /* panel[tap*tap_step + channel*pitch + row], at most TILE_LANES rows: element taps[tap] + channel*channel_stride +
  * row*row_stride of `source`. */
@@ -217,7 +216,7 @@ typedef int (*finite_function)(const float *values, int64_t count);
 
 /* Element offset(lane) + row*stride of `target` = the tile's finished sum + bias[row], rounded to `format`. */
 typedef void (*scatter_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
-                              const lane_span *spans, int64_t span_count, const float *bias);
+                                 const lane_span *spans, int64_t span_count, const float *bias);
 
 /* Neighbours of a sum in a result, of which it is number `own`: positions that no tap reaches. */
 typedef struct {
@@ -234,8 +233,8 @@ typedef void (*scatter_cells_function)(const float *tile, ptrdiff_t pitch, int64
 /* The same as `scatter` for tiles of several taps, `tile_step` floats apart, whose rows are channels: element
  * lane*lane_stride + row*row_stride + taps[t].  Walks the taps of one place in memory before the next. */
 typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
-                                   void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
-                                   int64_t tap_count);
+                                      void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
+                                      int64_t tap_count);
 
 /* The first channel of a step that pairs it with another `apart` from it, and the steps that so many channels take; of channels
  * half a block of sums apart these are whole blocks. */
@@ -253,13 +252,13 @@ static inline int64_t pair_steps(int64_t channels, int apart)
  * lower half of 32 bits (the order in which a dot product adds), zero where channels run out.  `smallest` sinks to the
  * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
 typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
-                                   int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
+                                      int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
 typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source,
-                                        int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps,
-                                        int64_t tap_count, uint16_t *smallest);
+                                           int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps,
+                                           int64_t tap_count, uint16_t *smallest);
 typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                                  const void *first, const void *second, int format, int64_t line_stride, int64_t step,
-                                  int64_t next, uint16_t *smallest);
+                                     const void *first, const void *second, int format, int64_t line_stride, int64_t step,
+                                     int64_t next, uint16_t *smallest);
 
 /* Sets up or releases what a unit needs besides ordinary registers. */
 typedef void (*unit_function)(void);

@@ -180,6 +180,9 @@ cdef extern from "core/isa.h" nogil:
 cdef extern from "numbers/codes.h" nogil:
     void prepare_codes()
 
+cdef extern from "core/prefetch_lines.h" nogil:
+    void prefetch_lines(const char* place, int64_t lines, int written)
+
 cdef extern from "core/task_queue.h" nogil:
     enum:
         NO_TASK

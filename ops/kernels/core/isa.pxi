@@ -1,4 +1,9 @@
-"""Which instruction set the engine runs on: the best one this machine has, or what `CONVREG_ISA` or a test names."""
+"""The instruction set that the engine runs on: the best one that this machine has, or the one that `CONVREG_ISA` or a test
+names.
+
+uses: nothing
+gives: current
+"""
 
 cdef const instruction_set* current = NULL
 

@@ -1,4 +1,4 @@
-"""Small arithmetic of panels, tasks and workspace that both products share."""
+"""Small arithmetic of panels and tasks, copies of stored numbers, and the workspace of a call."""
 
 from libc.stdint cimport int64_t
 
@@ -36,6 +36,14 @@ cdef extern from "core/workspace.h" nogil:
 
 cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
     return (a + b - 1) // b
+
+
+cdef inline int64_t floor_divided(int64_t a, int64_t b) noexcept nogil:
+    return (a if a >= 0 else a - b + 1) // b
+
+
+cdef inline int64_t magnitude(int64_t a) noexcept nogil:
+    return a if a >= 0 else -a
 
 
 cdef inline int64_t common_divisor(int64_t a, int64_t b) noexcept nogil:

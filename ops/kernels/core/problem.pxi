@@ -1,7 +1,7 @@
 """The operands of a call: 6-D views of stored numbers, in one axis order, and the relation of their positions.
 
-uses: the number formats of `reference`
-gives: Operand, View, Call, open_call, close_call, operand_of, size
+uses: nothing
+gives: Call, Operand, View, close_call, element_count, open_call, operand_of
 """
 
 cdef struct Operand:  # a strided tensor: addresses in elements
@@ -68,7 +68,7 @@ cdef void close_call(Call* c):
     PyBuffer_Release(&c.taps.buffer)
 
 
-cdef inline int64_t size(const View* view) noexcept nogil:
+cdef inline int64_t element_count(const View* view) noexcept nogil:
     cdef int64_t total = 1
     cdef int axis
     for axis in range(6):

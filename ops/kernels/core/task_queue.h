@@ -1,6 +1,6 @@
 /* Tasks handed out to threads, each once. */
-#ifndef CONVREG_CLAIM_H
-#define CONVREG_CLAIM_H
+#ifndef CONVREG_TASK_QUEUE_H
+#define CONVREG_TASK_QUEUE_H
 
 #include <stdint.h>
 

@@ -1,4 +1,10 @@
-"""How many threads a call runs on: `team_for` of `core/team.h`, the same function that the plain loops call."""
+"""How many threads a call runs on: `team_for` of `core/team.h`.
+
+The plain loops call the same function. Its address comes from their module, because each module would have its own team.
+
+uses: nothing
+gives: team_for
+"""
 
 ctypedef int (*team_function)(double products, int threads) noexcept nogil
 

@@ -18,14 +18,14 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from isa cimport (
-    NO_TASK, claim, copy_move, copying, offer, withdraw,
+    NO_TASK, claim, copy_move, copying, offer, prefetch_lines, withdraw,
     DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
 )
 from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
 from panels cimport (
-    ceiling, common_divisor, copy_codes, element_size, meet_inside, return_workspace, share, take, take_workspace,
+    ceiling, common_divisor, copy_codes, element_size, floor_divided, magnitude, meet_inside, return_workspace, share, take, take_workspace,
     thread_number, set_workspace_guarded, workspace,
     workspace_guarded, workspace_overrun,
 )
@@ -46,25 +46,32 @@ include "core/isa.pxi"
 include "core/team.pxi"
 include "core/problem.pxi"
 include "core/extents.pxi"
-include "engine/product/gathered.pxi"
+include "engine/product/product.pxi"
 include "engine/product/pairs.pxi"
-include "engine/product/store.pxi"
+include "engine/costs.pxi"
 include "engine/product/position_classes.pxi"
-include "engine/product/laid_out.pxi"
+include "engine/product/pack.pxi"
+include "engine/product/store.pxi"
+include "engine/product/passes.pxi"
+include "engine/product/laid_out_plan.pxi"
 include "engine/product/laid_out_fill.pxi"
 include "engine/product/stacked.pxi"
+include "engine/product/plan.pxi"
+include "engine/product/laid_out_ahead.pxi"
+include "engine/product/jobs.pxi"
+include "engine/product/gathered.pxi"
+include "engine/product/laid_out.pxi"
 include "engine/product/rows_are_positions.pxi"
 include "engine/product/few_columns.pxi"
 include "engine/product/depthwise_nxc.pxi"
+include "engine/product/depthwise_ncx_plan.pxi"
 include "engine/product/depthwise_ncx.pxi"
-include "engine/product/depthwise_ncx_jobs.pxi"
 include "engine/product/float64.pxi"
-include "engine/product/passes.pxi"
-include "engine/product/jobs.pxi"
-include "engine/product/laid_out_ahead.pxi"
+include "engine/weights/gradient.pxi"
+include "engine/weights/plan.pxi"
 include "engine/weights/sums.pxi"
-include "engine/weights/product.pxi"
 include "engine/weights/positions.pxi"
+include "engine/weights/product.pxi"
 include "engine/weights/blocks.pxi"
 include "engine/weights/jobs.pxi"
 include "engine/weights/few_channels.pxi"
@@ -105,7 +112,7 @@ cdef enum:
 
 cdef int run_call(int kernel, Call* c, const float* bias, int threads, Inquiry* inquiry) except -1 nogil:
     """Returns true where the results are not those of the definition."""
-    if size(&c.small if kernel == FORWARD else &c.large if kernel == BACKWARD_DATA else &c.taps) == 0:
+    if element_count(&c.small if kernel == FORWARD else &c.large if kernel == BACKWARD_DATA else &c.taps) == 0:
         return 0
     if kernel == FORWARD:
         return run_forward(c, bias, threads, inquiry)

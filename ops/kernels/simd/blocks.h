@@ -140,7 +140,7 @@ INLINE void half_body(int rows, int vectors, const tile_run *run, const float *r
                                                 const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,     \
                                                 const float *masks)                                                      \
     {                                                                                                                    \
-        blocks_body(1, vectors, runs, run_count, row_panel, 0, lane_panel, lane_pitch, c, resume, masks, NULL, 0);        \
+        blocks_body(1, vectors, runs, run_count, row_panel, 0, lane_panel, lane_pitch, c, resume, masks, NULL, 0);       \
     }
 MASKED_BLOCKS(1)
 MASKED_BLOCKS(2)
@@ -177,11 +177,11 @@ INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptr
 }
 
 #define STRIDED_BLOCKS(name, rows, vectors, pairs)                                                                       \
-    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,          \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,         \
                                                   const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
                                                   ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
     {                                                                                                                    \
-        strided_blocks_body(rows, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, resume,  \
+        strided_blocks_body(rows, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, resume, \
                             wish, pairs);                                                                                \
     }
 

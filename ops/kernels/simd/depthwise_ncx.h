@@ -1,11 +1,11 @@
-/* Outputs of one row of weights, from input that is read where it lies: every row of it, once loaded, joins all output rows
- * whose taps meet it.  simd/tile.h includes this where an instruction set loads and adds under a mask. */
+/* Depthwise sums, channels first: the input is read where it lies.  A row of it is loaded once and added to all output
+ * rows whose taps meet it.  simd/tile.h includes this where an instruction set loads and adds under a mask. */
 
 typedef uint16_t lane_mask;
 
 INLINE void ncx_steps(int slots, int first, int last, int masked, vector (*sum)[NCX_SLOTS], const ncx_row *row,
-                        const float *const *places, const uint16_t *masks, const int64_t *columns,
-                        const float *weights, ptrdiff_t weight_step)
+                      const float *const *places, const uint16_t *masks, const int64_t *columns,
+                      const float *weights, ptrdiff_t weight_step)
 {
     const float *weight = weights + row->weights + row->first_step * weight_step;
     const int64_t *column = columns + row->first_step;
@@ -66,7 +66,7 @@ INLINE void store_lanes(void *target, int format, int64_t step, lane_mask kept, 
 
 /* `format` is known where it is stored by vectors, else negative. */
 INLINE void store_ncx(int slots, int height, vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
-                        const uint16_t *kept, int whole, int format, int64_t line, int64_t step)
+                      const uint16_t *kept, int whole, int format, int64_t line, int64_t step)
 {
     vector start = BROADCAST(bias);
     KEEP(start);
@@ -79,7 +79,7 @@ INLINE void store_ncx(int slots, int height, vector (*sum)[NCX_SLOTS], float bia
 }
 
 #define NCX_CASE(masked, first, last)                                                                                  \
-    case (masked * NCX_ROWS + first) * NCX_ROWS + last:                                                              \
+    case (masked * NCX_ROWS + first) * NCX_ROWS + last:                                                                \
         ncx_steps(slots, first, last, masked, sum, rows + r, places, masks, columns, weights, weight_step);            \
         break;
 #define NCX_FROM_5(m) NCX_CASE(m, 5, 5)
@@ -88,16 +88,16 @@ INLINE void store_ncx(int slots, int height, vector (*sum)[NCX_SLOTS], float bia
 #define NCX_FROM_2(m) NCX_CASE(m, 2, 2) NCX_CASE(m, 2, 3) NCX_CASE(m, 2, 4) NCX_CASE(m, 2, 5)
 #define NCX_FROM_1(m)                                                                                                  \
     NCX_CASE(m, 1, 1) NCX_CASE(m, 1, 2) NCX_CASE(m, 1, 3) NCX_CASE(m, 1, 4) NCX_CASE(m, 1, 5)
-#define NCX_FROM_0(m)                                                                                                  \
+#define NCX_FROM_0(m)                                                                                           \
     NCX_CASE(m, 0, 0) NCX_CASE(m, 0, 1) NCX_CASE(m, 0, 2) NCX_CASE(m, 0, 3) NCX_CASE(m, 0, 4)                   \
     NCX_CASE(m, 0, 5)
 #define NCX_CASES(m)                                                                                                   \
     NCX_FROM_0(m) NCX_FROM_1(m) NCX_FROM_2(m) NCX_FROM_3(m) NCX_FROM_4(m) NCX_FROM_5(m)
 
 INLINE void ncx_body(int slots, const ncx_row *rows, int64_t row_count, int height, int masked,
-                       const float *const *places, const uint16_t *masks, const int64_t *columns,
-                       const float *weights, ptrdiff_t weight_step, float bias, char *const *targets, const uint16_t *kept,
-                       int format, int64_t line, int64_t step)
+                     const float *const *places, const uint16_t *masks, const int64_t *columns,
+                     const float *weights, ptrdiff_t weight_step, float bias, char *const *targets, const uint16_t *kept,
+                     int format, int64_t line, int64_t step)
 {
     vector sum[NCX_ROWS][NCX_SLOTS];
 #pragma GCC unroll 6
@@ -125,12 +125,12 @@ INLINE void ncx_body(int slots, const ncx_row *rows, int64_t row_count, int heig
 }
 
 #define NCX(slots)                                                                                                     \
-    static void SUFFIX(ncx_##slots)(const ncx_row *rows, int64_t row_count, int height, int masked,                   \
-                                      const float *const *places, const uint16_t *masks, const int64_t *columns,  \
-                                      const float *weights, ptrdiff_t weight_step, float bias, char *const *targets,     \
-                                      const uint16_t *kept, int format, int64_t line, int64_t step)                     \
-    {                                                                                                                    \
-        ncx_body(slots, rows, row_count, height, masked, places, masks, columns, weights, weight_step, bias, targets,   \
+    static void SUFFIX(ncx_##slots)(const ncx_row *rows, int64_t row_count, int height, int masked,                    \
+                                      const float *const *places, const uint16_t *masks, const int64_t *columns,       \
+                                      const float *weights, ptrdiff_t weight_step, float bias, char *const *targets,   \
+                                      const uint16_t *kept, int format, int64_t line, int64_t step)                    \
+    {                                                                                                                  \
+        ncx_body(slots, rows, row_count, height, masked, places, masks, columns, weights, weight_step, bias, targets,  \
                    kept, format, line, step);                                                                          \
     }
 NCX(1) NCX(2) NCX(3) NCX(4)

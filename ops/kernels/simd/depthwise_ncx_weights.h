@@ -1,12 +1,13 @@
-/* Dot products along lines that lie where they are stored, under masks that leave out what lies outside: a line of the large
- * side, once loaded, meets the lines of the small side of all its tap rows.  simd/depthwise_ncx.h includes this. */
+/* Depthwise weights gradients, channels first: dot products along lines that are read where they are stored, under masks that
+ * leave out what lies outside.  A line of the large side is loaded once and meets the lines of the small side of all its tap
+ * rows.  simd/depthwise_ncx.h includes this. */
 
 /* One after the other: all loads first would need a register each. */
 #define IN_TURN(value) __asm__ volatile("" : "+v"(value))
 
 INLINE void ncx_weights_block(int rows, int columns, int masked, vector (*sum)[NCX_COLUMNS], const float *large,
-                            const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line, int64_t first,
-                            int64_t end, int64_t apart, const uint16_t *masks, unsigned kept)
+                              const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line, int64_t first,
+                              int64_t end, int64_t apart, const uint16_t *masks, unsigned kept)
 {
     vector lanes[NCX_COLUMNS];
     __mmask16 taken[NCX_COLUMNS];
@@ -34,8 +35,8 @@ INLINE void ncx_weights_block(int rows, int columns, int masked, vector (*sum)[N
 }
 
 INLINE void ncx_weights_body(int rows, int columns, float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
-                           const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line, int64_t lines_end,
-                           int64_t first, int64_t end, int64_t apart, const uint16_t *masks, int64_t vectors, unsigned last)
+                             const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line, int64_t lines_end,
+                             int64_t first, int64_t end, int64_t apart, const uint16_t *masks, int64_t vectors, unsigned last)
 {
     vector sum[NCX_COLUMNS][NCX_COLUMNS];
 #pragma GCC unroll 5
@@ -49,10 +50,10 @@ INLINE void ncx_weights_body(int rows, int columns, float *sums, ptrdiff_t sum_r
             const float *place = large + line * large_line + v * DOT_LANES;
             if (taken[NCX_COLUMNS])
                 ncx_weights_block(rows, columns, 0, sum, place, places, small + v * DOT_LANES, small_line, line, first, end,
-                                apart, taken, 0xffff);
+                                  apart, taken, 0xffff);
             else
                 ncx_weights_block(rows, columns, 1, sum, place, places, small + v * DOT_LANES, small_line, line, first, end,
-                                apart, taken, v + 1 < vectors ? 0xffff : last);
+                                  apart, taken, v + 1 < vectors ? 0xffff : last);
         }
     }
 #pragma GCC unroll 5
@@ -62,18 +63,19 @@ INLINE void ncx_weights_body(int rows, int columns, float *sums, ptrdiff_t sum_r
             *(vector *)(sums + u * sum_row + t * DOT_LANES) = sum[u][t];
 }
 
-#define NCX_WEIGHTS(rows, columns)                                                                                         \
-    static void SUFFIX(ncx_weights_##rows##_##columns)(                                                                    \
+#define NCX_WEIGHTS(rows, columns)                                                                                       \
+    static void SUFFIX(ncx_weights_##rows##_##columns)(                                                                  \
         float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line, const int64_t *places,                 \
-        const float *small, ptrdiff_t small_line, int64_t line, int64_t lines_end, int64_t first, int64_t end,            \
+        const float *small, ptrdiff_t small_line, int64_t line, int64_t lines_end, int64_t first, int64_t end,           \
         int64_t apart, const uint16_t *masks, int64_t vectors, unsigned last)                                            \
     {                                                                                                                    \
-        ncx_weights_body(rows, columns, sums, sum_row, large, large_line, places, small, small_line, line, lines_end,       \
+        ncx_weights_body(rows, columns, sums, sum_row, large, large_line, places, small, small_line, line, lines_end,    \
                        first, end, apart, masks, vectors, last);                                                         \
     }
-#define NCX_WEIGHTS_ROWS(rows) NCX_WEIGHTS(rows, 1) NCX_WEIGHTS(rows, 2) NCX_WEIGHTS(rows, 3) NCX_WEIGHTS(rows, 4) NCX_WEIGHTS(rows, 5)
+#define NCX_WEIGHTS_ROWS(rows)                                                                                           \
+    NCX_WEIGHTS(rows, 1) NCX_WEIGHTS(rows, 2) NCX_WEIGHTS(rows, 3) NCX_WEIGHTS(rows, 4) NCX_WEIGHTS(rows, 5)
 NCX_WEIGHTS_ROWS(1) NCX_WEIGHTS_ROWS(2) NCX_WEIGHTS_ROWS(3) NCX_WEIGHTS_ROWS(4) NCX_WEIGHTS_ROWS(5)
-#define NCX_WEIGHTS_ENTRIES(rows)                                                                                          \
+#define NCX_WEIGHTS_ENTRIES(rows)                                                                                               \
     {SUFFIX(ncx_weights_##rows##_1), SUFFIX(ncx_weights_##rows##_2), SUFFIX(ncx_weights_##rows##_3),                            \
      SUFFIX(ncx_weights_##rows##_4), SUFFIX(ncx_weights_##rows##_5)}
 #define ALL_NCX_WEIGHTS                                                                                                       \

@@ -1,8 +1,8 @@
-/* Groups of one channel that lie side by side in memory: lanes are groups.  simd/tile.h includes this. */
+/* Depthwise sums, channels last: groups of one channel lie side by side in memory, and lanes are groups.  simd/tile.h includes this. */
 
 INLINE void nxc_points(int points, float *target, ptrdiff_t target_pitch, int64_t channels, const void *source, int format,
-                            int64_t position_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
-                            const float *weights, ptrdiff_t weight_pitch, const float *bias)
+                       int64_t position_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
+                       const float *weights, ptrdiff_t weight_pitch, const float *bias)
 {
     for (int64_t c = 0; c < channels; c += WIDTH) {
         int64_t left = channels - c;
@@ -37,21 +37,21 @@ INLINE void nxc_points(int points, float *target, ptrdiff_t target_pitch, int64_
 }
 
 INLINE void nxc_format(float *target, ptrdiff_t target_pitch, int64_t positions, int64_t channels, const void *source,
-                            int format, int64_t position_step, const int64_t *offsets, const int64_t *taps,
-                            int64_t tap_count, const float *weights, ptrdiff_t weight_pitch, const float *bias)
+                       int format, int64_t position_step, const int64_t *offsets, const int64_t *taps,
+                       int64_t tap_count, const float *weights, ptrdiff_t weight_pitch, const float *bias)
 {
     int64_t p = 0;
     for (; p + 4 <= positions; p += 4)
         nxc_points(4, target + p * target_pitch, target_pitch, channels, at(source, format, p * position_step), format,
-                        position_step, offsets, taps, tap_count, weights, weight_pitch, bias);
+                   position_step, offsets, taps, tap_count, weights, weight_pitch, bias);
     for (; p < positions; p++)
         nxc_points(1, target + p * target_pitch, target_pitch, channels, at(source, format, p * position_step), format,
-                        position_step, offsets, taps, tap_count, weights, weight_pitch, bias);
+                   position_step, offsets, taps, tap_count, weights, weight_pitch, bias);
 }
 
 static void SUFFIX(depthwise_nxc)(float *target, ptrdiff_t target_pitch, int64_t positions, int64_t channels, const void *source,
-                             int format, int64_t position_step, const int64_t *offsets, const int64_t *taps,
-                             int64_t tap_count, const float *weights, ptrdiff_t weight_pitch, const float *bias)
+                                  int format, int64_t position_step, const int64_t *offsets, const int64_t *taps,
+                                  int64_t tap_count, const float *weights, ptrdiff_t weight_pitch, const float *bias)
 {
     BY_FORMAT(format, nxc_format, target, target_pitch, positions, channels, source, known_format, position_step, offsets,
               taps, tap_count, weights, weight_pitch, bias)
@@ -59,8 +59,8 @@ static void SUFFIX(depthwise_nxc)(float *target, ptrdiff_t target_pitch, int64_t
 
 /* Some taps of one vector of channels and one chain: every DOT_LANES-th position. */
 INLINE void nxc_weights_chain(int count, float *sums, const float *large, ptrdiff_t large_line, ptrdiff_t large_step,
-                           const int64_t *offsets, const int64_t *taps, const float *small, ptrdiff_t small_line,
-                           ptrdiff_t small_step, int64_t positions, int64_t lines)
+                              const int64_t *offsets, const int64_t *taps, const float *small, ptrdiff_t small_line,
+                              ptrdiff_t small_step, int64_t positions, int64_t lines)
 {
     vector sum[DOT_TAPS];
 #pragma GCC unroll 12
@@ -80,9 +80,9 @@ INLINE void nxc_weights_chain(int count, float *sums, const float *large, ptrdif
 }
 
 static void SUFFIX(depthwise_nxc_weights)(float *sums, ptrdiff_t sum_pitch, int64_t vectors, const float *large, ptrdiff_t large_line,
-                                 ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
-                                 const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
-                                 int64_t positions, int64_t lines)
+                                          ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
+                                          const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
+                                          int64_t positions, int64_t lines)
 {
     int64_t parts = (tap_count + DOT_TAPS - 1) / DOT_TAPS;
     for (int64_t p = 0; parts > 0 && p < positions && p < DOT_LANES; p++)
@@ -94,10 +94,10 @@ static void SUFFIX(depthwise_nxc_weights)(float *sums, ptrdiff_t sum_pitch, int6
             for (int64_t part = 0, t = 0; part < parts; part++) {
                 int64_t count = tap_count / parts + (part < tap_count % parts);
                 switch (count) {
-#define CHAIN(count)                                                                                                     \
-    case count:                                                                                                          \
-        nxc_weights_chain(count, chain, far, large_line, large_step, offsets + t, taps + t, near, small_line, small_step,    \
-                       positions - p, lines);                                                                            \
+#define CHAIN(count)                                                                                                      \
+    case count:                                                                                                           \
+        nxc_weights_chain(count, chain, far, large_line, large_step, offsets + t, taps + t, near, small_line, small_step, \
+                       positions - p, lines);                                                                             \
         break;
                     CHAIN(1) CHAIN(2) CHAIN(3) CHAIN(4) CHAIN(5) CHAIN(6) CHAIN(7) CHAIN(8) CHAIN(9) CHAIN(10) CHAIN(11) CHAIN(12)
 #undef CHAIN
@@ -108,7 +108,7 @@ static void SUFFIX(depthwise_nxc_weights)(float *sums, ptrdiff_t sum_pitch, int6
 }
 
 INLINE void nxc_pack_format(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels, const void *source,
-                                 int format, int64_t step)
+                            int format, int64_t step)
 {
     for (int64_t p = 0; p < positions; p++)
         for (int64_t c = 0; c < channels; c += WIDTH) {
@@ -120,7 +120,7 @@ INLINE void nxc_pack_format(float *block, ptrdiff_t vector_pitch, int64_t positi
 }
 
 static void SUFFIX(nxc_pack)(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels, const void *source,
-                                  int format, int64_t step)
+                             int format, int64_t step)
 {
     BY_FORMAT(format, nxc_pack_format, block, vector_pitch, positions, channels, source, known_format, step)
 }

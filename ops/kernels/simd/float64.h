@@ -42,12 +42,12 @@ INLINE void tile64_body(int rows, int vectors, const tile_run *runs, ptrdiff_t r
             *(vector_double *)(c + (i * VECTORS + j) * DOUBLES) = sum[i][j];
 }
 
-#define TILE64(rows, vectors)                                                                                            \
-    static void SUFFIX(tile64_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const double *row_panel,     \
-                                                  const int64_t *offsets, ptrdiff_t row_step, const double *lane_panel,  \
-                                                  double *c)                                                             \
-    {                                                                                                                    \
-        tile64_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, c);                        \
+#define TILE64(rows, vectors)                                                                                           \
+    static void SUFFIX(tile64_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const double *row_panel,   \
+                                                  const int64_t *offsets, ptrdiff_t row_step, const double *lane_panel, \
+                                                  double *c)                                                            \
+    {                                                                                                                   \
+        tile64_body(rows, vectors, runs, run_count, row_panel, offsets, row_step, lane_panel, c);                       \
     }
 #define TILES64(rows) TILE64(rows, 1) TILE64(rows, 2) TILE64(rows, 3)
 TILES64(1) TILES64(2) TILES64(3) TILES64(4)
@@ -75,7 +75,7 @@ INLINE void dot64_body(int rows, double *sums, const double *large, const double
 }
 
 #define DOT64(rows)                                                                                                      \
-    static void SUFFIX(dot64_##rows)(double *sums, const double *large, const double *small, ptrdiff_t pitch,             \
+    static void SUFFIX(dot64_##rows)(double *sums, const double *large, const double *small, ptrdiff_t pitch,            \
                                      ptrdiff_t count)                                                                    \
     {                                                                                                                    \
         dot64_body(rows, sums, large, small, pitch, count);                                                              \

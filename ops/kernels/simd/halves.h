@@ -23,7 +23,7 @@ INLINE void halves_body(int rows, int vectors, const half_run *runs, ptrdiff_t r
 }
 
 #define HALF_TILE(rows, vectors)                                                                                         \
-    static void SUFFIX(halves_##rows##_##vectors)(const half_run *runs, ptrdiff_t run_count, const float *row_panel,      \
+    static void SUFFIX(halves_##rows##_##vectors)(const half_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                   const float *lane_panel, ptrdiff_t lane_pitch, float *c,               \
                                                   copying *meanwhile)                                                    \
     {                                                                                                                    \

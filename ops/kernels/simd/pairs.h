@@ -1,4 +1,5 @@
-/* What simd/tile.h has for floats, for pairs of bfloat16 steps: included after it where MULTIPLY_ADD_PAIRS is defined. */
+/* What simd/tile.h has for floats, for pairs of bfloat16 steps: included after it where MULTIPLY_ADD_PAIRS is defined.
+ * Tiles come first, then panels and frames of pairs of channels, adjacent or half a block of sums apart. */
 #include "numbers/codes.h"
 
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
@@ -13,131 +14,7 @@ static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const 
     lines_body(runs, run_count, rows, lanes, lane_pitch, line_pitch, lines, count, target, target_pitch, bias, 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------
- * Codes: 32 at a time, as bfloat16 (`decode_words` of simd/pack.h)
- */
-
-typedef struct {
-    __m512i smallest; /* magnitude less one, so that zero is the largest */
-} magnitudes;
-
-static const magnitudes none_met = {{-1, -1, -1, -1, -1, -1, -1, -1}};
-
-INLINE void note(magnitudes *met, __m512i words)
-{
-    __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
-    met->smallest = _mm512_min_epu16(met->smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
-}
-
-INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
-{
-    __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(met->smallest), _mm512_extracti64x4_epi64(met->smallest, 1));
-    __m128i quarter = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    uint16_t found = (uint16_t)_mm_extract_epi16(_mm_minpos_epu16(quarter), 0);
-    if (found < *smallest)
-        *smallest = found;
-}
-
-/* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
-INLINE __m512i load_codes(const void *p, int format, int64_t n, int64_t step)
-{
-    int64_t count = n < WIDTH ? n : WIDTH;
-    if (step == 2) {
-        __mmask32 mask = 0xffffffffu >> (33 - 2 * count);
-        if (format == NUMBER_BFLOAT16)
-            return _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, p), _mm512_set1_epi32(0xffff));
-        return _mm512_cvtepu16_epi32(_mm256_and_si256(_mm256_maskz_loadu_epi8(mask, p), _mm256_set1_epi16(0xff)));
-    }
-    __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
-    if (format == NUMBER_BFLOAT16)
-        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
-    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
-}
-
-INLINE uint32_t load_code(const void *p, int format, int64_t offset)
-{
-    return format == NUMBER_BFLOAT16 ? ((const uint16_t *)p)[offset] : ((const uint8_t *)p)[offset];
-}
-
-/* Lanes of pairs, decoded, to the panel. */
-INLINE void put_pairs(float *place, __m512i codes, const decoder *d, int format, magnitudes *met)
-{
-    __m512i pairs = decode_words(d, format, codes);
-    note(met, pairs);
-    _mm512_storeu_si512(place, pairs);
-}
-
-INLINE __m128i load_line_part(const void *p, int format, int64_t n)
-{
-    if (format == NUMBER_BFLOAT16)
-        return _mm_maskz_loadu_epi16((__mmask8)(0xffu >> (8 - n)), p);
-    return _mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p);
-}
-
-INLINE __m512i load_line(const void *p, int format, int64_t n)
-{
-    if (format == NUMBER_BFLOAT16)
-        return n == 32 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(0xffffffffu >> (32 - n), p);
-    return n == 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
-}
-
-/* 32 bits of a line in each lane: one pair of bfloat16 codes, two of 8-bit codes. */
-INLINE void put_line_bits(float *place, ptrdiff_t pitch, int64_t steps, __m512i bits, const decoder *d, int format,
-                          magnitudes *met)
-{
-    if (format == NUMBER_BFLOAT16) {
-        put_pairs(place, _mm512_rol_epi32(bits, 16), d, format, met);
-        return;
-    }
-    const __m512i byte = _mm512_set1_epi32(0xff);
-    put_pairs(place, _mm512_or_si512(_mm512_slli_epi32(_mm512_and_si512(bits, byte), 16),
-                                     _mm512_and_si512(_mm512_srli_epi32(bits, 8), byte)), d, format, met);
-    if (steps > 1)
-        put_pairs(place + pitch, _mm512_or_si512(_mm512_and_si512(bits, _mm512_slli_epi32(byte, 16)),
-                                                 _mm512_srli_epi32(bits, 24)), d, format, met);
-}
-
-/* Steps of the reduction lie side by side; lanes at `offset`, zero where that is NO_ELEMENT.  Whole vectors of lanes. */
-INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const void *source, int format, const int64_t *offset,
-                         int64_t lanes, const decoder *d, magnitudes *met)
-{
-    int64_t each = format == NUMBER_BFLOAT16 ? 32 : 64, per = each / 32; /* codes of a vector; pairs of 32 bits */
-    for (int64_t l = 0; l < lanes; l += 16) {
-        const void *line[16];
-        int there[16];
-        for (int i = 0; i < 16; i++) {
-            there[i] = l + i < lanes && offset[l + i] != NO_ELEMENT;
-            line[i] = at(source, format, there[i] ? offset[l + i] : 0);
-        }
-        for (int64_t k = 0; k < count;) {
-            int64_t n = count - k < each ? count - k : each;
-            __m512i row[16];
-            if (n <= each / 4) {
-                for (int i = 0; i < 4; i++) {
-                    __m128i part[4];
-                    for (int j = 0; j < 4; j++)
-                        part[j] = there[4 * j + i] ? load_line_part(at(line[4 * j + i], format, k), format, n) : _mm_setzero_si128();
-                    row[i] = _mm512_inserti32x4(_mm512_castsi128_si512(part[0]), part[1], 1);
-                    row[i] = _mm512_inserti32x4(_mm512_inserti32x4(row[i], part[2], 2), part[3], 3);
-                }
-                transpose_four(row);
-                for (int i = 0; i * 2 * per < n; i++)
-                    put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
-            } else {
-                for (int i = 0; i < 16; i++)
-                    row[i] = there[i] ? load_line(at(line[i], format, k), format, n) : _mm512_setzero_si512();
-                transpose_vectors(row);
-                for (int i = 0; i * 2 * per < n; i++)
-                    put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
-            }
-            k += n;
-        }
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------------------------
- * Panels and frames of pairs of channels, adjacent or half a block of sums apart
- */
+#include "simd/pair_codes.h"
 
 /* Code i beside code HALF_BLOCK + i. */
 INLINE __m512i halves_order(void)
@@ -293,25 +170,25 @@ INLINE void line_rows_apart(float *panel, int panel_rows, int64_t rows, int64_t 
 }
 
 #define LINE_ROWS(name, panel_rows, apart)                                                                               \
-    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,     \
+    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,    \
                              uint16_t *smallest)                                                                         \
     {                                                                                                                    \
         if (format == NUMBER_BFLOAT16)                                                                                   \
-            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);              \
+            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);             \
         else                                                                                                             \
-            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                       \
+            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                      \
     }
 LINE_ROWS(line_rows, ROWS, 1)
 
 #define GATHER_PAIRS(name, apart)                                                                                        \
-    static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,             \
+    static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,            \
                              int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest)             \
     {                                                                                                                    \
         if (format == NUMBER_BFLOAT16)                                                                                   \
-            gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest,     \
+            gather_pairs_format(panel, pitch, channels, source, NUMBER_BFLOAT16, stride, spans, span_count, smallest,    \
                                 apart);                                                                                  \
         else                                                                                                             \
-            gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest, apart);      \
+            gather_pairs_format(panel, pitch, channels, source, format, stride, spans, span_count, smallest, apart);     \
     }
 GATHER_PAIRS(gather_pairs, 1)
 

@@ -1,4 +1,4 @@
-/* The engine's register code, written once on vector extension types.  An isa_*.c file defines
+/* The engine's register code, written once on vector extension types.  A file of simd/targets defines
  *
  *     SUFFIX(name)              the name of a function in this instruction set
  *     WIDTH, ROWS, VECTORS      lanes of a vector; the largest register tile
@@ -221,30 +221,30 @@ INLINE void tile_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run
         store_sums(rows, vectors, sum, c, pitch);
 }
 
-#define PANEL_TILE(name, rows, vectors, pairs)                                                                           \
-    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
-                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
-                                                  float *c, int resume, copying *meanwhile, const tile_result *result)   \
-    {                                                                                                                    \
-        const tile_wish *wish = result ? &result->wish : NULL;                                                           \
-        if (COPIES && !pairs && meanwhile && meanwhile->left)                                                            \
+#define PANEL_TILE(name, rows, vectors, pairs)                                                                                   \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,             \
+                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,                 \
+                                                  float *c, int resume, copying *meanwhile, const tile_result *result)           \
+    {                                                                                                                            \
+        const tile_wish *wish = result ? &result->wish : NULL;                                                                   \
+        if (COPIES && !pairs && meanwhile && meanwhile->left)                                                                    \
             tile_body(rows, vectors, runs, run_count, row_panel, rows == ROWS ? next : 0, NULL, ROWS, lane_panel, lane_pitch, c, \
-                      VECTORS, resume, NULL, meanwhile, wish, result, pairs);                                                  \
-        else if (rows == ROWS && next)                                                                                   \
-            tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, NULL, wish, result, pairs);                                                                  \
-        else                                                                                                             \
-            tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, \
-                      NULL, NULL, wish, result, pairs);                                                                  \
+                      VECTORS, resume, NULL, meanwhile, wish, result, pairs);                                                    \
+        else if (rows == ROWS && next)                                                                                           \
+            tile_body(rows, vectors, runs, run_count, row_panel, next, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume,   \
+                      NULL, NULL, wish, result, pairs);                                                                          \
+        else                                                                                                                     \
+            tile_body(rows, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume,      \
+                      NULL, NULL, wish, result, pairs);                                                                          \
     }
-#define TILE(rows, vectors)                                                                                              \
-    PANEL_TILE(tile, rows, vectors, 0)                                                                                   \
-    static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
-                                                   const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,  \
-                                                   ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)    \
-    {                                                                                                                    \
-        tile_body(rows, vectors, runs, run_count, row_panel, 0, offsets, row_step, lane_panel, lane_pitch, c, vectors,       \
-                  resume, NULL, NULL, wish, NULL, 0);                                                                        \
+#define TILE(rows, vectors)                                                                                             \
+    PANEL_TILE(tile, rows, vectors, 0)                                                                                  \
+    static void SUFFIX(strided_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,   \
+                                                   const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, \
+                                                   ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)   \
+    {                                                                                                                   \
+        tile_body(rows, vectors, runs, run_count, row_panel, 0, offsets, row_step, lane_panel, lane_pitch, c, vectors,  \
+                  resume, NULL, NULL, wish, NULL, 0);                                                                   \
     }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3)
 TILES(1) TILES(2) TILES(3) TILES(4)
@@ -252,12 +252,13 @@ TILES(1) TILES(2) TILES(3) TILES(4)
 TILES(5) TILES(6) TILES(7) TILES(8)
 #endif
 
-#define MASKED(vectors)                                                                                                  \
-    static void SUFFIX(masked_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,               \
-                                         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,            \
-                                         const float *masks)                                                             \
-    {                                                                                                                    \
-        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume, masks, NULL, NULL, NULL, 0); \
+#define MASKED(vectors)                                                                                                 \
+    static void SUFFIX(masked_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,             \
+                                         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,           \
+                                         const float *masks)                                                            \
+    {                                                                                                                   \
+        tile_body(1, vectors, runs, run_count, row_panel, 0, NULL, ROWS, lane_panel, lane_pitch, c, VECTORS, resume,    \
+                  masks, NULL, NULL, NULL, 0);                                                                          \
     }
 MASKED(1) MASKED(2) MASKED(3)
 
@@ -313,14 +314,14 @@ INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *s
 }
 
 #define DOT(taps)                                                                                                        \
-    static void SUFFIX(dot_##taps)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,         \
+    static void SUFFIX(dot_##taps)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,        \
                                    const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count,              \
                                    const float *masks)                                                                   \
     {                                                                                                                    \
         if (masks)                                                                                                       \
-            dot_body(taps, sums, large, shifts, large_pitch, small, small_pitch, lines, count, masks);                    \
+            dot_body(taps, sums, large, shifts, large_pitch, small, small_pitch, lines, count, masks);                   \
         else                                                                                                             \
-            dot_body(taps, sums, large, shifts, large_pitch, small, small_pitch, lines, count, NULL);                     \
+            dot_body(taps, sums, large, shifts, large_pitch, small, small_pitch, lines, count, NULL);                    \
     }
 DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
 
@@ -343,7 +344,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #define TILE_ENTRIES(kind, rows) {SUFFIX(kind##_##rows##_1), SUFFIX(kind##_##rows##_2), SUFFIX(kind##_##rows##_3)}
 #if ROWS == 8
 #define ALL_ENTRIES(kind)                                                                                                \
-    {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4),                          \
+    {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4),                         \
      TILE_ENTRIES(kind, 5), TILE_ENTRIES(kind, 6), TILE_ENTRIES(kind, 7), TILE_ENTRIES(kind, 8)}
 #else
 #define ALL_ENTRIES(kind) {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4)}

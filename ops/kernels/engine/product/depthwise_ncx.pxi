@@ -1,386 +1,259 @@
-"""Products of groups of few channels whose positions, not channels, lie side by side: nothing is laid out beforehand.
+"""Algorithm `depthwise_ncx`: groups of few channels whose positions, not channels, lie side by side.
 
-Vectors of outputs are columns of the innermost axis; a block is up to NCX_ROWS rows of them.  The rows of the input come by
-once, in the order of the taps, each loaded under a mask that leaves out what lies outside, and join every output row of the
-block whose taps meet them: a row of input is loaded once per tap column rather than once per tap.  Where there is but one
-line, its vectors are the rows: taps NCX_LANES apart meet the same loads.
+A task is some images of one group, and where these are few a part of their blocks. Nothing is laid out beforehand, but for
+input that is not stored as floats side by side: that is decoded image by image. `depthwise_ncx_plan.pxi` has the order in
+which rows of input are loaded.
 
-Several images, which share the weights, and several columns are the slots of one block.  Lines that fill less than half a vector
-and follow one another are folded: a row is several of them.
+uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx_plan.pxi, engine/product/product.pxi (Product)
+gives: decode_image, fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_ncx
 """
 
 cdef enum:
-    NCX_LANES = 16           # of the instruction sets that sweep
-    NCX_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
-    NCX_PLAN = 1 << 16       # rows of input in a plan, at most
-    NCX_FOLD = 8             # lines of a row, at most
-    NCX_FLOATS = 1 << 17     # of decoded planes, of finished planes that are still to be interleaved
+    NCX_AHEAD = 1 << 11         # bytes: short lines of several images are no pattern that the processor foresees
+    NCX_PLAN_BYTES = 8 << 20    # of all products' plans, at most
+    NCX_THREAD_BYTES = 4 << 20  # of a thread's workspace, at most
 
 
-cdef struct NcxAxis:   # taps of one axis: input position = output position * step + first + i * apart
-    int64_t count
-    int64_t first
-    int64_t apart
+cdef inline float number_at(const void* data, int format, int64_t offset) noexcept nogil:
+    if format == NUMBER_FLOAT32:
+        return (<const float*>data)[offset]
+    if element_size(format) == 2:
+        return decode16((<const uint16_t*>data)[offset], format)
+    return decode8((<const uint8_t*>data)[offset], format)
 
 
-cdef struct NcxBlock:
-    int64_t first_row    # of the input rows that it meets
-    int64_t row_count
-    int height
-    int64_t q0           # of output row 0, the next ones `down` further
-    int64_t q1
-    int64_t q2
-    uint16_t kept[NCX_ROWS]  # lanes of its rows
-
-
-cdef struct NcxPlan:
-    const Product* product
-    NcxAxis axes[3]
-    bint vectors         # of one line are the rows
-    int64_t fold         # lines of a row
-    int64_t row_step     # lines of the input from an output row to the next
-    int64_t partial[NCX_FOLD * NCX_FOLD]  # masks of rows of input of which only lines [first, last] lie inside, or none yet
-    int64_t reach        # T: taps of a row of input
-    int64_t tap_rows     # K1: rows of input that meet an output row, for each tap of the outermost axis
-    int64_t down         # from one output row to the next
-    int64_t shared       # sj: tap rows between two output rows that share a row of input
-    int64_t steps        # of a row of input: tap, then channel
-    int64_t weight_step  # floats
-    int64_t weights      # floats of an output row
-    int64_t* taken       # elements: where each of them comes from
-    int64_t columns      # slots of a line
-    ncx_row* rows
-    int64_t row_count
-    NcxBlock* blocks
-    int64_t block_count
-    int64_t* places      # of the steps
-    uint16_t* masks      # [column or edge][step]
-    bint* edges          # whether a column has lanes outside
-    int64_t mask_count
-    # the input of one image
-    bint direct
-    int64_t pitch[3]     # from row to row, from phase to phase
-    int64_t phases
-    int64_t channel
-    int64_t image        # floats, where it is decoded
-
-
-cdef struct NcxRun:    # slots that are swept together
-    int64_t slots
-    int image[4]
-    int64_t column[4]
-    const uint16_t* masks
-    bint masked
-    int kept
-
-
-cdef struct NcxScratch:
-    float* decoded
-    float* finished      # [product][image][line][q2]
-    float* weights
-    NcxRun* runs       # of `images` images in the `planned` sweep
-    int64_t run_count
-    int64_t images_planned
-    const NcxPlan* planned
-
-
-cdef struct NcxCall:
-    NcxPlan* plans        # of each product
-    int64_t count
-    int64_t columns      # products, one after the other, that take turns along the innermost axis of the output
-    int64_t together     # images of a task
-    int64_t chunks       # of images
-    int64_t parts        # of the blocks
-    bint woven           # ... after their results were finished as floats
-    int64_t apart        # elements, from one of them to the next
-    int64_t pitch        # floats, between lines that are finished
-    NcxScratch* scratch
-
-
-cdef NcxAxis axis_taps(const Product* p, int axis) noexcept nogil:
-    """The taps of an axis again, from the list of all."""
-    cdef NcxAxis a = NcxAxis(1, p.taps[0].offset[axis], 1)
-    cdef int64_t stride = 1, other
-    cdef int i
-    for i in range(2, axis, -1):
-        stride *= axis_taps(p, i).count
-    other = stride
-    while other < p.tap_count and p.taps[other].offset[axis] != a.first:
-        if a.count == 1:
-            a.apart = p.taps[other].offset[axis] - a.first
-        a.count += 1
-        other += stride
-    return a
-
-
-cdef inline int64_t magnitude(int64_t a) noexcept nogil:
-    return a if a >= 0 else -a
-
-
-cdef int64_t lines_to_fold(const Product* p) noexcept nogil:
-    """How many lines make a row: as many as fit, where input and output lie alike."""
-    if (p.Q[2] == 0 or p.I[2] != p.Q[2] or p.step[1] != 1 or p.step[2] != 1
-            or p.output.x[1] != p.Q[2] * p.output.x[2] or p.input.x[1] != p.Q[2] * p.input.x[2]):
-        return 1
-    return max(1, min(min(NCX_LANES // p.Q[2], NCX_FOLD), p.Q[1]))
-
-
-cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, NcxPlan* s) noexcept nogil:
-    """Whether this product can be swept; how."""
-    cdef int axis
-    cdef int64_t apart, divisor
-    s.product = p
-    for axis in range(3):
-        s.axes[axis] = axis_taps(p, axis) if p.tap_count > 0 else NcxAxis(0, 0, 1)
-    apart = s.axes[2].apart
-    s.vectors = (p.Q[0] == 1 and p.Q[1] == 1 and s.axes[0].count <= 1 and s.axes[1].count <= 1 and p.step[2] == 1)
-    s.reach, s.tap_rows, s.down, s.shared = s.axes[2].count, s.axes[1].count, 1, 1
-    s.fold = 1 if s.vectors else fold
-    s.row_step = p.step[1] * s.fold
-    if s.vectors:
-        s.down = -1 if apart < 0 else 1
-        if NCX_LANES % apart == 0 and NCX_LANES // magnitude(apart) < s.reach:
-            s.reach = NCX_LANES // magnitude(apart)
-        s.tap_rows = ceiling(s.axes[2].count, s.reach) if s.reach > 0 else 0
-        s.columns = 1
+cdef void pack_ncx(const NcxPlan* s, int64_t g, int64_t r, float* weights) noexcept nogil:
+    cdef const Product* p = s.product
+    cdef int64_t i, start = g * p.weights.g + r * p.weights.n
+    if p.weights.format == NUMBER_FLOAT32:
+        for i in range(s.weights):
+            weights[i] = (<const float*>p.weights.data)[start + s.taken[i]]
     else:
-        apart = s.axes[1].apart
-        s.down = -1 if apart < 0 else 1
-        divisor = common_divisor(s.row_step, magnitude(apart))
-        s.shared = s.row_step // divisor
-        if s.shared < s.tap_rows:
-            s.down *= magnitude(apart) // divisor
-        else:
-            s.shared = 1  # nothing is
-        s.columns = ceiling(p.Q[2], NCX_LANES)
-    s.steps = s.reach * p.D
-    s.weight_step = s.shared * ceiling(s.tap_rows, s.shared)
-    s.weights = max(1, s.axes[0].count) * s.steps * s.weight_step
-    s.direct = p.input.format == NUMBER_FLOAT32 and p.input.x[2] == 1 and p.step[2] == 1
+        for i in range(s.weights):
+            weights[i] = number_at(p.weights.data, p.weights.format, start + s.taken[i])
+
+
+cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
+                       float* image) noexcept nogil:
+    """Lines [first, end) of all planes, those of each residue modulo the innermost step side by side."""
+    cdef const Product* p = s.product
+    cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
+    cdef const char* source
+    if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
+        lines, width = 1, width * lines
+    for d in range(p.D):
+        for phase in range(s.phases):
+            count = width if s.phases == 1 else ceiling(p.I[2] - phase, s.phases)
+            for x0 in range(p.I[0]):
+                source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
+                                                      + first * p.input.x[1] + phase * p.input.x[2]) * size
+                isa.frame(image + d * s.channel + phase * s.pitch[2] + x0 * s.pitch[0] + first * s.pitch[1], width, lines,
+                          count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2], (end - first) * p.input.x[1])
+
+
+cdef void plan_runs(const NcxPlan* s, int64_t images, NcxScratch* scratch) noexcept nogil:
+    """Slots share masks: columns over an edge run image beside image, all others in any company."""
+    cdef int64_t pass_, column, image
+    cdef int kept
+    cdef bint edge
+    cdef NcxRun* run
+    scratch.planned, scratch.images_planned, scratch.run_count = s, images, 0
+    for pass_ in range(2):
+        run = NULL
+        for column in range(s.columns):
+            kept = 0xffff
+            if not s.vectors and s.fold * s.product.Q[2] - column * NCX_LANES < NCX_LANES:
+                kept = (1 << s.fold * s.product.Q[2] % NCX_LANES) - 1
+            edge = not s.vectors and (s.edges[column] or kept != 0xffff)
+            if edge != (pass_ == 1):
+                continue
+            for image in range(images):
+                if run == NULL or run.slots == NCX_SLOTS or (edge and image == 0):
+                    run = &scratch.runs[scratch.run_count]
+                    scratch.run_count += 1
+                    run.slots, run.kept = 0, kept
+                    run.masked = edge and s.edges[column]
+                    run.masks = s.masks + (column * s.steps if run.masked else 0)
+                run.image[run.slots], run.column[run.slots] = image, column * NCX_LANES
+                run.slots += 1
+
+
+cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* isa, int64_t images, int64_t part,
+                  float bias, const float* const* sources, char* const* results, int format, int64_t line, int64_t step,
+                  const NcxScratch* scratch) noexcept nogil:
+    """All slots of one product: each image has its source and its result, `line` bytes between lines and `step` elements
+    between columns."""
+    cdef const Product* p = s.product
+    cdef const NcxBlock* block
+    cdef const NcxRun* run
+    cdef const float* places[NCX_SLOTS]
+    cdef char* targets[NCX_SLOTS]
+    cdef uint16_t kept[NCX_ROWS]
+    cdef int64_t i, r, at, down, number, column_bytes = step * element_size(format)
+    cdef int64_t first = share(s.block_count, call.parts, part), end = share(s.block_count, call.parts, part + 1)
+    cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
     if s.direct:
-        s.pitch[0], s.pitch[1], s.pitch[2], s.channel, s.phases, s.image = p.input.x[0], p.input.x[1], 0, p.input.c, 1, 0
-    else:
-        s.phases = p.step[2]
-        s.pitch[1] = ceiling(p.I[2], s.phases)
-        s.pitch[0] = s.pitch[1] * p.I[1]
-        s.pitch[2] = s.pitch[0] * p.I[0]
-        s.channel = s.pitch[2] * s.phases
-        s.image = s.channel * p.D + NCX_LANES
-    return (s.image <= NCX_FLOATS and s.phases <= 4 and ncx_rows_bound(s) <= NCX_PLAN
-            and ncx_blocks_bound(s) <= NCX_PLAN and ncx_masks_bound(s) * s.steps <= NCX_PLAN)
-
-
-cdef double ncx_rows_bound(const NcxPlan* s) noexcept nogil:
-    if s.vectors:
-        return 2.0 * s.tap_rows * ceiling(s.product.Q[2], NCX_LANES)
-    return <double>s.axes[0].count * s.axes[1].count * s.product.Q[0] * s.product.Q[1]
-
-
-cdef double ncx_blocks_bound(const NcxPlan* s) noexcept nogil:
-    return ceiling(s.product.Q[2], NCX_LANES) if s.vectors else <double>s.product.Q[0] * s.product.Q[1]
-
-
-cdef double ncx_masks_bound(const NcxPlan* s) noexcept nogil:
-    if s.vectors:
-        return 2.0 * (s.axes[2].count * magnitude(s.axes[2].apart) // NCX_LANES + 4) * (s.tap_rows // 2 + 3)
-    return s.columns if s.fold == 1 else 1 + s.fold * s.fold
-
-
-cdef void lay_out_ncx(NcxPlan* s, workspace* memory) noexcept nogil:
-    """What a plan consists of."""
-    s.rows = <ncx_row*>take(memory, <int64_t>ncx_rows_bound(s) * sizeof(ncx_row))
-    s.blocks = <NcxBlock*>take(memory, <int64_t>ncx_blocks_bound(s) * sizeof(NcxBlock))
-    s.taken = <int64_t*>take(memory, s.weights * sizeof(int64_t))
-    s.places = <int64_t*>take(memory, s.steps * sizeof(int64_t))
-    s.masks = <uint16_t*>take(memory, <int64_t>ncx_masks_bound(s) * s.steps * sizeof(uint16_t))
-    s.edges = <bint*>take(memory, s.columns * sizeof(bint))
-
-
-cdef inline int64_t floor_divided(int64_t a, int64_t b) noexcept nogil:
-    return (a if a >= 0 else a - b + 1) // b
-
-
-cdef inline int64_t folded_mask(const NcxPlan* s, int64_t line) noexcept nogil:
-    """The lanes of a row, from those of each line."""
-    cdef int64_t i, bits = 0, width = s.product.Q[2]
-    for i in range(s.fold):
-        bits |= (line & ((1 << width) - 1)) << i * width
-    return bits
-
-
-cdef int64_t partial_masks(NcxPlan* s, int64_t x1) noexcept nogil:
-    """Where the masks begin of a row of input from line x1 on."""
-    cdef int64_t first = max(0, -x1), last = min(s.fold, s.product.I[1] - x1) - 1, width = s.product.Q[2], t
-    cdef int64_t* number = &s.partial[first * NCX_FOLD + last]
-    if last - first == s.fold - 1:
-        return 0
-    if number[0] < 0:
-        number[0] = s.mask_count
-        for t in range(s.steps):
-            s.masks[s.mask_count * s.steps + t] = s.masks[t] & ((1 << (last + 1) * width) - (1 << first * width))
-        s.mask_count += 1
-    return number[0] * s.steps
-
-
-cdef bint add_masks(NcxPlan* s, int64_t position) noexcept nogil:
-    """Which lanes each step finds inside, where lane 0 is at output position `position`; whether some are not."""
-    cdef const Product* p = s.product
-    cdef uint16_t* masks = s.masks + s.mask_count * s.steps
-    cdef int64_t t, d, x, low, high, bits
-    cdef bint outside = False
-    for t in range(s.reach):
-        x = position * p.step[2] + s.axes[2].first + t * s.axes[2].apart
-        meet_inside(x, p.step[2], p.I[2], NCX_LANES, &low, &high)
-        outside = outside or low > 0 or high < NCX_LANES
-        bits = ((1 << high) - 1) & ~((1 << low) - 1)
-        if s.fold > 1:
-            bits = folded_mask(s, bits)
-        for d in range(p.D):
-            masks[t * p.D + d] = bits
-    s.mask_count += 1
-    return outside
-
-
-cdef inline void add_ncx_row(NcxPlan* s, int64_t first, int64_t last, int64_t tap_row, int64_t place, int64_t first_step,
-                               int64_t end_step) noexcept nogil:
-    """`tap_row`: of the first output row, counted through the outermost axis."""
-    cdef ncx_row* row = &s.rows[s.row_count]
-    cdef int64_t outer = tap_row // max(1, s.tap_rows), rest = tap_row % max(1, s.tap_rows)
-    row.kind, row.masks, row.place = first * NCX_ROWS + last, 0, place
-    row.weights = (outer * s.steps * s.weight_step
-                   + rest % s.shared * (s.weight_step // s.shared) + s.weight_step // s.shared - 1 - rest // s.shared)
-    row.first_step, row.steps = first_step, end_step - first_step
-    s.row_count += 1
-
-
-cdef void add_row_blocks(NcxPlan* s, NcxBlock* block) noexcept nogil:
-    """The rows of input that a block of rows meets: those of tap rows in ascending order for each output row."""
-    cdef const Product* p = s.product
-    cdef int64_t t0, x0, x1, start, number, i, j, rest, first, last = 0, sign = -1 if s.axes[1].apart < 0 else 1
-    cdef int64_t apart = magnitude(s.axes[1].apart), down = magnitude(s.down) * s.row_step
-    start = block.q1 * s.row_step + s.axes[1].first
-    number = (block.height - 1) * down + (s.tap_rows - 1) * apart + 1
-    for t0 in range(s.axes[0].count):
-        x0 = block.q0 * p.step[0] + s.axes[0].first + t0 * s.axes[0].apart
-        if x0 < 0 or x0 >= p.I[0]:
-            continue
-        for i in range(max(0, 1 - s.fold - start if sign > 0 else start - p.I[1] + 1),
-                       min(number, p.I[1] - start if sign > 0 else start + s.fold)):
-            x1 = start + sign * i
-            first = -1
-            for j in range(block.height):
-                rest = i - j * down
-                if rest >= 0 and rest % apart == 0 and rest // apart < s.tap_rows:
-                    if first < 0:
-                        first = j
-                    last = j
-            if first >= 0:
-                add_ncx_row(s, first, last, t0 * s.tap_rows + (i - first * down) // apart,
-                              x0 * s.pitch[0] + x1 * s.pitch[1], 0, s.steps)
-                if s.fold > 1:
-                    s.rows[s.row_count - 1].masks = partial_masks(s, x1)
-
-
-cdef void add_vector_blocks(NcxPlan* s, NcxBlock* block) noexcept nogil:
-    """The vectors of input that a block of vectors of the only line meets."""
-    cdef const Product* p = s.product
-    cdef int64_t v, x, first, last, full, rest, lowest, highest, number, begin
-    cdef int64_t span = (s.reach - 1) * s.axes[2].apart, x0 = s.axes[0].first, x1 = s.axes[1].first
-    cdef int64_t line = x0 * s.pitch[0] + x1 * s.pitch[1]
-    cdef bint inside
-    if x0 < 0 or x0 >= p.I[0] or x1 < 0 or x1 >= p.I[1]:
-        return
-    full = s.axes[2].count // max(1, s.reach)
-    rest = s.axes[2].count % max(1, s.reach)  # taps of the last tap row, where that has fewer
-    for v in range(block.height + s.tap_rows - 1):
-        x = block.q2 + NCX_LANES * s.down * v + s.axes[2].first
-        lowest, highest = min(x, x + span), max(x, x + span) + NCX_LANES
-        if highest <= 0 or lowest >= p.I[2]:
-            continue
-        inside = lowest >= 0 and highest <= p.I[2]
-        number = s.mask_count
-        if not inside:
-            add_masks(s, block.q2 + NCX_LANES * s.down * v)
-        begin = s.row_count
-        last = min(v, block.height - 1)
-        first = max(0, v - s.tap_rows + 1)
-        if rest:
-            add_ncx_row(s, first, last, v - first, line + x, 0, rest * p.D)
-            first = max(0, v - full + 1)
-        if first <= last:
-            add_ncx_row(s, first, last, v - first, line + x, rest * p.D, s.steps)
-        if not inside:
-            while begin < s.row_count:
-                s.rows[begin].kind += NCX_ROWS * NCX_ROWS
-                s.rows[begin].masks = number * s.steps
-                begin += 1
-
-
-cdef void add_ncx_block(NcxPlan* s, int64_t height, int64_t q0, int64_t q1, int64_t q2, int kept) noexcept nogil:
-    cdef NcxBlock* block = &s.blocks[s.block_count]
-    cdef int64_t j
-    block.first_row, block.height, block.q0, block.q1, block.q2 = s.row_count, height, q0, q1, q2
-    for j in range(height):
-        block.kept[j] = kept
-        if not s.vectors and (q1 + j * s.down + 1) * s.fold > s.product.Q[1]:
-            block.kept[j] = (1 << s.product.Q[1] % s.fold * s.product.Q[2]) - 1
-    if s.vectors:
-        add_vector_blocks(s, block)
-    else:
-        add_row_blocks(s, block)
-    block.row_count = s.row_count - block.first_row
-    s.block_count += 1
-
-
-cdef void add_ncx_blocks(NcxPlan* s, int64_t count, int64_t start, int64_t q0) noexcept nogil:
-    """`count` rows, `s.down` apart from `start` on."""
-    cdef int64_t parts = ceiling(count, NCX_ROWS), part, row, height
-    for part in range(parts):
-        row = share(count, parts, part)
-        height = share(count, parts, part + 1) - row
-        if s.vectors:
-            add_ncx_block(s, height, 0, 0, (start + row * s.down) * NCX_LANES, 0xffff)
+        in_lines = ceiling(p.I[0] * p.I[1] * p.I[2], 16 * blocks)
+    if not call.woven and column_bytes <= NCX_AHEAD:  # else no line holds two columns, and what lies between is endless
+        out_lines = ceiling(p.Q[0] * p.Q[1] * p.Q[2] * column_bytes, 64 * blocks)
+    down = s.down * (NCX_LANES * column_bytes if s.vectors else line)
+    for number in range(first, end):
+        block = &s.blocks[s.block_count - 1 - number if s.down < 0 else number]  # as they lie in memory
+        at = block.q2 * column_bytes
+        if call.woven:
+            at += (block.q0 * p.Q[1] + block.q1) * line
         else:
-            add_ncx_block(s, height, q0, start + row * s.down, 0, 0xffff)
+            at += block.q1 * line + block.q0 * p.output.x[0] * element_size(format)
+        for i in range(images):
+            prefetch_lines(<const char*>sources[i] + NCX_AHEAD + 64 * number * in_lines, in_lines, False)
+            prefetch_lines(results[i] + NCX_AHEAD + 64 * number * out_lines, out_lines, True)
+        for r in range(scratch.run_count):
+            run = &scratch.runs[r]
+            for i in range(block.height):
+                kept[i] = run.kept & block.kept[i]
+            for i in range(run.slots):
+                places[i] = sources[run.image[i]] + run.column[i]
+                targets[i] = results[run.image[i]] + at + run.column[i] * column_bytes
+            isa.depthwise_ncx[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
+                                             <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
+                                             targets, kept, format, down, step)
 
 
-cdef void order_weights(NcxPlan* s) noexcept nogil:
-    """[t0][t2][channel][tap rows as the output rows of an input row take them]"""
-    cdef const Product* p = s.product
-    cdef int64_t t0, t1, t2, d, t, place, width = s.weight_step // s.shared
-    memset(s.taken, 0, s.weights * sizeof(int64_t))
-    for t0 in range(1 if s.vectors else s.axes[0].count):
-        for t1 in range(s.tap_rows):
-            place = t0 * s.steps * s.weight_step + t1 % s.shared * width + width - 1 - t1 // s.shared
-            for t2 in range(min(s.reach, s.axes[2].count - t1 * s.reach) if s.vectors else s.reach):
-                t = t1 * s.reach + t2 if s.vectors else (t0 * s.tap_rows + t1) * s.reach + t2
-                for d in range(p.D):
-                    s.taken[place] = p.tap_offsets[t] + d * p.weights.c
-                    place += s.weight_step
+cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t task, NcxScratch* scratch) noexcept nogil:
+    cdef const Product* p = call.plans.product
+    cdef const NcxPlan* s = call.plans
+    cdef int64_t part = task % call.parts, g = task // call.parts % p.G, chunk = task // call.parts // p.G
+    cdef int64_t first = share(p.N, call.chunks, chunk), images = share(p.N, call.chunks, chunk + 1) - first
+    cdef int64_t n, r, i, size = element_size(p.output.format), step
+    cdef const float* sources[NCX_SLOTS]
+    cdef char* results[NCX_SLOTS]
+    cdef float bias
+    for n in range(images):
+        if s.direct:
+            sources[n] = <const float*>p.input.data + (first + n) * p.input.n + g * p.input.g
+        else:
+            sources[n] = scratch.decoded + n * s.image
+            decode_image(s, isa, first + n, g, 0, p.I[1], scratch.decoded + n * s.image)
+    for r in range(p.R):
+        bias = 0 if p.bias == NULL else p.bias[g * p.R + r]
+        for i in range(call.count):
+            s = &call.plans[i]
+            p = s.product
+            pack_ncx(s, g, r, scratch.weights)
+            if scratch.planned != s or scratch.images_planned != images:
+                plan_runs(s, images, scratch)
+            if not call.woven:
+                for n in range(images):
+                    results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
+                run_ncx(call, s, isa, images, part, bias, sources, results, p.output.format, s.fold * p.output.x[1] * size,
+                        p.output.x[2], scratch)
+                continue
+            step = p.Q[0] * p.Q[1] * call.pitch
+            for n in range(images):
+                results[n] = <char*>(scratch.finished + (i % call.columns * images + n) * step)
+            run_ncx(call, s, isa, images, part, bias, sources, results, NUMBER_FLOAT32, 4 * call.pitch, 1, scratch)
+            if i % call.columns == call.columns - 1:
+                for n in range(images):
+                    weave_image(call, i - call.columns + 1, isa, images, n,
+                                (first + n) * p.output.n + g * p.output.g + r * p.output.c, scratch.finished)
 
 
-cdef void fill_ncx(NcxPlan* s) noexcept nogil:
-    cdef const Product* p = s.product
-    cdef int64_t t, d, x, phase, whole, q0, residue, rows, apart = magnitude(s.down)
-    s.row_count = s.block_count = s.mask_count = 0
-    order_weights(s)
-    for t in range(s.reach):
-        x = t * s.axes[2].apart + (0 if s.vectors else s.axes[2].first)
-        phase = x - floor_divided(x, s.phases) * s.phases
-        for d in range(p.D):
-            s.places[t * p.D + d] = phase * s.pitch[2] + floor_divided(x, s.phases) + d * s.channel
-    if s.vectors:
-        whole = p.Q[2] // NCX_LANES
-        add_ncx_blocks(s, whole, whole - 1 if s.down < 0 else 0, 0)
-        if p.Q[2] % NCX_LANES:
-            add_ncx_block(s, 1, 0, 0, whole * NCX_LANES, (1 << p.Q[2] % NCX_LANES) - 1)
-        return
-    for t in range(s.columns):
-        s.edges[t] = add_masks(s, t * NCX_LANES) or s.fold > 1
-    for t in range(NCX_FOLD * NCX_FOLD):
-        s.partial[t] = -1
-    whole = ceiling(p.Q[1], s.fold)
+cdef void weave_image(const NcxCall* call, int64_t first, const instruction_set* isa, int64_t images, int64_t n,
+                      int64_t offset, const float* finished) noexcept nogil:
+    """Products from `first` on, whose columns take turns."""
+    cdef const Product* p = call.plans[first].product
+    cdef int64_t q0, q1, i, count = 0, lines = p.Q[0] * p.Q[1]
+    for i in range(call.columns):
+        count += call.plans[first + i].product.Q[2]
     for q0 in range(p.Q[0]):
-        for residue in range(min(apart, whole)):
-            rows = (whole - residue + apart - 1) // apart
-            add_ncx_blocks(s, rows, residue + (rows - 1) * apart if s.down < 0 else residue, q0)
+        for q1 in range(p.Q[1]):
+            isa.weave(<char*>p.output.data + (offset + q0 * p.output.x[0] + q1 * p.output.x[1])
+                      * element_size(p.output.format), p.output.format, call.apart, call.columns,
+                      finished + (n * lines + q0 * p.Q[1] + q1) * call.pitch, images * lines * call.pitch, count)
+
+
+cdef void lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    cdef const NcxPlan* first = call.plans
+    cdef int64_t i, weights = 0, slots = 0
+    for i in range(call.count):
+        slots = max(slots, call.plans[i].columns)
+        weights = max(weights, call.plans[i].weights)
+    s.decoded = <float*>take(memory, 4 * call.together * first.image)
+    s.finished = <float*>take(memory, 4 * finished_floats(call) * call.together)
+    s.weights = <float*>take(memory, 4 * weights)
+    s.runs = <NcxRun*>take(memory, call.together * slots * sizeof(NcxRun))
+    s.planned = NULL
+
+
+cdef int64_t finished_floats(const NcxCall* call) noexcept nogil:
+    """Of one image."""
+    cdef const Product* p = call.plans.product
+    return p.Q[0] * p.Q[1] * call.pitch * call.columns if call.woven else 0
+
+
+cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
+    cdef const Product* products = q.products
+    cdef NcxCall* call = &q.ncx
+    cdef NcxPlan* s = q.ncx_plans
+    cdef int64_t i, image, tasks
+    cdef NcxScratch counted
+    cdef workspace memory = workspace(NULL, 0, 0, 0)
+    if (q.weights != NULL or products.input.format == NUMBER_FLOAT64 or q.isa.depthwise_ncx[0] == NULL
+            or not few_channels_in_groups(products)):
+        return False
+    for i in range(q.count):
+        if not plan_ncx(&products[i], q.isa, lines_to_fold(products) if q.count == 1 else 1, &s[i]):
+            return False
+        lay_out_ncx(&s[i], &memory)
+        if memory.used > NCX_PLAN_BYTES:
+            return False
+    call.plans, call.count, call.columns, call.woven = s, q.count, q.columns, q.columns > 1
+    call.pitch = s.columns * NCX_LANES if not s.vectors else ceiling(products.Q[2], NCX_LANES) * NCX_LANES
+    if call.woven:
+        call.apart = (<char*>products[1].output.data - <char*>products.output.data) // element_size(products.output.format)
+        for i in range(q.count):
+            if s[i].vectors != s.vectors:
+                return False
+    image = s.image + finished_floats(call)
+    if image > NCX_FLOATS:
+        return False
+    call.together = min(products.N, NCX_SLOTS)
+    if image > 0:
+        call.together = max(1, min(call.together, NCX_FLOATS // image))
+    memory.used = 0
+    lay_out_ncx_scratch(&counted, call, &memory)
+    if memory.used > NCX_THREAD_BYTES:
+        return False
+    call.chunks = ceiling(products.N, call.together)
+    tasks = call.chunks * products.G
+    call.parts = 1
+    if s.direct and not call.woven and tasks < 4 * q.threads:
+        call.parts = ceiling(4 * q.threads, tasks)
+    return True
+
+
+cdef void lay_out_depthwise_ncx(Problem* q, workspace* memory) noexcept nogil:
+    cdef NcxScratch counted
+    cdef int64_t i
+    cdef int worker
+    for i in range(q.count):
+        lay_out_ncx(&q.ncx.plans[i], memory)
+    q.ncx.scratch = <NcxScratch*>take(memory, q.threads * sizeof(NcxScratch))
+    for worker in range(q.threads):
+        lay_out_ncx_scratch(&q.ncx.scratch[worker] if memory.base != NULL else &counted, &q.ncx, memory)
+
+
+cdef bint run_depthwise_ncx(Problem* q, workspace* memory) noexcept nogil:
+    cdef const NcxCall* call = &q.ncx
+    cdef NcxScratch* scratch = call.scratch
+    cdef int64_t i, task, tasks = call.chunks * call.parts * q.products.G
+    for i in range(call.count):
+        fill_ncx(&call.plans[i])
+    if q.threads == 1:
+        for task in range(tasks):
+            run_ncx_task(call, q.isa, task, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * q.threads)), num_threads=q.threads):
+            run_ncx_task(call, q.isa, task, &scratch[thread_number()])
+    return True

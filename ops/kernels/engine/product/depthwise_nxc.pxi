@@ -1,7 +1,10 @@
-"""Groups of one channel on either side (depthwise) whose channels lie side by side in memory: lanes are groups.
+"""Algorithm `depthwise_nxc`: groups of one channel on either side whose channels lie side by side in memory; lanes are groups.
 
 Nothing is packed but the weights, [tap][g]: every position of a line reads the input where it lies, and only the taps
 that it meets inside.
+
+uses: engine/algorithms.pxi (Problem), engine/product/product.pxi (Product, ROW_BYTES)
+gives: NxcPlan, NxcScratch, fits_depthwise_nxc, lay_out_depthwise_nxc, lay_out_nxc, meet_taps, run_depthwise_nxc
 """
 
 cdef enum:
@@ -12,7 +15,7 @@ cdef struct NxcScratch:
     int64_t* offsets   # of the taps some positions meet
     int64_t* taps      # ... and their numbers
     float* sums
-    float* large       # packed for engine/weights/depthwise_nxc.pxi
+    float* large       # packed, for weights gradients (engine/weights/depthwise_nxc.pxi)
     float* small
 
 
@@ -71,7 +74,7 @@ cdef int64_t meet_taps(const Product* p, int64_t q0, int64_t q1, int64_t q2, int
 
 
 cdef void run_nxc_line(const Product* p, const instruction_set* isa, int64_t line, const float* packed, int64_t pitch,
-                            NxcScratch* s) noexcept nogil:
+                       NxcScratch* s) noexcept nogil:
     """All groups of one line of output positions (n, q0, q1)."""
     cdef int64_t n, q0, q1, q2 = 0, end, met, at, step = p.step[2], size = element_size(p.input.format)
     cdef const char* source
@@ -88,11 +91,11 @@ cdef void run_nxc_line(const Product* p, const instruction_set* isa, int64_t lin
         at = n * p.output.n + q0 * p.output.x[0] + q1 * p.output.x[1] + q2 * p.output.x[2]
         if direct:
             isa.depthwise_nxc(<float*>p.output.data + at, p.output.x[2], end - q2, p.G, source, p.input.format,
-                         step * p.input.x[2], s.offsets, s.taps, met, packed,
-                         pitch, p.bias)
+                              step * p.input.x[2], s.offsets, s.taps, met, packed,
+                              pitch, p.bias)
         else:
             isa.depthwise_nxc(s.sums, pitch, end - q2, p.G, source, p.input.format, step * p.input.x[2], s.offsets, s.taps, met,
-                         packed, pitch, p.bias)
+                              packed, pitch, p.bias)
             span = lane_span(0, p.G, at, p.output.g)
             isa.scatter(s.sums, pitch, end - q2, p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
         q2 = end

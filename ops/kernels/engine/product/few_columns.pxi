@@ -1,15 +1,19 @@
-"""Products of few columns and many weights: fully connected layers, the smallest planes of single images.
+"""Algorithm `few_columns`: products of few columns and many weights, as of fully connected layers and of the smallest planes
+of single images.
 
 Weights, which are read but once, are what such a product waits for.  So the input of all columns and taps is gathered
 beforehand, by all threads, and every task packs the row panel that it uses: packed weights never leave the middle cache.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (FAR_AND_BACK), engine/product/gathered.pxi (gathered_cycles),
+    engine/product/pack.pxi (input_spans, pack_rows), engine/product/pairs.pxi (tile_of),
+    engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi,
+    engine/product/store.pxi (find_result, output_spans, result_rows, store_tile)
+gives: FewColumns, few_columns_cycles, fits_few_columns, lay_out_few_columns, run_few_columns
 """
 
 cdef enum:
     FEW_COLUMNS_BYTES = 1 << 20   # of the gathered input, and of one packed row panel
     FEW_COLUMNS_CHANNELS = 64     # of a part
-
-
-cdef double FAR_CYCLES = 1  # of a packed weight that goes to memory and back
 
 
 cdef struct FewColumnsScratch:   # of one thread
@@ -51,7 +55,7 @@ cdef double few_columns_cycles(const Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef double weights = <double>p.R * p.D * p.tap_count
     cdef bint pays = p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * q.threads
-    return gathered_cycles(q) + (-FAR_CYCLES if pays else FAR_CYCLES) * weights
+    return gathered_cycles(q) + (-FAR_AND_BACK if pays else FAR_AND_BACK) * weights
 
 
 cdef void lay_out_shared_columns(const Product* p, const instruction_set* isa, FewColumns* s, workspace* memory) noexcept nogil:
@@ -131,7 +135,7 @@ cdef void run_few_columns_task(const Product* p, const instruction_set* isa, con
         find_result(p, isa, s.spans, span_count, &s.result)
         result = result_rows(p, 0, row, rows, &s.result)
         tile_of(isa, p.pairs, p.blocks, rows, all.pitch[j] // isa.width)(all.runs + j * run_count, run_count, s.packed, 0, all.lanes[j],
-                                                         all.pitch[j], s.sums, False, NULL, result)
+                                                                         all.pitch[j], s.sums, False, NULL, result)
         if not result.direct:
             store_tile(p, isa, s.sums, rows, result, s.spans, span_count)
 

@@ -1,8 +1,14 @@
-"""Products in float64, whatever their geometry, from gathered panels.
+"""Algorithm `float64`: products in float64, whatever their geometry, from gathered panels.
 
 A task is some column panels against some row panels of one group.  It takes the reduction in chunks: it packs the weights of
 its rows, then gathers one column panel after the other and runs all its row panels over it; the sums wait in between.
 Positions outside are zeros there, which is the same where the weights met by them are finite.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/pack.pxi
+    (input_spans), engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi
+    (Fragment, Piece, PositionClass, Product, row_panels), engine/product/store.pxi (output_spans)
+gives: DOUBLE_STEPS, DoubleTasks, copy_doubles, double_pitch, doubles_cycles, fits_doubles, lay_out_all_doubles,
+    not_finite, run_doubles
 """
 
 cdef enum:
@@ -24,9 +30,9 @@ cdef struct DoubleScratch:  # of one thread
 
 cdef struct DoubleTasks:  # of all products, one after the other
     int64_t row_parts
-    int64_t together       # column panels of a task, at most
+    int64_t together            # column panels of a task, at most
     int64_t offsets[TILE_ROWS]  # of the rows of a packed panel
-    bint unbounded         # infinite or NaN weights may meet a position outside
+    bint unbounded              # infinite or NaN weights may meet a position outside
     int64_t tasks
     DoubleScratch* scratch
 
@@ -235,7 +241,7 @@ cdef bint fits_doubles(Problem* q) noexcept nogil:
 
 cdef double doubles_cycles(const Problem* q) noexcept nogil:
     """Vectors have half as many lanes."""
-    return 2 * peak_cycles(q)
+    return HALF_OF_PEAK * peak_cycles(q)
 
 
 cdef void lay_out_all_doubles(Problem* q, workspace* memory) noexcept nogil:

@@ -1,258 +1,19 @@
-"""Sums over taps and channels as products of packed panels: forward, and each stride class of backward_data.
+"""Algorithm `gathered`: products of packed panels, the general case of `forward` and `backward_data`.
 
-    out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset(tap)] * weights[g,r,d,tap]
+The weights are packed once, a panel for every few rows.  A task is a block of columns.  It gathers the input of some steps
+of the reduction into lane panels small enough for the nearest cache, runs every row panel over them, and goes on with the
+next steps; the sums wait in a scratch block.  The last steps store.
 
-Rows of the product are output channels r, columns are (n, q) flattened, its reduction is (tap, d) in the order of the
-definition.  The weights are packed once, a panel for every few rows; a task is a block of columns: it gathers the
-input of some steps of the reduction into lane panels small enough for the nearest cache, runs every row panel over
-them, and goes on with the next steps, the sums waiting in a scratch block.  The last steps store.
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/jobs.pxi (run_product_plan),
+    engine/product/pack.pxi (TAKEN, input_spans, mask_spans), engine/product/pairs.pxi (first_channel, gather_steps,
+    tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes), engine/product/position_classes.pxi
+    (cut_fragments), engine/product/product.pxi, engine/product/store.pxi (find_result, output_spans, result_rows,
+    store_tile)
+gives: fits_gathered, gathered_cycles, lay_out_gathered, run_block, run_gathered
 """
 
 cdef enum:
     SHORT_RUN = 32           # steps of a tap below which vectors outside are not worth a run of their own
-    STEPS = 128              # reduction steps of a lane panel: 128 x 48 floats and a row panel fit the nearest cache
-    ROW_BYTES = 6 << 20      # packed weights per thread, and sums kept from pass to pass
-    SUM_BYTES = 1 << 19      # scratch sums of a task
-    NEAR_BYTES = 1 << 19     # packed weights that stay in the middle cache while one column panel after another uses them
-    BLOCK = 4                # column panels of a task, at most
-    LINE_BYTES = 64          # of a cache
-
-
-cdef struct Tap:
-    int64_t offset[3]  # input position = output position * step + offset
-    int64_t shift      # of its lanes in a planar block, where there are some
-
-
-cdef struct PositionClass:  # output positions numbered one after the other, see engine/product/position_classes.pxi
-    int64_t column      # the first
-    int64_t q[3]        # its position
-    int64_t extent[3]
-
-
-cdef struct Product:  # out[n,g,r,q] = SUM over tap, d   in[n,g,d,q*step + offset] * weights[g,r,d,tap]
-    int64_t N
-    int64_t G
-    int64_t R
-    int64_t D
-    int64_t Q[3]       # output positions
-    int64_t I[3]       # input positions
-    int64_t step[3]
-    int64_t all_count
-    Tap* all_taps      # in the order of the sum
-    int64_t* all_offsets  # where their weights begin
-    bint padded        # some tap meets a position outside
-    const pair_functions* pairs  # whose steps of the reduction are pairs of bfloat16 channels, or NULL
-    bint blocks        # sums are taken in blocks (core/reduction.h)
-    int64_t block      # steps of one, or 1
-    int64_t S          # steps of a tap
-    int64_t rows       # of a row panel, at most
-    Operand input
-    Operand output
-    Operand weights    # n: between rows, g: between groups, c: between channels d
-    const float* bias  # of G*R rows, or NULL; doubles in engine/product/float64.pxi
-    const result_cell* cell  # neighbours of every output, or NULL where others store them
-    # plan
-    int64_t tap_count  # of the pass
-    Tap* taps
-    int64_t* tap_offsets
-    PositionClass* position_classes         # in the order of the columns
-    int64_t class_count
-    int64_t pieces     # position_classes that a line is cut into
-    double met         # share of (position, tap) that is left where position_classes cut off the rest
-    int64_t columns
-    int64_t panels
-    int64_t tasks      # in float64
-    int64_t tap_floats   # packed weights of one row panel from a tap to the next
-    int64_t panel_size   # ... of all taps
-    bint started       # its sums were begun with earlier taps and wait in `kept`
-    bint unfinished    # ... or wait there for later ones
-    float* kept        # tiles [group][row panel][column panel], or NULL where one pass takes all taps
-
-
-cdef struct Fragment:  # lanes of a column panel whose positions differ in the innermost axis only
-    int64_t lane
-    int64_t count
-    int64_t n
-    int64_t q[3]
-
-
-cdef struct Piece:  # steps of the reduction: channels [first, end) of one tap
-    int64_t tap
-    int64_t first
-    int64_t end
-
-
-cdef struct Stretch:  # runs [first_run, end_run) of a column panel, of which vectors [low, high) meet the input
-    int64_t first_run
-    int64_t end_run
-    int64_t low
-    int64_t high
-
-
-cdef struct ProductScratch:  # of one thread
-    float* block      # of engine/product/laid_out.pxi
-    int64_t filled    # the task whose block that is
-    int64_t ran       # the task that it served last
-    int64_t taken     # the task that comes next, unless another thread takes it
-    float* next_block     # the next block
-    copy_move* moves
-    copying meanwhile # what tiles lay out there
-    tile_result result
-    float* lanes
-    float* masks      # of the lanes
-    float* sums
-    Fragment* fragments
-    int64_t* fragment_count
-    lane_span* spans
-    Piece* pieces
-    tile_run* runs
-    tile_run* near_runs
-    Stretch* stretches
-    half_run* halves
-    uint16_t smallest # magnitude of a bfloat16 met in the input, less one
-    uint16_t smallest_weight
-
-
-cdef inline int64_t row_panels(const Product* p) noexcept nogil:
-    return ceiling(p.R, p.rows)
-
-
-cdef inline bint are_far(int64_t floats) noexcept nogil:
-    """Whether so many packed weights do not stay in the middle cache."""
-    return 4 * floats > NEAR_BYTES
-
-
-cdef inline int64_t next_panel(const Product* p, int64_t panels) noexcept nogil:
-    """How far the next of so many packed row panels is from the last where it must be asked for, else 0."""
-    return p.panel_size if are_far(panels * p.panel_size) else 0
-
-
-cdef inline const float* biases(const Product* p, int64_t g, int64_t row) noexcept nogil:
-    """The biases of the rows of a group from `row` on, or NULL."""
-    if p.bias == NULL:
-        return NULL
-    return p.bias + g * p.R + row
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Weights
-
-
-cdef inline int64_t apart(int64_t floats) noexcept nogil:
-    """What lies `floats` apart is written side by side: never at a distance at which all of it falls into one set of the cache."""
-    return floats + 16 if floats % 1024 == 0 else floats
-
-
-cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed,
-                    uint16_t* smallest) noexcept nogil:
-    """The weights of one row panel: steps (tap, d), each `p.rows` numbers. Tells whether some are not finite."""
-    cdef int64_t panels = row_panels(p), row = share(p.R, panels, panel), t
-    cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
-    cdef const char* start = (<const char*>p.weights.data
-                              + (g * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
-    if rows.count < p.rows or on_matrix(p.pairs) and p.D % SUM_BLOCK != 0:
-        memset(packed, 0, p.panel_size * sizeof(float))
-    if p.weights.n != 1 and p.weights.c != 1:
-        if p.pairs != NULL:
-            p.pairs.gather_taps(packed, p.tap_floats, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                                p.tap_count, smallest)
-        else:
-            isa.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                            p.tap_count)
-    else:
-        for t in range(p.tap_count):
-            rows.offset = p.tap_offsets[t]
-            gather_steps(isa, p.pairs, packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1, smallest)
-    if on_matrix(p.pairs):
-        p.pairs.turn(packed, p.tap_floats, p.tap_count, p.S)
-    if not p.padded:
-        return False
-    for t in range(p.tap_count):
-        if not are_finite(isa, p.pairs, packed + t * p.tap_floats, p.S * p.rows):
-            return True
-    return False
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Columns
-
-
-cdef inline void add_span(lane_span* spans, int64_t* number, int64_t lane, int64_t count, int64_t offset,
-                          int64_t step) noexcept nogil:
-    """Append a span, or lengthen the last where it goes on."""
-    cdef lane_span* last
-    if number[0] > 0 and spans[number[0] - 1].lane + spans[number[0] - 1].count == lane:
-        last = &spans[number[0] - 1]
-        if last.offset == NO_ELEMENT:
-            if offset == NO_ELEMENT:
-                last.count += count
-                return
-        elif offset != NO_ELEMENT and last.step == step and offset == last.offset + last.count * step:
-            last.count += count
-            return
-    spans[number[0]] = lane_span(lane, count, offset, step)
-    number[0] += 1
-
-
-cdef int64_t input_spans(const Product* p, const Tap* tap, int64_t g, const Fragment* fragments, int64_t fragment_count,
-                         lane_span* spans) noexcept nogil:
-    """Where the lanes of a column panel find their input at a tap."""
-    cdef int64_t number = 0, i, x0, x1, x2, step = p.step[2], low, high
-    cdef const Fragment* f
-    for i in range(fragment_count):
-        f = &fragments[i]
-        x0 = f.q[0] * p.step[0] + tap.offset[0]
-        x1 = f.q[1] * p.step[1] + tap.offset[1]
-        x2 = f.q[2] * step + tap.offset[2]
-        low = 0
-        high = f.count
-        if p.padded:
-            if x0 < 0 or x0 >= p.I[0] or x1 < 0 or x1 >= p.I[1]:
-                high = 0
-            else:
-                meet_inside(x2, step, p.I[2], f.count, &low, &high)
-            if high == low:
-                low = high = 0
-        if low > 0:
-            add_span(spans, &number, f.lane, low, NO_ELEMENT, 0)
-        if high > low:
-            add_span(spans, &number, f.lane + low, high - low,
-                     f.n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1]
-                     + (x2 + low * step) * p.input.x[2], step * p.input.x[2])
-        if high < f.count:
-            add_span(spans, &number, f.lane + high, f.count - high, NO_ELEMENT, 0)
-    return number
-
-
-cdef uint32_t TAKEN = 0xFFFFFFFF
-
-
-cdef void mask_spans(lane_span* spans, int64_t number) noexcept nogil:
-    """Turn the spans of an input into those of its mask: TAKEN everywhere but outside."""
-    cdef int64_t i
-    for i in range(number):
-        if spans[i].offset != NO_ELEMENT:
-            spans[i].offset = spans[i].step = 0
-
-
-cdef inline bint channels_innermost(const Operand* operand, int64_t channels) noexcept nogil:
-    """Whether channels lie side by side, enough of them to be gathered position by position."""
-    return operand.c == 1 and channels >= 4 and operand.x[2] != 1
-
-
-cdef void gather_line(const Operand* operand, const instruction_set* isa, const pair_functions* pairs, float* place, int64_t pitch,
-                      int64_t channels, int64_t offset, int64_t step, int64_t count, uint16_t* smallest) noexcept nogil:
-    """place[d*pitch + i] for i < count: channel d of elements offset + i*step; channels lie side by side."""
-    cdef int64_t i = 0
-    cdef lane_span span
-    while i < count:
-        span = lane_span(0, min(count - i, TILE_LANES), offset + i * step, step)
-        gather_steps(isa, pairs, place + i, pitch, channels, operand.data, operand.format, 1, &span, 1, smallest)
-        i += span.count
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One block of columns
 
 
 cdef void gather_piece(const Product* p, const instruction_set* isa, const Piece* piece, bint masked, float* lanes, float* masks,
@@ -391,3 +152,40 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
         if last:
             return
         resume = True
+
+
+cdef bint fits_gathered(Problem* q) noexcept nogil:
+    cdef ProductPlan* plan = &q.gathered
+    if q.weights != NULL or q.products.input.format == NUMBER_FLOAT64:
+        return False
+    memset(plan, 0, sizeof(ProductPlan))
+    plan_passes(q, plan)
+    return True
+
+
+cdef double gathered_cycles(const Problem* q) noexcept nogil:
+    """Of products, copies of the input to panels, packed weights and those that are far from the cores."""
+    cdef double cycles = 0, work, pieces
+    cdef int64_t i
+    cdef const Product* p
+    for i in range(q.count):
+        p = &q.products[i]
+        pieces = FRAGMENT_CYCLES * max(p.pieces / max(1.0, <double>p.Q[2]), 1.0 / LINE_LANES)
+        if p.step[2] > 1:
+            pieces = STRIDED_PIECES * pieces + STRIDED_MOVED
+        if p.input.format != NUMBER_FLOAT32:
+            pieces += DECODED  # for every tap
+        work = p.columns * <double>p.tap_count * number_cycles(p, q.isa)
+        cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
+                               + PACK_CYCLES * <double>p.tap_count * p.R)
+        if are_far(row_panels(p) * p.panel_size):
+            cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (FAR_WEIGHTS * BLOCK * TILE_LANES))
+    return cycles
+
+
+cdef void lay_out_gathered(Problem* q, workspace* memory) noexcept nogil:
+    lay_out_products(q, &q.gathered, memory)
+
+
+cdef bint run_gathered(Problem* q, workspace* memory) noexcept nogil:
+    return run_product_plan(q, &q.gathered)

@@ -1,11 +1,13 @@
-"""Layout blocks that are laid out while the block before them is computed.
+"""Blocks that are laid out while the block before them is computed.
 
 A block is copied once and used by few tiles where taps or rows are few: then most of a call waits for memory.  Tiles have room
 for that: with every step of a sum they can move one vector of what the thread computes next.
+
+uses: engine/costs.pxi (COPY_HASTE), engine/product/jobs.pxi (Job, Jobs, job_of), engine/product/laid_out.pxi (block_at,
+    run_laid_out), engine/product/laid_out_fill.pxi (Lines, copied_ahead, fill_block), engine/product/laid_out_plan.pxi
+    (COPY_CHANNELS, Layout, copies_meanwhile, plane_place), engine/product/product.pxi (Product, ProductScratch)
+gives: run_laid_out_task
 """
-
-cdef double COPY_HASTE = 2  # copies end while about half of the tiles are still to come: some run late, some are left out
-
 
 cdef void add_moves(const Product* p, const Layout* l, const instruction_set* isa, const Lines* lines, int64_t place,
                     copy_move* moves, int64_t* number) noexcept nogil:
@@ -59,7 +61,7 @@ cdef void begin_copy(const Product* p, const Layout* l, const instruction_set* i
 
 
 cdef int64_t laid_out_steps(const Job* job, const instruction_set* isa, int64_t height) noexcept nogil:
-    """Steps of the tiles that a block takes, of `height` row panels, about."""
+    """Steps of all tiles of a block, of `height` row panels, about."""
     cdef int64_t steps = 0, i, lanes
     cdef const Layout* l = job.layout
     lanes = (l.block[1] - 1) * l.u[2] + l.block[2]
@@ -81,7 +83,7 @@ cdef inline bint rolls_on(const Job* job, int64_t task) noexcept nogil:
 
 
 cdef void run_laid_out_task(const Jobs* all, const Job* job, const instruction_set* isa, int64_t task, int64_t following,
-                          int64_t first, int64_t end, ProductScratch* s) noexcept nogil:
+                            int64_t first, int64_t end, ProductScratch* s) noexcept nogil:
     """Row panels [first, end) of a job's task, and where tiles can lay it out the block of the task that follows."""
     cdef int64_t origin[3]
     cdef int64_t number = (task - job.first_task) // job.row_parts, n
@@ -103,8 +105,8 @@ cdef void run_laid_out_task(const Jobs* all, const Job* job, const instruction_s
             s.meanwhile.credit = 0
             s.filled = following
     run_laid_out(job.product, job.layout, job.together, isa, job.g, number, job.first_row_panel + first,
-               job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, job.stack,
-               job.stacked, s)
+                 job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, job.stack,
+                 job.stacked, s)
     s.ran = task
     if s.filled != NO_TASK:
         isa.copy(&s.meanwhile)

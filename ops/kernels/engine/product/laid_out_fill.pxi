@@ -1,4 +1,9 @@
-"""The input of planar blocks, laid out."""
+"""The input, copied to the blocks that are laid out.
+
+uses: engine/product/laid_out_plan.pxi (Layout, plane_place), engine/product/pack.pxi (channels_innermost, gather_line),
+    engine/product/pairs.pxi (first_channel), engine/product/product.pxi (Product)
+gives: Lines, copied_ahead, fill_block
+"""
 
 cdef enum:
     AHEAD_FLOATS = 512       # copied from now to what is asked for in advance

@@ -1,9 +1,12 @@
-"""Products in steps of pairs: which channels a step takes, and which tile computes them.
+"""Products in steps of pairs of bfloat16 terms: which channels a step takes, and which tile computes them.
 
 A dot product of pairs takes adjacent channels; a matrix unit takes channels half a block of sums apart (`core/reduction.h`), sixteen
 steps and rows at a time, and lanes from cache lines of their own.
-"""
 
+uses: engine/product/product.pxi (Product, ProductScratch)
+gives: are_finite, begin_tiles, bring_near, end_tiles, first_channel, gather_steps, never_subnormal, on_matrix,
+    steps_of, strided_of, tile_of
+"""
 
 cdef inline int64_t first_channel(const Product* p, int64_t step) noexcept nogil:
     """Of a step of the reduction."""
@@ -56,7 +59,7 @@ cdef inline tile_function tile_of(const instruction_set* isa, const pair_functio
 
 
 cdef inline strided_function strided_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
-                                       int64_t vectors) noexcept nogil:
+                                        int64_t vectors) noexcept nogil:
     """The tile whose rows lie anywhere."""
     if pairs != NULL:
         return pairs.strided_blocks[rows - 1][vectors - 1]
@@ -73,3 +76,10 @@ cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_
         isa.gather(s.lanes + place, isa.vectors * isa.width, runs[i].steps, lanes, NUMBER_FLOAT32, pitch, &span, 1)
         s.near_runs[i] = tile_run(runs[i].rows, place, runs[i].steps)
         place += runs[i].steps * isa.vectors * isa.width
+
+
+cdef inline bint never_subnormal(uint16_t first, uint16_t second) noexcept nogil:
+    """Whether no operand, product or sum of products can be subnormal, from the smallest magnitudes of both operands, as
+    bfloat16 codes less one: every sum is a multiple of the last places' product, 2**(e1 - 134) * 2**(e2 - 134)."""
+    cdef int e1 = (first + 1) >> 7, e2 = (second + 1) >> 7
+    return e1 > 0 and e2 > 0 and e1 + e2 >= 2 * 134 - 126

@@ -1,4 +1,8 @@
-"""Products in passes over their taps, where packed weights of all taps would be too large: sums wait from pass to pass."""
+"""Products in passes over their taps, where packed weights of all taps would be too large: sums wait from pass to pass.
+
+uses: engine/product/product.pxi (Product, ROW_BYTES, staggered)
+gives: MOST_KEPT_BYTES, count_passes, keep_sums, kept_floats, packed_floats, take_taps
+"""
 
 cdef enum:
     KEPT_BYTES = 3 << 20        # per thread, of sums that wait where passes only save laying out the input again
@@ -11,7 +15,7 @@ cdef void take_taps(Product* p, const instruction_set* isa, int64_t passes, int6
     p.taps, p.tap_offsets = p.all_taps + first, p.all_offsets + first
     p.tap_count = share(p.all_count, passes, number + 1) - first
     p.started, p.unfinished = number > 0, number + 1 < passes
-    p.tap_floats = apart(p.S * p.rows)
+    p.tap_floats = staggered(p.S * p.rows)
     p.panel_size = p.tap_count * p.tap_floats + isa.width
 
 

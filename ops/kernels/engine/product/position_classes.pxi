@@ -1,15 +1,16 @@
-"""Output positions sorted by the taps they meet.
+"""Output positions sorted by the taps that they meet.
 
-Near the edges of the input some taps meet nothing.  Columns that lie in one panel take every tap that one of them meets, so
-where such positions are many (dilations as wide as the plane, small planes, full padding) they are numbered positions by box: in a
-positions all positions meet the same taps.  Only the order in which outputs are computed changes, no sum.
+Near the edges of the input some taps meet nothing.  Columns that lie in one panel take every tap that one of them meets.  So
+where such positions are many (dilations as wide as the plane, small planes, full padding), the positions are numbered class by
+class: a class is a box of positions that all meet the same taps.  Only the order in which outputs are computed changes, no sum.
+
+uses: engine/costs.pxi (CLASS_SHARE, FRAGMENT_CYCLES, VECTORS_A_CYCLE), engine/product/product.pxi (Fragment,
+    PositionClass, Product)
+gives: cut_fragments, cut_position_classes
 """
 
 cdef enum:
-    CUTS = 16  # position_classes along one axis, at most
-
-
-cdef double FRAGMENT_CYCLES = 3  # what one more fragment of a line costs a number of the input
+    CUTS = 16  # ranges along one axis, at most
 
 
 cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed) noexcept nogil:
@@ -43,19 +44,19 @@ cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed)
 
 
 cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, bint everywhere, PositionClass* position_classes) noexcept nogil:
-    """Cut the output positions of a product, along the axes where that saves more products than it costs copies, or all; returns the
-    number of position_classes. `position_classes` has room for them, or is NULL to count."""
+    """Cut the output positions of a product into classes, along the axes where that saves more products than it costs copies, or
+    along all; returns their number. `position_classes` has room for them, or is NULL to count."""
     cdef int64_t cuts[3][CUTS + 1]
     cdef int64_t count[3]
     cdef int64_t number = 0, column = 0, i0, i1, i2, j1, j2
-    cdef double missed = 0, copies, products = p.R / (2.0 * isa.width)  # cycles for one number of the input
+    cdef double missed = 0, copies, products = p.R / <double>(VECTORS_A_CYCLE * isa.width)  # cycles for one number of the input
     cdef int axis
     cdef PositionClass* positions
     p.met = 1
     for axis in range(3):
         cuts[axis][0] = 0
         count[axis] = cut_axis(p, axis, cuts[axis], &missed) if p.padded and p.tap_count > 0 else 1
-        copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else 0.01 * products
+        copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else CLASS_SHARE * products
         if count[axis] > 1 and (everywhere or products * missed > copies):
             p.met *= 1 - missed
         else:
@@ -65,7 +66,7 @@ cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, bint e
     if position_classes == NULL:
         return count[0] * count[1] * count[2]
     for i0 in range(count[0]):
-        for j1 in range(count[1]):  # to and fro: position_classes that share a panel are neighbours
+        for j1 in range(count[1]):  # to and fro: classes that share a panel are neighbours
             i1 = count[1] - 1 - j1 if i0 % 2 else j1
             for j2 in range(count[2]):
                 i2 = count[2] - 1 - j2 if number // count[2] % 2 else j2

@@ -1,29 +1,30 @@
-"""Products whose rows are positions and whose lanes are output channels.
+"""Algorithm `rows_are_positions`: products whose rows are positions and whose lanes are output channels.
 
 The input is transposed once, channels innermost, so that any tap reads a position's channels one after the other where they
 lie.  A task takes a panel of output channels, packs its weights for itself and walks ranges of output positions: for each
 tap those that meet it inside, a few at a time, some steps of the weights staying in the nearest cache.  Nothing is gathered
 for a tap, no product meets the padding, and packed weights never leave the middle cache.  Against gathered panels this wins
-where lines are short or weights far; where the input has few taps to meet, turning it costs more.
+where lines are short or weights far; where the input has few taps to meet, transposing it costs more.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
+    (strided_of), engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi
+    (Fragment, PositionClass, Product, Tap, staggered)
+gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
+    run_rows_are_positions
 """
 
 cdef enum:
-    POSITION_ROWS_STEPS = 128      # of the weights that stay near
-    POSITION_ROWS_HALVES = 8       # ... of blocks of sums
-    RANGE_FLOATS = 1 << 17  # of the input that a range of columns meets: stays in the middle cache from tap to tap
-    POSITION_ROWS_COLUMNS = 1024   # of a range, at most
-    LEAST_COLUMNS = 64      # ... and at least
-    TRANSPOSED_AT_ONCE = 64     # positions of the input
+    POSITION_ROWS_STEPS = 128     # of the weights that stay near
+    POSITION_ROWS_HALVES = 8      # ... of blocks of sums
+    RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
+    POSITION_ROWS_COLUMNS = 1024  # of a range, at most
+    LEAST_COLUMNS = 64            # ... and at least
+    TRANSPOSED_AT_ONCE = 64       # positions of the input
     LEAST_CHANNELS = 32
-    PANEL_BYTES = 4 << 20   # packed weights of a task, at most
-    NEAR_PANEL = 3 << 19    # ... that stay in the middle cache
-    TRANSPOSED_BYTES = 32 << 20 # of the input, transposed, at most
-    NEAR_INPUT = 1 << 20    # ... that stays near while one panel after another meets it
-    PACK_CYCLES = 2         # for one number
-    TRANSPOSE_CYCLES = 4
-
-
-cdef double BIAS = 0.92  # measured over modelled cost, where the two ways come near each other
+    PANEL_BYTES = 4 << 20         # packed weights of a task, at most
+    NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
+    TRANSPOSED_BYTES = 32 << 20   # of the input, transposed, at most
+    NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
 
 
 cdef struct Interval:  # of the columns of a task
@@ -69,7 +70,7 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.items = p.G * plan.panels
-    plan.tap_floats = apart(p.D * isa.vectors * isa.width)
+    plan.tap_floats = staggered(p.D * isa.vectors * isa.width)
     plan.item_floats = p.tap_count * plan.tap_floats + isa.width
     plan.parts = max(1, ceiling(p.columns, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))))
     while plan.parts < most_parts and plan.parts % threads != 0:
@@ -144,7 +145,7 @@ cdef int64_t position_rows_runs(const Product* p, const Tap* tap, int64_t d, int
 
 
 cdef void run_position_rows_task(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t task,
-                          PositionRowsScratch* s) noexcept nogil:
+                                 PositionRowsScratch* s) noexcept nogil:
     cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.parts, part
     if s.item != item:
         pack_position_rows(p, plan, isa, item, s.packed)
@@ -155,7 +156,7 @@ cdef void run_position_rows_task(const Product* p, const PositionRows* plan, con
 
 
 cdef void run_position_rows_part(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t part,
-                          const float* packed, PositionRowsScratch* s) noexcept nogil:
+                                 const float* packed, PositionRowsScratch* s) noexcept nogil:
     cdef int64_t g = item // plan.panels, row = lane_channel(plan, isa, item % plan.panels), pitch = isa.vectors * isa.width
     cdef int64_t vectors = share(plan.vectors, plan.panels, item % plan.panels + 1) - share(plan.vectors, plan.panels, item % plan.panels)
     cdef int64_t first = share(p.columns, plan.parts, part), count = share(p.columns, plan.parts, part + 1) - first, width = vectors * isa.width
@@ -188,7 +189,7 @@ cdef void run_position_rows_part(const Product* p, const PositionRows* plan, con
 
 
 cdef void store_position_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t count, int64_t width,
-                       int64_t fragment_count, PositionRowsScratch* s) noexcept nogil:
+                              int64_t fragment_count, PositionRowsScratch* s) noexcept nogil:
     cdef int64_t number, part, i, j, k, rows
     cdef lane_span span = lane_span(0, count, 0, p.output.c)
     cdef const Fragment* f
@@ -282,16 +283,16 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         p = q.products[i]
         plan_position_rows(&p, q.isa, q.threads, &plan)
         cut_position_classes(&p, q.isa, True, NULL)
-        cycles += (p.columns * <double>p.tap_count / (2 * q.isa.width) * p.met * plan.vectors * q.isa.width
-                   * (1 + 8.0 / min(p.D, POSITION_ROWS_STEPS)))
+        cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * p.met * plan.vectors * q.isa.width
+                   * (1 + TILE_STEPS / min(p.D, POSITION_ROWS_STEPS)))
         cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
         if 4 * plan.item_floats > NEAR_PANEL:
-            cycles += 0.15 * (plan.parts - 1) * p.tap_count * plan.vectors * q.isa.width
+            cycles += FAR_PANEL * (plan.parts - 1) * p.tap_count * plan.vectors * q.isa.width
     if not lies_transposed(q.products):
         cycles += TRANSPOSE_CYCLES * inputs
     if 4 * inputs * q.products.G * position_pitch(q.products) > NEAR_INPUT:
-        cycles += inputs * q.products.R / 96.0 * q.count
-    return BIAS * cycles * q.products.D * q.products.G
+        cycles += inputs * q.products.R / FAR_INPUT * q.count
+    return POSITION_ROWS_BIAS * cycles * q.products.D * q.products.G
 
 
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:

@@ -1,16 +1,21 @@
-"""Layout products of few rows, stacked so that lanes loaded once serve several outputs.
+"""Laid-out products of few rows, stacked so that lanes loaded once serve several outputs.
 
 A product of one to four rows uses each vector of input that often, and waits for the cache.  But neighbours use the
 same vectors at other taps: the stride classes of a data gradient, or lines of the result one above the other.  Here they
 become rows of one tile.  Its reduction takes the places of input that any of them meets, in the order of their sums; at
 each place the rows take part that have a tap there, so every sum is what it was.
+
+uses: engine/product/laid_out_plan.pxi (Layout, laid_out_spans, tap_lanes, tap_meets, tap_shift),
+    engine/product/product.pxi (Product, ProductScratch, Stretch, Tap, biases)
+gives: MOST_ENTRIES, Place, Stack, Strip, can_stack, lines_to_stack, longest_strip, most_places, pack_stacked,
+    plan_stack, run_stacked, stackable
 """
 
 cdef enum:
-    STACKED_ROWS = 4    # of a product, at most
-    STACKED_STEPS = 16  # of a tap, at least: below, tiles are loaded and stored too often
-    STACKED_LINES = 4   # of a result that one tile takes, at most
-    MOST_ENTRIES = 8   # of a tile: the tallest has as many rows
+    STACKED_ROWS = 4       # of a product, at most
+    STACKED_STEPS = 16     # of a tap, at least: below, tiles are loaded and stored too often
+    STACKED_LINES = 4      # of a result that one tile takes, at most
+    MOST_ENTRIES = 8       # of a tile: the tallest has as many rows
     MOST_PLACES = 1 << 13  # of a tile: what a thread notes of them stays small
 
 
@@ -156,7 +161,7 @@ cdef int64_t longest_strip(const Stack* m) noexcept nogil:
 
 
 cdef void pack_stacked(const Product* products, const Stack* m, const instruction_set* isa, const float* panels, int64_t items,
-                      int64_t item, float* packed) noexcept nogil:
+                       int64_t item, float* packed) noexcept nogil:
     """Weights of tile `item`, those of the entries side by side, from the row panels of its products, `items` each."""
     cdef const float* source[MOST_ENTRIES]
     cdef int64_t strip, number, e, i, k, r, R = products.R, S = products.S
@@ -188,7 +193,7 @@ cdef inline bint has_halves(const Product* p, const Strip* s) noexcept nogil:
 
 
 cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const int64_t* first,
-                              const int64_t* end, ProductScratch* scratch) noexcept nogil:
+                               const int64_t* end, ProductScratch* scratch) noexcept nogil:
     """The runs of a strip over a block, but for places that nothing there meets, and stretches of them for entries [low, high)."""
     cdef int64_t number, runs = 0, count = 0, begin, e, low
     cdef uint32_t entries = 0
@@ -220,7 +225,7 @@ cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s
 
 
 cdef int64_t stacked_halves(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const int64_t* first,
-                           const int64_t* end, ProductScratch* scratch) noexcept nogil:
+                            const int64_t* end, ProductScratch* scratch) noexcept nogil:
     """The runs of a strip of two entries."""
     cdef int64_t number, runs = 0
     cdef const Place* place
@@ -234,7 +239,7 @@ cdef int64_t stacked_halves(const Product* p, const Layout* l, const Strip* s, c
 
 
 cdef void run_stacked(const Product* products, const Layout* l, const Stack* m, const instruction_set* isa, int64_t g, int64_t n,
-                     const int64_t* first, const float* packed, ProductScratch* scratch) noexcept nogil:
+                      const int64_t* first, const float* packed, ProductScratch* scratch) noexcept nogil:
     """Output positions from `first` on, of all products, from the block laid out for them."""
     cdef int64_t end[3]
     cdef int64_t strip, stretches, q0, q1, lines
@@ -287,7 +292,7 @@ cdef void run_strip(const Product* products, const Layout* l, const Stack* m, co
         for e in range(strip.count):
             p = &products[strip.entries[e].product]
             span_count = laid_out_spans(p, l, g, n, first, q0, q1 + strip.entries[e].line, l.block[1] if m.lines == 1 else 1, lane,
-                                      count, scratch.spans)
+                                        count, scratch.spans)
             if span_count > 0:
                 isa.scatter(scratch.sums + e * R * pitch, pitch, R, p.output.data, p.output.format, p.output.c, scratch.spans,
                             span_count, biases(p, g, 0))

@@ -1,7 +1,10 @@
 """Where the sums of products end up: tiles ask for that memory while they compute, and store there themselves where numbers
 lie side by side.
-"""
 
+uses: engine/product/pack.pxi (add_span), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Fragment,
+    LINE_BYTES, Product, biases)
+gives: find_result, output_spans, result_rows, store_tile
+"""
 
 cdef int64_t output_spans(const Product* p, int64_t g, const Fragment* fragments, int64_t fragment_count,
                           lane_span* spans) noexcept nogil:

@@ -1,7 +1,13 @@
-"""backward_data: one product for each class of large positions modulo the stride, a dense convolution over the taps that hit it.
+"""The problem of `backward_data`: one product for each class of large positions modulo the stride, a dense convolution over
+the taps that hit it.
 
 Classes that are computed together share laid out input and stacked tiles.  Where they are so many that their packed weights would
 not stay near, as those of patches, some are computed after others.
+
+uses: core/extents.pxi (check_extents), core/isa.pxi (current), core/problem.pxi (Call, operand_of),
+    engine/algorithms.pxi (Inquiry), engine/product/product.pxi (Product, Tap), engine/product/sums.pxi (AxisTaps,
+    build_product, run_sums)
+gives: run_backward_data
 """
 
 cdef extern from *:
@@ -108,7 +114,7 @@ cdef int run_backward_data(const Call* c, const float* bias, int threads, Inquir
     parts = ceiling(most, limit)
     if parts > 1:  # and what is left over of lines of classes
         most = min(limit, most // parts + columns * (most // classes))
-    products = <Product*>malloc(min(classes, most // sizeof(Product) + 1) * sizeof(Product))
+    products = <Product*>malloc(min(classes, most // <int64_t>sizeof(Product) + 1) * sizeof(Product))
     taps = <Tap*>malloc((tap_count + 1) * (sizeof(Tap) + sizeof(int64_t)))
     offsets = <int64_t*>(taps + tap_count + 1)
     try:

@@ -1,7 +1,8 @@
 """From the operands of a call to the sums of a problem: forward is one product, backward_data has one for each stride class.
 
-uses: `core/problem.pxi`, Product, compute
-gives: run_forward, run_sums, build_product
+uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, operand_of), engine/algorithms.pxi (Inquiry,
+    Problem, begin_sums, compute, end_problem), engine/product/product.pxi (Product, Tap)
+gives: AxisTaps, build_product, run_forward, run_sums
 """
 
 cdef struct AxisTaps:  # the taps of one axis that meet one residue class of output positions

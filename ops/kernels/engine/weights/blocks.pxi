@@ -1,9 +1,17 @@
-"""backward_weights of operands within bfloat16, whose sums are taken in blocks of positions (`core/reduction.h`), with rows packed:
-for matrix units and dot products, which take both operands in pairs, and where lines framed for all taps would not fit.
+"""The pieces of `weights_product` whose rows are packed: operands within bfloat16, whose sums are taken in blocks of positions
+(`core/reduction.h`).
+
+Rows are packed for matrix units and dot products, which take both operands in pairs, and where lines framed for all taps would
+not fit.
 
 Lanes are the channels m of the small side, rows are (t, c) of the large side, zeros where a tap lies outside; both are packed in
 the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image; of
 such lines dot products take pairs as they lie.
+
+uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
+    engine/weights/positions.pxi (cut_rows, inside_of, reach_of, small_offset), engine/weights/sums.pxi (store_strands,
+    strands_together, sums_from, tile_sums)
+gives: laid_out_wide, plan_blocks, run_blocks_piece
 """
 
 cdef enum:
@@ -65,8 +73,8 @@ cdef inline bint packed_in_lines(const Weights* w, const WeightsPlan* plan) noex
     return plan.pairs != NULL and not laid_out_wide(w, plan)
 
 
-cdef void lay_out(const Weights* w, const Reach* reach, int64_t g, int64_t c, int64_t channels, int64_t row_count, int64_t line, bint wide,
-                  char* codes, const Row* rows) noexcept nogil:
+cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t c, int64_t channels, int64_t row_count, int64_t line, bint wide,
+                        char* codes, const Row* rows) noexcept nogil:
     """What a tap meets in some channels at the positions of a chunk: [channel][position], or if `wide` the other way round."""
     cdef int64_t r, i, low, high, offset, size = element_size(w.large.format), step = w.s[2] * w.large.x[2]
     cdef int64_t x[3]
@@ -111,8 +119,8 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         memset(s.codes, 0, size * rows * line)
     for i in range(rows if plan.mixed else 1):
         reach_of(w, (first + i) // w.C, &reach)
-        lay_out(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, row_count, line, wide,
-                <char*>s.codes + size * i * line, s.rows)
+        lay_out_codes(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, row_count, line, wide,
+                      <char*>s.codes + size * i * line, s.rows)
     if lines:
         plan.pairs.line_rows(s.block, rows, count, s.codes, w.large.format, line, &s.smallest_large)
     else:

@@ -1,6 +1,13 @@
-"""backward_weights where the small side has few channels in a group and its lines lie where loads take masks: as
-`engine/weights/few_channels.pxi`, but the large side is read in place.  A line of it meets the lines of the small side of several tap rows; up to
-NCX_COLUMNS rows and columns of taps advance together.
+"""Algorithm `weights_depthwise_ncx`: `backward_weights` where the small side has few channels in a group, on instruction sets
+with masked loads.
+
+The sums are those of `engine/weights/few_channels.pxi`, but the large side is read in place.  A line of it meets the lines of
+the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps advance together.
+
+uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
+    engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
+    (Product), engine/weights/few_channels.pxi (store_few_channels), engine/weights/gradient.pxi (Weights)
+gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights
 """
 
 cdef enum:
@@ -16,7 +23,7 @@ cdef struct NcxWeightsScratch:
 
 cdef struct NcxWeights:
     const Product* relation  # forward's: where each tap meets the large side
-    NcxPlan plan              # how the large side is read
+    NcxPlan plan             # how the large side is read
     uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, whether all are full]
     int64_t* places          # of the tap columns
     int64_t vectors          # of a line
@@ -70,7 +77,7 @@ cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
 
 
 cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
-                      const float* large, const float* small, float* sums) noexcept nogil:
+                    const float* large, const float* small, float* sums) noexcept nogil:
     """Lines [first, end) of one plane of the small side against the planes of one channel that they meet."""
     cdef int64_t t0, x0, residue, parts, part, row, rows, x1, line, lines_end, run, column, count
     cdef int64_t small_line = w.small.x[1] if s.direct else w.Y[2]
@@ -99,7 +106,7 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
 
 
 cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t first_group, int64_t end_group,
-                        int64_t piece, float* partials, NcxWeightsScratch* scratch) noexcept nogil:
+                               int64_t piece, float* partials, NcxWeightsScratch* scratch) noexcept nogil:
     """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
     cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], n, g, end, i
@@ -118,7 +125,7 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
 
 
 cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t g, int64_t n, int64_t line,
-                      int64_t lines_end, float* sums, NcxWeightsScratch* scratch) noexcept nogil:
+                    int64_t lines_end, float* sums, NcxWeightsScratch* scratch) noexcept nogil:
     """Lines [line, lines_end) of the small side, counted through all planes of image n and group g."""
     cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0, ahead_large, ahead_small
     cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
@@ -153,7 +160,7 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
         for m in range(w.M):
             for c in range(w.C):
                 ncx_plane(w, s, isa, y0, first, end, large + c * s.plan.channel, small + m * small_channel,
-                            sums + (m * w.C + c) * s.relation.tap_count * DOT_LANES)
+                          sums + (m * w.C + c) * s.relation.tap_count * DOT_LANES)
         line += end - first
 
 

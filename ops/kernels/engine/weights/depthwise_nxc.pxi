@@ -1,8 +1,14 @@
-"""backward_weights for groups of one channel on either side whose channels lie side by side in memory: lanes are groups.
+"""Algorithm `weights_depthwise_nxc`: `backward_weights` for groups of one channel on either side whose channels lie side by side
+in memory; lanes are groups.
 
 Some vectors of channels of some lines are packed, [vector][position][channel], unless they are floats and positions lie near
 each other: where they lie a large power of two apart, few of them stay in the nearest cache.  Every chain of every tap takes
 its positions from there.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/depthwise_nxc.pxi (NxcScratch,
+    lay_out_nxc, meet_taps), engine/product/product.pxi (Product, ROW_BYTES), engine/weights/gradient.pxi (Weights),
+    engine/weights/sums.pxi (join_pieces)
+gives: NxcWeights, fits_depthwise_nxc_weights, lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights
 """
 
 cdef enum:
@@ -97,14 +103,14 @@ cdef void pack_channels(const Operand* operand, const instruction_set* isa, int6
         for x1 in range(first[1], end[1]):
             if end[2] > first[2]:
                 isa.nxc_pack(block + ((x0 - first[0]) * extent[1] + x1 - first[1]) * extent[2] * isa.width, pitch,
-                                  end[2] - first[2], groups,
-                                  <const char*>operand.data + size * (n * operand.n + x0 * operand.x[0] + x1 * operand.x[1]
+                             end[2] - first[2], groups,
+                             <const char*>operand.data + size * (n * operand.n + x0 * operand.x[0] + x1 * operand.x[1]
                                                                       + first[2] * operand.x[2] + g),
-                                  operand.format, operand.x[2])
+                             operand.format, operand.x[2])
 
 
 cdef void run_nxc_weights_block(const Weights* w, const Product* r, const NxcWeights* p, const instruction_set* isa, int64_t n,
-                             const int64_t* y, const int64_t* y_end, int64_t g, int64_t groups, NxcScratch* s) noexcept nogil:
+                                const int64_t* y, const int64_t* y_end, int64_t g, int64_t groups, NxcScratch* s) noexcept nogil:
     """Add positions [y, y_end) of one plane to the sums."""
     cdef int64_t first[3]
     cdef int64_t end[3]
@@ -143,8 +149,8 @@ cdef void run_nxc_weights_block(const Weights* w, const Product* r, const NxcWei
             v = 0
             while v < vectors:
                 isa.depthwise_nxc_weights(s.sums + v * p.sums, p.sums, together, large + v * p.large, w.s[1] * r.input.x[1],
-                                 w.s[2] * r.input.x[2], s.offsets, s.taps, met,
-                                 small + v * p.small + (y1 - y[1]) * line + (y2 - y[2]) * step, line, step, y2, stop - y2, lines)
+                                          w.s[2] * r.input.x[2], s.offsets, s.taps, met,
+                                          small + v * p.small + (y1 - y[1]) * line + (y2 - y[2]) * step, line, step, y2, stop - y2, lines)
                 v += together
             y2 = stop
         y1 += lines
@@ -157,8 +163,8 @@ cdef inline bint meets_all(const Weights* w, int64_t y1) noexcept nogil:
 
 
 cdef void run_nxc_weights_piece(const Weights* w, const Product* r, const NxcWeights* p, const instruction_set* isa,
-                             const reduction_cut* cut, int64_t piece, int64_t g, int64_t groups, float* partial, int64_t pitch,
-                             NxcScratch* s) noexcept nogil:
+                                const reduction_cut* cut, int64_t piece, int64_t g, int64_t groups, float* partial, int64_t pitch,
+                                NxcScratch* s) noexcept nogil:
     """One piece of some groups: partial[tap][g]."""
     cdef int64_t y[3]
     cdef int64_t y_end[3]

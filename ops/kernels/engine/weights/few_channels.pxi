@@ -1,8 +1,14 @@
-"""backward_weights where the small side has few channels in a group: dot products along the lines of both sides.
+"""Algorithm `weights_few_channels`: `backward_weights` where the small side has few channels in a group, as dot products along
+the lines of both sides.
 
 `core/reduction.h` cuts these sums into chains that run side by side in the lanes of vectors.  The large side is laid out in
-planar blocks, as `engine/product/laid_out.pxi` does for forward, so that every tap finds a line's positions side by side; the sums of all
-taps of one pair of channels advance together.
+blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap finds a line's positions side by side.  The sums
+of all taps of one pair of channels advance together.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/laid_out_fill.pxi
+    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
+    engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
+gives: FewChannels, few_channels_cycles, fits_few_channels, lay_out_few_channels, run_few_channels, store_few_channels
 """
 
 cdef enum:
@@ -25,36 +31,6 @@ cdef struct FewChannels:
     reduction_cut cut
     FewChannelsScratch* scratch
     float* partials          # [group][piece][m][c][tap]
-
-
-cdef int relate_weights(Problem* q) except -1 nogil:
-    """Forward's relation of positions, for sums in chains."""
-    cdef const Weights* w = q.weights
-    cdef Product* r = &q.relation
-    cdef int axis
-    cdef int64_t number
-    cdef int64_t t[3]
-    if w.cut.chains == 1 or w.large.format == NUMBER_FLOAT64:
-        return 0
-    r.N, r.G, r.R, r.D, r.S, r.pairs, r.blocks, r.input = w.N, w.G, w.M, w.C, w.C, NULL, False, w.large
-    r.tap_count = w.K[0] * w.K[1] * w.K[2]
-    q.heap = malloc((r.tap_count + 1) * (sizeof(Tap) + 2 * sizeof(int64_t)))
-    if q.heap == NULL:
-        with gil:
-            raise MemoryError
-    r.taps = <Tap*>q.heap
-    r.tap_offsets = <int64_t*>(r.taps + r.tap_count + 1)
-    q.shifts = r.tap_offsets + r.tap_count + 1
-    r.padded = False
-    for axis in range(3):
-        r.Q[axis], r.I[axis], r.step[axis] = w.Y[axis], w.X[axis], w.s[axis]
-        r.padded = r.padded or reaches_outside(w, axis)
-    for number in range(r.tap_count):
-        tap_at(w, number, t)
-        r.tap_offsets[number] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
-        for axis in range(3):
-            r.taps[number].offset[axis] = t[axis] * w.d[axis] - w.b[axis]
-    return 0
 
 
 cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
@@ -91,7 +67,7 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
 
 
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
-                     FewChannelsScratch* s) noexcept nogil:
+                                 FewChannelsScratch* s) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * p.cut.length) // max(1, w.Y[2])
     cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, c, m, tap, taps, i, start, sum_count
@@ -157,7 +133,7 @@ cdef void fill_masks(const Product* r, const Layout* l, const instruction_set* i
 
 
 cdef void store_few_channels(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
-                       float* partials) noexcept nogil:
+                             float* partials) noexcept nogil:
     """Add the pieces of one group, [piece][m][c][tap], and store."""
     cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
     cdef lane_span span
@@ -183,7 +159,7 @@ cdef bint fits_few_channels(Problem* q) noexcept nogil:
 
 cdef double few_channels_cycles(const Problem* q) noexcept nogil:
     """Products take half of the time; the large side is laid out."""
-    return 2 * peak_cycles(q)
+    return HALF_OF_PEAK * peak_cycles(q)
 
 
 cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:

@@ -1,10 +1,17 @@
-"""backward_weights in float64, as `engine/weights/product.pxi` has it, or with few channels in the small side as dot products along lines.
+"""Algorithm `weights_float64`: `backward_weights` in float64, as a product, or with few channels in the small side as dot
+products along lines.
 
 Rows of the result are (t, c), as many of one tap as a tile holds; its lanes are the channels m of the small side.  A task sums
-some rows and lanes over a block of pieces that follow one another, a power of two: a subtree of the tree in `core/reduction.h`.  One
-that has all pieces stores; others wait to be joined.
+some rows and lanes over a block of pieces that follow one another.  Their number is a power of two, so they are a subtree of
+the tree in `core/reduction.h`.  A task that has all pieces stores; others wait to be joined.
 With many channels, tiles read the large side where it lies, from the positions that a tap meets inside.  With few, a row is a
 single (t, c), and the lines it meets are laid out, zeros outside, which is the same where the small side is finite.
+
+uses: engine/algorithms.pxi (Problem), engine/product/float64.pxi (DOUBLE_STEPS, copy_doubles, double_pitch,
+    not_finite), engine/weights/gradient.pxi (Reach, Row, Weights, reaches_outside, tap_at),
+    engine/weights/positions.pxi (cut_rows, inside_of, reach_of, small_offset), engine/weights/sums.pxi (add_sums,
+    join_pieces)
+gives: DoublesPlan, fits_double_weights, lay_out_double_weights, run_double_weights
 """
 
 cdef enum:

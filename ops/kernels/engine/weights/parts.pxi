@@ -1,6 +1,11 @@
-"""backward_weights in parts, where all of it would take too much workspace: groups, channels or taps.
+"""The problem of `backward_weights`, in parts where all of it would take too much workspace: groups, channels or taps.
 
 Sums of different groups, channels and taps do not meet, and a part's are cut as those of the whole: its bits are the same.
+
+uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, element_count, operand_of), engine/algorithms.pxi
+    (Inquiry, Problem, begin_weights, chosen_bytes, compute, end_problem), engine/weights/gradient.pxi (Weights),
+    engine/weights/plan.pxi (HUGE_FRAME)
+gives: run_backward_weights
 """
 
 cdef enum:
@@ -84,7 +89,7 @@ cdef void write_zeros(const View* view) noexcept nogil:
     """To every element: of all formats the zero is code 0."""
     cdef int64_t number, rest, offset
     cdef int axis
-    for number in range(size(view)):
+    for number in range(element_count(view)):
         rest, offset = number, 0
         for axis in range(5, -1, -1):
             offset += rest % view.shape[axis] * view.stride[axis]
@@ -95,7 +100,7 @@ cdef void write_zeros(const View* view) noexcept nogil:
 cdef int run_backward_weights(Call* c, int threads, Inquiry* inquiry) except -1 nogil:
     cdef Weights w
     cdef int axis
-    if size(&c.small) == 0 or size(&c.large) == 0:
+    if element_count(&c.small) == 0 or element_count(&c.large) == 0:
         if inquiry == NULL or not inquiry.asked:
             write_zeros(&c.taps)
         return 0

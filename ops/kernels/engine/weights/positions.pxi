@@ -1,5 +1,8 @@
-"""Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there."""
+"""Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there.
 
+uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/plan.pxi (WeightsPlan)
+gives: cut_rows, inside_of, large_step, reach_of, small_offset, tap_runs
+"""
 
 cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
     cdef int64_t t[3]
@@ -50,7 +53,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
     """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
     addressed relative to tap 0 of channel 0."""
     cdef int64_t x[3]
-    cdef int64_t number = 0, r, low, high, end, position, base, step = row_step(w, plan), pitch = isa.vectors * isa.width
+    cdef int64_t number = 0, r, low, high, end, position, base, step = large_step(w, plan), pitch = isa.vectors * isa.width
     cdef const Row* row
     cdef tile_run* run
     for r in range(row_count):
@@ -76,3 +79,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
                 number += 1
             low = end
     return number
+
+
+cdef inline int64_t large_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]

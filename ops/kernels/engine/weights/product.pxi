@@ -1,4 +1,4 @@
-"""backward_weights as a product over batch and space.
+"""Algorithm `weights_product`: `backward_weights` as a product over batch and space, the general case.
 
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
@@ -8,118 +8,15 @@ lane panels, [position][m], and runs all its row tiles over them.  The rows need
 floats: each tap walks the large side where it lies, along those runs of positions that it meets inside.  Tiles that mix
 taps (few channels) and stored numbers other than floats go through a block of the large side, decoded and framed with
 zeros, that is laid out beforehand.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (QUARTERS), engine/product/pack.pxi (channels_innermost,
+    gather_line), engine/product/pairs.pxi (never_subnormal, strided_of), engine/product/product.pxi (LINE_BYTES),
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
+    engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
+    large_step, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
+    tile_sums)
+gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cycles
 """
-
-cdef enum:
-    LANE_FLOATS = 9216          # of a lane panel: fits the nearest cache
-    LANES_BYTES = 1 << 19       # all lane panels of a task
-    FRAME_BYTES = 1 << 18       # the framed block of the large side
-
-
-cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
-    int64_t N
-    int64_t G
-    int64_t C
-    int64_t M
-    int64_t X[3]
-    int64_t Y[3]
-    int64_t K[3]
-    int64_t s[3]
-    int64_t d[3]
-    int64_t b[3]
-    Operand large
-    Operand small
-    void* taps
-    int taps_format
-    int64_t taps_stride[6]   # g, m, c, t0, t1, t2
-    reduction_cut cut        # of the call that this is a part of
-
-
-cdef struct Row:  # positions of the small side that differ in the innermost axis only
-    int64_t n
-    int64_t y[3]
-    int64_t count
-    int64_t first          # its first step in the chunk
-
-
-cdef struct Reach:  # of a tap on the large side
-    int64_t start[3]       # from position 0
-    int64_t low            # positions of a line that meet it: [low, high)
-    int64_t high
-
-
-cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them
-    tile_wish wish       # of some channels
-    int64_t channel      # the first that nothing has asked for, of the part's
-    int64_t channels
-    int64_t at_once
-
-
-cdef struct WeightsScratch:  # of one thread
-    NextLines next_lines
-    float* lanes
-    float* sums            # of its task
-    float* block
-    Row* rows
-    tile_run* runs
-    float* masks
-    void* codes            # blocks
-    bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
-    bint met_unbounded     # ... of any chunk
-    uint16_t smallest_large
-    uint16_t smallest_small
-
-
-cdef struct WeightsPlan:
-    reduction_cut cut
-    int64_t positions      # of the reduction
-    bint framed            # rows come from a framed block
-    bint mixed             # row tiles mix taps
-    bint blocks            # sums are taken in blocks of positions
-    bint packed            # ... and rows are packed: engine/weights/blocks.pxi
-    const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
-    int64_t rows           # of a row tile, at most
-    int64_t steps          # of a chunk, at most
-    bint padded            # some tap meets a position outside
-    int64_t taps
-    int64_t tap_tiles      # row tiles of one tap, unless mixed
-    int64_t row_tiles
-    int64_t strands        # row tiles of all taps of some channels; mixed: row tiles
-    int64_t vectors        # of the lanes
-    int64_t panels
-    int64_t chunk          # positions packed at a time
-    int64_t row_parts
-    int64_t panel_parts
-    int64_t tile_floats
-    WaitingSums sums
-    int64_t extent         # of the framed block: x2 ...
-    int64_t row_floats     # ... [t0][t1][x2] of one row of a chunk
-    int64_t channel_floats # ... of all its rows
-    int64_t channels       # ... how many
-    int64_t* tap_offsets   # in the result
-    int64_t code_bytes     # of lines laid out before they are packed in blocks
-    double quarters        # of cycles, for a position of a group
-    int64_t groups_at_once     # whose sums wait together ...
-    int64_t row_parts_at_once
-    int64_t waiting_bytes
-    WeightsScratch* scratch
-    float* waiting         # ... here
-
-
-cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:
-    return w.b[axis] > 0 or (w.Y[axis] - 1) * w.s[axis] - w.b[axis] + (w.K[axis] - 1) * w.d[axis] >= w.X[axis] \
-        or (w.Y[axis] - 1) * w.s[axis] - w.b[axis] >= w.X[axis] or -w.b[axis] + (w.K[axis] - 1) * w.d[axis] < 0
-
-
-cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
-    t[2] = tap % w.K[2]
-    t[1] = tap // w.K[2] % w.K[1]
-    t[0] = tap // (w.K[2] * w.K[1])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a chunk packs
-
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
                      int64_t end_panel, const Row* rows, int64_t row_count, float* lanes) noexcept nogil:
@@ -149,7 +46,7 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
 
 
 cdef void begin_next_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
-                       int64_t end, NextLines* lines) noexcept nogil:
+                           int64_t end, NextLines* lines) noexcept nogil:
     """Positions [first, end), as far as they follow one another."""
     cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
     cdef Row at
@@ -180,18 +77,6 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
     lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
     lines.channel += lines.at_once
     return &lines.wish
-
-
-cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
-    return plan.steps * isa.vectors * isa.width + isa.width
-
-
-cdef inline int64_t row_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]
-
-
-cdef inline const char* large_at(const Weights* w, int64_t offset) noexcept nogil:
-    return <const char*>w.large.data + offset * element_size(w.large.format)
 
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
@@ -230,10 +115,6 @@ cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const inst
     gather_line(&w.large, isa, NULL, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One task
-
-
 cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
     """From tap 0 to another, in a framed block or in the large side."""
     cdef int64_t t[3]
@@ -256,22 +137,9 @@ cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, 
         c += 1
 
 
-cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
-    """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
-    if plan.mixed:
-        return share(w.C * plan.taps, plan.row_tiles, tile)
-    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
-
-
-cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
-    if plan.mixed:
-        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
-    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
-
-
-cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
-                   int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
-                   bint one_by_one, float* sums, bint resume) noexcept nogil:
+cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
+                       int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
+                       bint one_by_one, float* sums, bint resume) noexcept nogil:
     """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
     cdef int64_t offsets[TILE_ROWS]
@@ -290,7 +158,7 @@ cdef void run_tile(const Weights* w, const WeightsPlan* plan, const instruction_
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
             run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
             run_it(
-                runs, run_count, source, offsets + i, row_step(w, plan),
+                runs, run_count, source, offsets + i, large_step(w, plan),
                 s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,
                 next_wish(&s.next_lines))
 
@@ -323,8 +191,8 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                 sums = sums_from(plan, space, c0, first_panel)
             if plan.mixed:
                 for tile in range(c0, c1):
-                    run_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
-                             resume)
+                    run_row_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
+                                 resume)
             else:
                 if plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
@@ -335,8 +203,8 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, row_count, s.runs)
                     if run_count > 0 or not resume:
                         for tile in range(c0, c1):
-                            run_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
-                                     run_count, False, sums, resume)
+                            run_row_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
+                                         run_count, False, sums, resume)
             if last and plan.sums.together > 0:
                 store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1
@@ -344,3 +212,73 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         resume = True
         if last:
             return
+
+
+cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether products in pairs save more than it costs to lay out rows whose positions are apart."""
+    cdef int64_t step = 1 if laid_out_wide(w, plan) else magnitude(w.s[2] * w.large.x[2])
+    return w.M >= PAIR_LANES * (min(step, 3) - 1)
+
+
+cdef bint fits_weights(Problem* q) noexcept nogil:
+    cdef WeightsPlan* plan = &q.weights_plan
+    cdef Weights* w = q.weights
+    cdef int64_t waiting
+    if w == NULL or w.large.format == NUMBER_FLOAT64 or w.cut.chains > 1:
+        return False
+    make_plan(w, q.isa, q.pairs, q.threads, plan)
+    if q.pairs != NULL and not pairs_pay(w, plan):
+        return False
+    plan.groups_at_once, plan.row_parts_at_once, plan.waiting_bytes = w.G, plan.row_parts, 0
+    if not plan.sums.at_once:
+        waiting = 4 * plan.sums.blocks * plan.panel_parts * plan.sums.task_floats  # bytes for a row part
+        plan.row_parts_at_once = min(plan.row_parts, max(1, <int64_t>PARTIAL_BYTES // waiting))
+        plan.groups_at_once = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (waiting * plan.row_parts)))
+        plan.waiting_bytes = plan.groups_at_once * plan.row_parts_at_once * waiting
+    return True
+
+
+cdef double weights_cycles(const Problem* q) noexcept nogil:
+    return q.weights_plan.quarters / QUARTERS * q.weights.G * q.weights_plan.positions
+
+
+cdef void lay_out_weights(Problem* q, workspace* memory) noexcept nogil:
+    cdef WeightsPlan* plan = &q.weights_plan
+    cdef WeightsScratch counted
+    cdef int worker
+    plan.scratch = <WeightsScratch*>take(memory, q.threads * sizeof(WeightsScratch))
+    for worker in range(q.threads):
+        lay_out_weights_scratch(&plan.scratch[worker] if memory.base != NULL else &counted, q.weights, plan, q.isa, memory)
+    plan.tap_offsets = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
+    plan.waiting = <float*>take(memory, plan.waiting_bytes)
+
+
+cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
+    """Returns false where pairs do not do, as in `run_product_plan`."""
+    cdef WeightsPlan* plan = &q.weights_plan
+    cdef const Weights* w = q.weights
+    cdef WeightsScratch* scratch = plan.scratch
+    cdef WeightsPass some
+    cdef bint unbounded = False
+    cdef uint16_t smallest_large = 0xffff, smallest_small = 0xffff
+    cdef int64_t t[3]
+    cdef int64_t tap
+    cdef int worker
+    for tap in range(plan.taps):
+        tap_at(w, tap, t)
+        plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
+    some.sums = plan.waiting
+    some.first_group = 0
+    while some.first_group < w.G:
+        some.groups = min(plan.groups_at_once, w.G - some.first_group)
+        some.first_row_part = 0
+        while some.first_row_part < plan.row_parts:
+            some.row_parts = min(plan.row_parts_at_once, plan.row_parts - some.first_row_part)
+            run_pass(w, plan, &some, q.isa, q.threads, scratch)
+            some.first_row_part += some.row_parts
+        some.first_group += some.groups
+    for worker in range(q.threads):
+        smallest_large = min(smallest_large, scratch[worker].smallest_large)
+        smallest_small = min(smallest_small, scratch[worker].smallest_small)
+        unbounded = unbounded or scratch[worker].met_unbounded
+    return q.pairs == NULL or not unbounded and never_subnormal(smallest_large, smallest_small)

@@ -5,37 +5,11 @@ and lane panels, over a block of pieces that follow one another.  A block is a p
 subtree of the tree in `core/reduction.h`; those that wait for their neighbours lie in a few levels.  A task of all pieces
 stores what it has summed, of a single piece while the sums are still near; otherwise the blocks of all tasks wait in
 memory and are joined at the end.
+
+uses: engine/product/pairs.pxi (on_matrix), engine/weights/blocks.pxi (run_blocks_piece), engine/weights/gradient.pxi
+    (Weights), engine/weights/plan.pxi, engine/weights/product.pxi (run_weights_piece)
+gives: add_sums, join_pieces, run_part, store_strand, store_strands, strands_together, sums_from, tile_sums
 """
-
-cdef enum:
-    NEAR_SUMS_BYTES = 3 << 17   # of a task
-    STORED_BYTES = 1 << 17      # stored together, of a single piece
-    LEVELS_BYTES = 4 << 20      # of a task, while its pieces are joined
-    MOST_LEVELS = 4             # a block is at most so large a power of two
-    PARTIAL_BYTES = 48 << 20    # of all blocks that wait
-    WAITING_COST = 5            # of a sum of a block that waits, in quarters of a cycle
-
-
-cdef struct WaitingSums:
-    int64_t levels         # 2**levels pieces are a block
-    int64_t blocks
-    bint at_once           # a task has all pieces and stores
-    int64_t panels         # of a row tile: sums lie [tile][panel] from the first of a task on
-    int64_t task_floats    # of one task
-    int64_t together       # strands that are stored together while a single piece is summed, 0 if there are several
-
-
-cdef struct WeightsPart:  # of the result
-    int64_t g
-    int64_t first_strand
-    int64_t end_strand
-    int64_t first_panel
-    int64_t end_panel
-
-
-cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
-    return 1 if plan.mixed else plan.taps
-
 
 cdef inline float* sums_from(const WeightsPlan* plan, float* space, int64_t first_strand, int64_t first_panel) noexcept nogil:
     """Where the sums of tile 0 and panel 0 would lie if these are the first."""
@@ -44,14 +18,6 @@ cdef inline float* sums_from(const WeightsPlan* plan, float* space, int64_t firs
 
 cdef inline float* tile_sums(const WeightsPlan* plan, float* sums, int64_t tile, int64_t panel) noexcept nogil:
     return sums + (tile * plan.sums.panels + panel) * plan.tile_floats
-
-
-cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
-    return share(plan.vectors, plan.panels, panel) * isa.width
-
-
-cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexcept nogil:
-    return share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
 
 
 cdef inline int64_t sums_pitch(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:

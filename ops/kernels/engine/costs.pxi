@@ -1,0 +1,84 @@
+"""What the estimates of the algorithms are made of: every constant of cost, in one place.
+
+An estimate counts the cycles of all threads together. It decides which algorithm runs and how work is divided, and no
+bit of a result. Most constants were fitted to the layers of `tools/data/bench_shapes.json` on the machines that
+`docs/performance.md` calls 1, 2 and 3; where `docs/performance-log.md` has the measurement, the comment names its table.
+A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
+
+uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
+gives: CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
+    LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
+    ROW_IN_PLACE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
+    WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
+"""
+
+cdef enum:
+    VECTORS_A_CYCLE = 2  # fused multiply-adds of vectors that a core begins in a cycle
+    LEAST_ROWS = 3       # rows: a tile of fewer takes as long, since it waits for its loads
+    LINE_LANES = 48      # positions: a line of more begins in every panel (TILE_LANES)
+    QUARTERS = 4         # quarters of a cycle in a cycle
+
+# Products
+
+cdef double MATRIX_NUMBER = 0.0075     # cycles for one step of one row on a matrix unit (machine 2, which has one)
+cdef double UNALIGNED = 1.06           # factor of products whose lanes lie across cache lines (machine 2, "Planar blocks")
+cdef double HALF_OF_PEAK = 2           # factor of products in float64 (vectors have half as many lanes), and of dot products with
+                                       # few channels (half of the time goes to layouts and loads)
+cdef double TILE_STEPS = 8             # steps that begin and end a tile which takes its sums from memory
+cdef double POSITION_ROWS_BIAS = 0.92  # factor: measured over modelled cost of positions as rows, for the layers where gathered
+                                       # panels come near
+
+# Copies of the input
+
+cdef double NUMBER_MOVED = 0.15        # cycles for a number that is copied to a panel or a block
+cdef double PAIRS_MOVED = 0.45         # ... for pairs that are laid out for a matrix unit
+cdef double PANEL_MOVED = 0.08         # ... for pairs that are copied from a block to a panel of whole cache lines
+cdef double RESIDUE_MOVED = 0.6        # ... for a number whose line is laid out by residues modulo the stride
+cdef double STRIDED_MOVED = 0.5        # cycles more for a number of an input whose stride is not 1
+cdef double DECODED = 0.25             # cycles more for a number that is not stored as float32
+cdef double FRAGMENT_CYCLES = 3        # cycles for one more fragment of a line in a panel, of each channel ("General product", boxes)
+cdef double STRIDED_PIECES = 2         # factor of FRAGMENT_CYCLES where the stride is not 1
+cdef double LINE_CYCLES = 8            # cycles where a line begins in a panel, of each channel
+cdef double CLASS_SHARE = 0.01         # of the products: what a cut along an outer axis costs
+cdef double TRANSPOSE_CYCLES = 4       # cycles for a number of the transposed input
+cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy the next block: copies end while about half of the
+                                       # tiles are still to come, since some run late and some are left out (machine 2,
+                                       # "Planar blocks")
+
+# Packed weights
+
+cdef double PACK_CYCLES = 2            # cycles for a packed weight
+cdef double FAR_WEIGHTS = 6            # packed weights that come from beyond the middle cache in a cycle
+cdef double FAR_PANEL = 0.15           # cycles for a packed weight that is fetched again for a range of columns
+cdef double FAR_INPUT = 96             # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
+cdef double FAR_AND_BACK = 1           # cycles for a packed weight that goes to memory and back (machine 2,
+                                       # "Positions as rows, streamed weights")
+
+# Weights gradients, in quarters of a cycle
+
+cdef double ROW_PACKED = 1.6           # quarters of a cycle for a number of a row that is packed in blocks
+cdef double ROW_IN_PLACE = 0.5         # ... for a number of a row that is read where it lies
+cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that waits in memory
+cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vector of floats
+cdef double PAIR_QUARTERS = 1          # ... for a dot product, per term
+cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term
+
+
+cdef double peak_cycles(const Problem* q) noexcept nogil:
+    """All products at the full rate of fused multiply-adds."""
+    return q.work / (VECTORS_A_CYCLE * q.isa.width)
+
+
+cdef inline double number_cycles(const Product* p, const instruction_set* isa) noexcept nogil:
+    """Cycles for one step of the reduction and one row."""
+    return MATRIX_NUMBER if on_matrix(p.pairs) else 1.0 / (VECTORS_A_CYCLE * isa.width)
+
+
+cdef inline double moved_cycles(const Product* p) noexcept nogil:
+    """Cycles for one number that is copied."""
+    return PAIRS_MOVED if on_matrix(p.pairs) else NUMBER_MOVED
+
+
+cdef inline double number_quarters(const pair_functions* pairs) noexcept nogil:
+    """Quarters of a cycle for one term of a vector of sums."""
+    return FLOAT_QUARTERS if pairs == NULL else MATRIX_QUARTERS if on_matrix(pairs) else PAIR_QUARTERS

@@ -1,0 +1,281 @@
+"""How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
+
+uses: engine/costs.pxi (ROW_IN_PLACE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
+    (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
+    reaches_outside)
+gives: HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
+    WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
+    tile_rows, tile_start, whole_units
+"""
+
+cdef enum:
+    COLLIDING = 1024           # floats between steps that share a set of the nearest cache, and each need a page
+    LAST_FLOATS = 11264        # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
+    FEWEST_STEPS = 128         # ... unless so many do not fit
+    HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
+    PAIR_LANES = 48            # whose products in pairs save what it takes to lay out a row of which every other position is met
+    LANE_FLOATS = 9216         # of a lane panel: fits the nearest cache
+    LANES_BYTES = 1 << 19      # all lane panels of a task
+    FRAME_BYTES = 1 << 18      # the framed block of the large side
+    NEAR_SUMS_BYTES = 3 << 17  # of a task
+    STORED_BYTES = 1 << 17     # stored together, of a single piece
+    LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
+    PARTIAL_BYTES = 48 << 20   # of all blocks that wait
+    MOST_LEVELS = 4            # a block is at most so large a power of two
+
+
+cdef struct WaitingSums:
+    int64_t levels         # 2**levels pieces are a block
+    int64_t blocks
+    bint at_once           # a task has all pieces and stores
+    int64_t panels         # of a row tile: sums lie [tile][panel] from the first of a task on
+    int64_t task_floats    # of one task
+    int64_t together       # strands that are stored together while a single piece is summed, 0 if there are several
+
+
+cdef struct WeightsPart:  # of the result
+    int64_t g
+    int64_t first_strand
+    int64_t end_strand
+    int64_t first_panel
+    int64_t end_panel
+
+
+cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them
+    tile_wish wish       # of some channels
+    int64_t channel      # the first that nothing has asked for, of the part's
+    int64_t channels
+    int64_t at_once
+
+
+cdef struct WeightsScratch:  # of one thread
+    NextLines next_lines
+    float* lanes
+    float* sums            # of its task
+    float* block
+    Row* rows
+    tile_run* runs
+    float* masks
+    void* codes            # blocks
+    bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
+    bint met_unbounded     # ... of any chunk
+    uint16_t smallest_large
+    uint16_t smallest_small
+
+
+cdef struct WeightsPlan:
+    reduction_cut cut
+    int64_t positions            # of the reduction
+    bint framed                  # rows come from a framed block
+    bint mixed                   # row tiles mix taps
+    bint blocks                  # sums are taken in blocks of positions
+    bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
+    const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
+    int64_t rows                 # of a row tile, at most
+    int64_t steps                # of a chunk, at most
+    bint padded                  # some tap meets a position outside
+    int64_t taps
+    int64_t tap_tiles            # row tiles of one tap, unless mixed
+    int64_t row_tiles
+    int64_t strands              # row tiles of all taps of some channels; mixed: row tiles
+    int64_t vectors              # of the lanes
+    int64_t panels
+    int64_t chunk                # positions packed at a time
+    int64_t row_parts
+    int64_t panel_parts
+    int64_t tile_floats
+    WaitingSums sums
+    int64_t extent               # of the framed block: x2 ...
+    int64_t row_floats           # ... [t0][t1][x2] of one row of a chunk
+    int64_t channel_floats       # ... of all its rows
+    int64_t channels             # ... how many
+    int64_t* tap_offsets         # in the result
+    int64_t code_bytes           # of lines laid out before they are packed in blocks
+    double quarters              # of cycles, for a position of a group
+    int64_t groups_at_once       # whose sums wait together ...
+    int64_t row_parts_at_once
+    int64_t waiting_bytes
+    WeightsScratch* scratch
+    float* waiting               # ... here
+
+
+cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nogil:
+    """Whether positions of the large side, channels last, lie so that few of them stay near."""
+    return channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0 and positions >= FEWEST_STEPS
+
+
+cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
+    cdef int64_t axis
+    plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
+    plan.taps = w.K[0] * w.K[1] * w.K[2]
+    plan.cut = w.cut
+    plan.blocks = positions_in_blocks(plan.cut.chains, w.large.format, w.small.format)
+    plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
+    plan.mixed = w.C < plan.rows and plan.taps > 1
+    plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
+    plan.padded = False
+    for axis in range(3):
+        if reaches_outside(w, axis):
+            plan.padded = True
+    plan.tap_tiles = ceiling(w.C, plan.rows)
+    plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
+    plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
+    plan.vectors = ceiling(w.M, isa.width)
+    plan.panels = ceiling(plan.vectors, isa.vectors)
+    plan.tile_floats = plan.rows * isa.vectors * isa.width
+    plan.packed = plan.blocks and pairs != NULL
+    if not plan.packed:
+        plan_chunk(w, isa, plan)
+        plan.packed = plan.blocks and not frames_fit(w, isa, plan)
+    if plan.packed:
+        plan_blocks(w, isa, plan)
+    share_work(w, isa, threads, plan)
+
+
+cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
+    return plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES
+
+
+cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t unit) noexcept nogil:
+    """Positions that hold a piece, at most so many, in units."""
+    return max(unit, min(ceiling(plan.cut.length, unit), most // unit) * unit)
+
+
+cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
+    """How much of the reduction is packed at a time."""
+    cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
+    cdef int64_t unit = SUM_BLOCK if plan.blocks else 1
+    plan.chunk = whole_units(plan, LANE_FLOATS // lane_width, unit)
+    if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
+        plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
+    while True:
+        plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
+        plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
+        plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
+        if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
+            break
+        plan.chunk = ceiling(plan.chunk, 2 * unit) * unit
+    plan.steps = plan.chunk
+    plan.channels = plan.tap_tiles  # in tiles
+    if plan.framed and not plan.mixed:
+        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+
+
+cdef inline bint in_chunks(const WeightsPlan* plan) noexcept nogil:
+    """Whether the sums of a task are met more than once, as far as is known before."""
+    return plan.cut.length > plan.chunk
+
+
+cdef void plan_sums(const WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts, WaitingSums* sums) noexcept nogil:
+    """Where sums wait with blocks of 2**levels pieces."""
+    cdef int64_t strand_floats, kept
+    sums.levels = levels
+    sums.blocks = ceiling(plan.cut.pieces, 1 << levels)
+    sums.at_once = sums.blocks == 1
+    sums.panels = ceiling(plan.panels, panel_parts)
+    strand_floats = strand_tiles(plan) * sums.panels * plan.tile_floats
+    sums.together = max(1, STORED_BYTES // (4 * strand_floats)) if plan.cut.pieces == 1 else 0
+    kept = ceiling(plan.strands, row_parts)
+    if sums.together > 0 and not in_chunks(plan):
+        kept = min(kept, sums.together)
+    sums.task_floats = kept * strand_floats
+    if levels == 0 and 4 * sums.task_floats > LEVELS_BYTES:
+        sums.at_once = False
+        sums.together = 0
+        sums.task_floats = ceiling(plan.strands, row_parts) * strand_floats
+
+
+cdef inline int64_t own_levels(const WaitingSums* sums) noexcept nogil:
+    return sums.levels + (1 if sums.at_once else 0)
+
+
+cdef inline double busiest_share(int64_t tasks, int64_t shorter, double length, int threads) noexcept nogil:
+    """What the busiest thread gets of tasks of length 1 and then shorter ones."""
+    cdef int64_t rounds = ceiling(tasks, threads)
+    return rounds + length * ceiling(max(0, shorter - (rounds * threads - tasks)), threads)
+
+
+cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
+    """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
+    cdef int64_t panel_parts, row_parts, least_rows, levels, largest, full, rest
+    cdef double cost, least = -1, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
+    cdef WaitingSums sums
+    products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
+    if plan.packed:
+        frames = ROW_PACKED * w.C * plan.taps
+    elif plan.framed:
+        frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
+    else:
+        frames = ROW_IN_PLACE * w.C
+    plan.panel_parts, plan.row_parts, plan.quarters = 1, 1, 0
+    plan_sums(plan, 0, 1, 1, &plan.sums)
+    for levels in range(MOST_LEVELS + 1):
+        full = plan.cut.pieces >> levels
+        rest = plan.cut.pieces - (full << levels)
+        if levels > 0 and full == 0 and plan.cut.pieces <= 1 << (levels - 1):
+            break
+        for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
+            least_rows = 1
+            if in_chunks(plan):
+                largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
+                least_rows = max(1, min(plan.strands, ceiling(largest, NEAR_SUMS_BYTES)))
+            for row_parts in range(least_rows, min(plan.strands, least_rows + 4 * threads) + 1):
+                plan_sums(plan, levels, panel_parts, row_parts, &sums)
+                if levels > 0 and 4 * own_levels(&sums) * sums.task_floats > LEVELS_BYTES:
+                    continue
+                busy = busiest_share(w.G * full * panel_parts * row_parts, (w.G if rest > 0 else 0) * panel_parts * row_parts,
+                                     <double>rest / (1 << levels), threads) * (1 << levels)
+                largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
+                sums_cost = 0 if sums.at_once else WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
+                cost = (products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
+                        + lanes * row_parts + frames * panel_parts + sums_cost)
+                if least < 0 or cost < least:
+                    least = cost
+                    plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost
+
+
+cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa,
+                                  workspace* memory) noexcept nogil:
+    """The buffers of one thread."""
+    s.lanes = <float*>take(memory, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
+    s.sums = <float*>take(memory, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
+    s.block, s.codes = NULL, NULL
+    s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
+    s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))
+    if plan.packed:
+        s.codes = take(memory, plan.code_bytes + 64)
+        s.block = <float*>take(memory, 4 * plan.rows * plan.steps + 64)
+        s.masks = <float*>take(memory, 4 * plan.chunk * isa.vectors * isa.width if plan.padded and plan.pairs == NULL else 0)
+    elif plan.framed:
+        s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
+    s.smallest_large = s.smallest_small = 0xffff
+    s.met_unbounded = False
+
+
+cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
+    return plan.steps * isa.vectors * isa.width + isa.width
+
+
+cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel) * isa.width
+
+
+cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexcept nogil:
+    return share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+
+
+cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
+    return 1 if plan.mixed else plan.taps
+
+
+cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
+    if plan.mixed:
+        return share(w.C * plan.taps, plan.row_tiles, tile)
+    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
+
+
+cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    if plan.mixed:
+        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
+    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
