@@ -121,6 +121,7 @@ def algorithm(operator: str | Operator, *args: Any, **kwargs: Any) -> list[Choic
     return recorder.found
 
 
+@guarded("convreg::force_algorithm")
 @contextmanager
 def force_algorithm(name: str) -> Iterator[None]:
     """Compute with a named algorithm in a ``with`` block; calls that it does not fit are refused.
@@ -156,6 +157,7 @@ def force_algorithm(name: str) -> Iterator[None]:
         kernels.FORCED.reset(token)
 
 
+@guarded("convreg::algorithm_names")
 def algorithm_names() -> list[str]:
     """Return the names of all algorithms. "reference" is the plain loops that define the bits."""
     return list(kernels.engine.algorithm_names())

@@ -1,4 +1,5 @@
-"""Drawn calls of every operator on arrays in drawn places, checked against contiguous ones and against float64.
+"""Drawn calls of every operator on arrays in drawn places, with drawn algorithms, checked against contiguous arrays and
+against float64.
 
 A call has a number: the same seed and number draw the same call, in any order.
 `python tests/drawn_layouts.py SEED NUMBER` repeats one and prints what it is.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from math import prod
 from types import FunctionType
@@ -346,9 +348,13 @@ def check_call(seed: int, number: int) -> DrawnCall:
 
 
 def check(seed: int, number: int) -> DrawnCall:
-    """Run a call on contiguous arrays and on those in drawn places, each instruction set, one on three threads."""
+    """Run a call on contiguous arrays and on those in drawn places, each instruction set, one on three threads.
+
+    The algorithm is the engine's choice or a drawn one that fits. There are guards in the workspace.
+    """
     drawn = drawn_call(seed, number)
     before = engine.isa()
+    engine.guard_workspace(True)
     try:
         expected = run(drawn.call, tuple(np.array(array, order="C") for array in drawn.call.tensors), threads=1)
         check_values(drawn, expected)
@@ -358,6 +364,7 @@ def check(seed: int, number: int) -> DrawnCall:
             threads = 3 if (number + engine.usable().index(isa)) % len(engine.usable()) == 0 else 1
             check_places(rng, drawn, expected, f"{isa}, {threads} threads", threads)
     finally:
+        engine.guard_workspace(False)
         engine.use_isa(before)
     return drawn
 
@@ -365,17 +372,25 @@ def check(seed: int, number: int) -> DrawnCall:
 def check_places(
     rng: random.Random, drawn: DrawnCall, expected: tuple[np.ndarray | None, ...], how: str, threads: int
 ) -> None:
-    """Run a call on operands and results in drawn places."""
+    """Run a call on operands and results in drawn places, half of the time with a drawn algorithm."""
     operands, names = zip(*(placed(rng, array) for array in drawn.call.tensors), strict=True)
     places = [None if array is None else Placed(draw_layout(rng, array.shape, array.itemsize), array.shape, array.dtype)
               for array in expected]
+    out: Any = tuple(None if place is None else place.view for place in places)
     if rng.random() < 0.3:
-        places = [None] * len(places)
-        results = run(drawn.call, operands, threads=threads)
-    else:
-        out = tuple(None if place is None else place.view for place in places)
-        results = run(drawn.call, operands, threads=threads, out=out if len(out) > 1 else out[0])
-    where = f"{how}, operands {'; '.join(names)}, results " + "; ".join(
+        places, out = [None] * len(places), None
+    elif len(out) == 1:
+        out = out[0]
+    more = {"threads": threads} if out is None else {"threads": threads, "out": out}
+    algorithm = drawn_algorithm(rng, drawn.call, operands, more) if rng.random() < 0.5 else None
+    try:
+        with nullcontext() if algorithm is None else convreg.force_algorithm(algorithm):
+            results = run(drawn.call, operands, **more)
+    except OpError:
+        if algorithm != "laid_out":  # test_algorithms: test_values_do_not_decide_whether_an_algorithm_fits
+            raise
+        results = run(drawn.call, operands, **more)
+    where = f"{how}, {algorithm or 'free choice'}, operands {'; '.join(names)}, results " + "; ".join(
         "fresh" if place is None else str(place.layout) for place in places)
     for index, (result, wanted, place) in enumerate(zip(results, expected, places, strict=True)):
         if wanted is None:
@@ -387,6 +402,25 @@ def check_places(
             assert stray == 0, f"{drawn}, {where}: {stray} bytes around result {index} were written"
     for operand, original in zip(operands, drawn.call.tensors, strict=True):
         assert np.array_equal(codes(operand), codes(original)), f"{drawn}, {where}: an operand was written"
+
+
+def drawn_algorithm(
+    rng: random.Random, call: GradientCall, operands: tuple[np.ndarray, ...], more: dict[str, Any]
+) -> str | None:
+    """Return an algorithm that one kernel of a call may take, None if it fits not all parts of the call."""
+    choices = convreg.algorithm(call.name, *operands, **call.arguments, **more)
+    if not choices:  # conversions
+        return None
+    names = [one.name for one in rng.choice(choices).candidates]
+    if len({array.dtype for array in operands}) == 1 and not call.arguments.get("scales"):
+        names.append("reference")  # it computes with operands of one format only
+    algorithm = rng.choice(names)
+    try:
+        with convreg.force_algorithm(algorithm):
+            convreg.algorithm(call.name, *operands, **call.arguments, **more)
+    except OpError:
+        return None
+    return algorithm
 
 
 def codes(array: np.ndarray) -> np.ndarray:

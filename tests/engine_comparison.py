@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from convreg.ops.kernels import engine, reference
@@ -71,7 +72,7 @@ def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
     return values
 
 
-def operands_as_referee_takes(arrays: list[np.ndarray], names: list[str]) -> tuple[list[np.ndarray], str]:
+def operands_as_referee_takes(arrays: Sequence[np.ndarray], names: Sequence[str]) -> tuple[list[np.ndarray], str]:
     """The values of both in one format: bfloat16 if it has them all, since it tells how sums are taken, or float32."""
     values = [as_referee_takes(array, name) for array, name in zip(arrays, names, strict=True)]
     if "float64" in names:
@@ -84,29 +85,61 @@ def operands_as_referee_takes(arrays: list[np.ndarray], names: list[str]) -> tup
     return values, "bfloat16"
 
 
-def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
-    """One call of the plain loops, then the engine's on every instruction set and number of threads."""
-    first, second, result = OPERANDS[kernel]
+def by_plain_loops(
+    kernel: str, case: Case, arrays: Sequence[np.ndarray], formats: Sequence[str], bias=None
+) -> np.ndarray:
+    """The values of the plain loops' result, for arrays and formats in the kernel's order."""
     more = {} if bias is None else {"bias": bias}
-    expected = np.zeros_like(arrays[result])
-    operands, name = operands_as_referee_takes([arrays[first], arrays[second]], [formats[first], formats[second]])
+    expected = np.zeros_like(arrays[2])
+    operands, name = operands_as_referee_takes(arrays[:2], formats[:2])
     getattr(reference, kernel)(
-        *operands, expected, **case.window, formats=(name, name, formats[result]), threads=2, **more)
-    expected_values = as_referee_takes(expected, formats[result])
+        *operands, expected, **case.window, formats=(name, name, formats[2]), threads=2, **more)
+    return as_referee_takes(expected, formats[2])
+
+
+def check_bits(got: np.ndarray, expected: np.ndarray, number_format: str, *where: object) -> None:
+    """Equal bits as the values of the plain loops, any NaN for any NaN."""
+    values = as_referee_takes(got, number_format)
+    number = f"u{values.itemsize}"
+    different = values.view(number) != expected.view(number)
+    different &= ~(np.isnan(values) & np.isnan(expected))
+    assert not different.any(), (*where, np.argwhere(different)[:3], values[different][:3], expected[different][:3])
+
+
+def fitting(kernel: str, operands: Sequence[np.ndarray], call: dict) -> list[str]:
+    """The algorithms besides the plain loops that a call can be forced to take."""
+    found = []
+    for name in engine.algorithm_names()[1:]:
+        if name.startswith("weights_") == (kernel == "backward_weights"):
+            with contextlib.suppress(ValueError):
+                engine.choices(kernel, *operands, **call, algorithm=name)
+                found.append(name)
+    return found
+
+
+def others(kernel: str, operands: Sequence[np.ndarray], call: dict) -> list[str]:
+    """The algorithms that fit besides the one that is chosen for all of a call."""
+    chosen = {part[0] for part in engine.choices(kernel, *operands, **call)}
+    return [name for name in fitting(kernel, operands, call) if {name} != chosen] if chosen else []
+
+
+def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
+    """One call of the plain loops, then the engine's on every instruction set and number of threads: with the algorithm
+    of its choice, and with one that it would not choose."""
+    order = OPERANDS[kernel]
+    first, second, result = (arrays[name] for name in order)
+    more = {} if bias is None else {"bias": bias}
+    expected = by_plain_loops(kernel, case, (first, second, result), [formats[name] for name in order], bias)
+    rng = random.Random(f"{kernel} {case}")
     for isa in each_instruction_set():
         for threads in THREADS:
-            got = in_some_layout(layouts, np.full_like(arrays[result], 7))
-            getattr(engine, kernel)(
-                arrays[first], arrays[second], got, **case.window, formats=tuple(formats[n] for n in OPERANDS[kernel]),
-                threads=threads, **more,
-            )
-            values = as_referee_takes(got, formats[result])
-            number = f"u{values.itemsize}"
-            different = values.view(number) != expected_values.view(number)
-            different &= ~(np.isnan(values) & np.isnan(expected_values))
-            assert not different.any(), (
-                kernel, case, formats, isa, threads, np.argwhere(different)[:3], values[different][:3],
-                expected_values[different][:3])
+            got = in_some_layout(layouts, np.full_like(result, 7))
+            call = {**case.window, "formats": tuple(formats[name] for name in order), "threads": threads}
+            unchosen = others(kernel, (first, second, got), call)
+            for algorithm in (None, *rng.sample(unchosen, min(1, len(unchosen)))):
+                got[...] = 7
+                getattr(engine, kernel)(first, second, got, **call, **more, algorithm=algorithm)
+                check_bits(got, expected, formats[order[2]], kernel, case, formats, isa, threads, algorithm)
 
 
 def compare_all(

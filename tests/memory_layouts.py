@@ -35,9 +35,9 @@ class Layout:
         return f"{self.style} {self.strides}+{self.offset % 8}"
 
 
-def draw_layout(rng: random.Random, shape: tuple[int, ...], itemsize: int) -> Layout:
-    """Return a place for an array in which no two elements overlap."""
-    style = rng.choice(STYLES)
+def draw_layout(rng: random.Random, shape: tuple[int, ...], itemsize: int, style: str | None = None) -> Layout:
+    """Return a place for an array in which no two elements overlap, in some style or the named one."""
+    style = style or rng.choice(STYLES)
     rank = len(shape)
     order = list(range(rank))  # slowest axis first
     if style == "fortran":
@@ -70,7 +70,7 @@ def draw_layout(rng: random.Random, shape: tuple[int, ...], itemsize: int) -> La
         if signs[axis] < 0 and shape[axis]:
             before += (shape[axis] - 1) * step * gaps[axis]
         step = step * gaps[axis] * max(1, shape[axis]) + (rng.choice([0, 0, 0, itemsize, 1]) if style == "mixed" else 0)
-    misaligned = rng.choice([0, 0, 0, 1, itemsize // 2, itemsize - 1])
+    misaligned = rng.choice([0, 0, 0, itemsize, 1, itemsize // 2, itemsize - 1])
     offset = MARGIN + before + misaligned
     return Layout(style, tuple(strides), offset, offset + step + 2 * itemsize + MARGIN, far)
 

@@ -1,4 +1,5 @@
-"""The engine against the plain loops, bit for bit: any geometry, layout, format, number of threads, instruction set."""
+"""The engine against the plain loops, bit for bit: any geometry, layout, format, number of threads, instruction set and
+algorithm that fits."""
 
 from __future__ import annotations
 
@@ -8,11 +9,14 @@ import numpy as np
 import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import engine, reference
+from drawn_algorithms import check_algorithm
 from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
 from engine_comparison import SETS, SPECIALS, compare, compare_all, drawn_values
 from kernel_cases import Case, bits
 
 FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
+NEED_AVX512 = ("depthwise_ncx", "weights_depthwise_ncx")
+TRIES = 1000  # drawn calls for each that an algorithm fits; one in 120 fits the rarest
 
 
 @pytest.fixture(params=SETS)
@@ -23,6 +27,7 @@ def isa(request):
     engine.use_isa(before)
 
 
+@pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(DRAWS[kind].seeds)])
 def test_drawn_calls(kind, seed):
     draw, rng = DRAWS[kind], random.Random(seed)
@@ -32,6 +37,7 @@ def test_drawn_calls(kind, seed):
             compare_all(case, draw.drawn_formats(rng), rng, draw.kernels, draw.exact)
 
 
+@pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(2)])
 def test_drawn_calls_in_float64(kind, seed):
     draw, rng = DRAWS[kind], random.Random(1000 + seed)
@@ -39,6 +45,16 @@ def test_drawn_calls_in_float64(kind, seed):
         case = draw.case(rng)
         if multiplications(case) <= min(draw.most, 3e6):
             compare_all(case, FLOAT64, rng, draw.kernels)
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize(("calls", "seed"), [(60, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("algorithm", engine.algorithm_names()[1:])
+def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
+    """Also those that the engine would not choose; operands and results anywhere in memory."""
+    if algorithm in NEED_AVX512 and {*SETS} <= {"avx2", "generic"}:
+        pytest.skip("no instruction set with AVX-512 is usable or named")
+    assert check_algorithm(algorithm, calls, TRIES * calls, seed) == calls
 
 
 @pytest.mark.parametrize("axes", [

@@ -27,17 +27,17 @@ DRAWN = [numerics.draw("normal", shape) for shape in ((1, 2, 4, 4), (1, 3, 4, 4)
 
 @pytest.mark.parametrize("name", [
     "quantize", "dequantize", "get", "register", "names", "operators", "formats", "capabilities", "workspace_bytes",
-    "explain", "numerics.compare", "numerics.draw", "numerics.error_of", "numerics.binades_of",
-    "numerics.best_exponent", "numerics.plot"])
+    "algorithm", "algorithm_names", "force_algorithm", "explain", "numerics.compare", "numerics.draw",
+    "numerics.error_of", "numerics.binades_of", "numerics.best_exponent", "numerics.plot"])
 def test_arguments_that_the_signature_lacks(name):
     function = getattr(numerics, name[9:]) if name.startswith("numerics.") else getattr(convreg, name)
     operation = "convreg::numerics" if name.startswith("numerics.") else f"convreg::{name}"
-    if name not in ("workspace_bytes", "explain"):  # the arguments of the operator
+    if name not in ("workspace_bytes", "algorithm", "explain"):  # the arguments of the operator
         error = attempt(operation, function, *[1] * 9)
         assert isinstance(error, convreg.OpTypeError)
         assert (error.argument, error.value) == ("arguments", "9 positional")
         assert attempt(operation, function, bogus=1).argument == "bogus"
-    if name not in ("names", "operators", "formats", "capabilities"):
+    if name not in ("names", "operators", "formats", "capabilities", "algorithm_names"):
         error = attempt(operation, function)
         assert isinstance(error, convreg.OpTypeError)
         assert error.allowed == "a value: it is required"
