@@ -1,5 +1,4 @@
-"""One hypothesis profile for the whole suite: no deadline on shared machines, the same examples on every run; fixtures of
-several modules."""
+"""One hypothesis profile for the whole suite, without deadlines and with the same examples on every run; fixtures."""
 
 from __future__ import annotations
 

@@ -18,14 +18,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from model_files import arrays_of
 from onnx import TensorProto, helper, numpy_helper
+from places import DATA, ROOT
 
 import convreg
 import convreg.onnx
 from convreg import GraphError
 
-CASES = Path(__file__).parent / "data" / "openvino_ir"
+CASES = DATA / "openvino_ir"
 INDEX = json.loads((CASES / "index.json").read_text())["models"]
-DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits" / "training_step.onnx"
+DIGITS = ROOT / "examples" / "digits" / "training_step.onnx"
 SEEDS = st.integers(0, 2**32 - 1)
 WRITTEN = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 RNG = np.random.default_rng(11)

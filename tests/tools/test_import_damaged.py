@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_graph_json, import_ir, import_model
 from model_files import graph, operation, tensor, write_graph
+from places import DATA
 
 from convreg import GraphError
 
-CASES = Path(__file__).parent / "data" / "openvino_ir"
+CASES = DATA / "openvino_ir"
 ENDS = 'from-layer="0" from-port="0" to-layer="2" to-port="0"'
 """The first edge of the damaged model."""
 DOCUMENT = graph(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_graph_json, import_model
 from model_files import NCX, TWELVE, graph, operation, run_graph, tensor, write_graph
 from onnx import helper
+from places import ROOT
 
 import convreg
 from convreg import GraphError
 
-VENDOR = Path(__file__).resolve().parents[2] / "shared" / "cases" / "onednn_graph_json"
+VENDOR = ROOT.parent / "shared" / "cases" / "onednn_graph_json"
 FILES = sorted(VENDOR.rglob("*.json"))
 NEGATIVE_PADS = "conv_2d_bwd_d.json"
 SLOW = ("conv_bwd_d_3d.json", "convbackpropdata.json")

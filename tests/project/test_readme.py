@@ -6,16 +6,15 @@ import re
 import shlex
 import shutil
 import textwrap
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from convreg.tools import cli
+from places import ROOT
 
 import convreg
 from convreg.calls.text import table
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

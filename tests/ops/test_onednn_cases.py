@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from places import DATA
 
 import convreg
 from convreg.calls.arguments import attribute_values
 from convreg.calls.binding import plan_of
 from convreg.spec import Call, TensorType, by_conformance
 
-CASES = json.loads((Path(__file__).parent / "data" / "onednn_graph.json").read_text())["cases"]
+CASES = json.loads((DATA / "onednn_graph.json").read_text())["cases"]
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16),
           "f64": np.dtype(np.float64), "s8": np.dtype(np.int8), "s32": np.dtype(np.int32), "s64": np.dtype(np.int64)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -30,6 +29,7 @@ from ort_sessions import (
     session,
     shaped,
 )
+from places import SUPPORT
 
 import convreg
 import convreg.onnx
@@ -193,7 +193,7 @@ def test_the_package_is_imported_when_a_session_needs_it():
                "convreg.onnx.Session(shaped(), engine='reference')\n"
                "assert 'onnxruntime' not in sys.modules\n"
                "print(convreg.onnx.run(shaped(), feeds_of(1, 8)).engine)\n")
-    done = subprocess.run([sys.executable, "-c", program, str(Path(__file__).parent)], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-c", program, str(SUPPORT)], capture_output=True, text=True,
                           timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("onnxruntime\n", "")
 

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 import convreg
 from convreg import registry
@@ -147,7 +148,7 @@ def test_functions_show_the_declaration(operator):
 
 
 def test_docs_page_is_up_to_date():
-    page = Path(__file__).parents[1] / "docs" / "operators.md"
+    page = ROOT / "docs" / "operators.md"
     if not page.exists():
         pytest.skip("only in a checkout")
     assert page.read_text() == text.docs_page(convreg.operators())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from places import DATA, ROOT
 
 import convreg
 from convreg.calls.binding import plan_of
@@ -15,7 +15,6 @@ from convreg.calls.execution import execute
 from convreg.errors import OpError, OpTypeError
 from convreg.spec import Call, TensorType
 
-HERE = Path(__file__).parent
 function = convreg.ascend.convolution_backward
 spec = function.spec
 
@@ -177,13 +176,13 @@ def test_rule_about_8_bit_formats(rule, changes, formats):
 
 
 def test_every_rule_has_a_test_or_a_reason():
-    cases = json.loads((HERE / "data" / "ascend_examples.json").read_text())["cases"]
+    cases = json.loads((DATA / "ascend_examples.json").read_text())["cases"]
     tested = {case.get("rule") for case in cases}
     tested |= {mark.args[1][index][0] for test in (test_rule_of_a_product, test_rule_about_8_bit_formats)
                for mark in test.pytestmark for index in range(len(mark.args[1]))}
     everything = {f"E{row:02}" for row in range(1, 62)}
     assert everything - tested <= UNSAYABLE
-    reasons = (HERE.parent / "docs" / "conformance-ascend.md").read_text()
+    reasons = (ROOT / "docs" / "conformance-ascend.md").read_text()
     assert all(rule in reasons for rule in UNSAYABLE | {"E02", "E04"})
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -11,14 +9,14 @@ from convreg.tools.onnx_io import export_ir, import_graph_json, import_ir
 from graphs import model, value
 from model_files import IR, graph, operation, tensor, write_graph
 from onnx import helper
+from places import DATA, ROOT
 
 import convreg.onnx
 from convreg import GraphError
 from convreg.onnx import ort_library
 
-HERE = Path(__file__).parent
-VENDOR = HERE.resolve().parents[1] / "shared" / "cases"
-FILES = sorted([*(HERE / "data").rglob("*.xml"), *VENDOR.rglob("*.xml"),
+VENDOR = ROOT.parent / "shared" / "cases"
+FILES = sorted([*DATA.rglob("*.xml"), *VENDOR.rglob("*.xml"),
                 *(VENDOR / "onednn_graph_json").rglob("*.json")])
 
 

@@ -2,7 +2,7 @@
 against float64.
 
 A call has a number: the same seed and number draw the same call, in any order.
-`python tests/drawn_layouts.py SEED NUMBER` repeats one and prints what it is.
+`python tests/support/drawn_layouts.py SEED NUMBER` repeats one and prints what it is.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class DrawnCall(NamedTuple):
 
     def __str__(self) -> str:
         tensors = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.call.tensors)
-        return (f"python tests/drawn_layouts.py {self.seed} {self.number}  # {self.call.name}({tensors}, "
+        return (f"python tests/support/drawn_layouts.py {self.seed} {self.number}  # {self.call.name}({tensors}, "
                 f"{self.call.arguments}), {self.kind} numbers")
 
 
@@ -337,7 +337,7 @@ def run(call: GradientCall, tensors: tuple[np.ndarray, ...], **more: Any) -> tup
 
 def check_call(seed: int, number: int) -> DrawnCall:
     """Check a call; a failure says how to repeat it. In a crash, faulthandler prints that line as a function's name."""
-    line = f"python tests/drawn_layouts.py {seed} {number}"
+    line = f"python tests/support/drawn_layouts.py {seed} {number}"
     names = {name: line for name in ("co_name", "co_qualname") if hasattr(check.__code__, name)}
     try:
         return FunctionType(check.__code__.replace(**names), globals())(seed, number)

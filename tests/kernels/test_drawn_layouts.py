@@ -14,6 +14,7 @@ from pathlib import Path
 import drawn_layouts
 import pytest
 from drawn_layouts import check_call
+from places import SUPPORT
 
 CALLS = int(os.environ.get("CONVREG_DRAWN_CALLS", "2000"))
 SEED = int(os.environ.get("CONVREG_DRAWN_SEED", "0"))
@@ -32,7 +33,7 @@ def test_failures_say_how_to_repeat_them(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(drawn_layouts, "check_places", fail)
-    with pytest.raises(AssertionError, match=r"python tests/drawn_layouts\.py 0 7"):
+    with pytest.raises(AssertionError, match=r"python tests/support/drawn_layouts\.py 0 7"):
         check_call(0, 7)
 
 
@@ -41,6 +42,6 @@ def test_crashes_say_how_to_repeat_them():
                "drawn_layouts.check_places = lambda *args: faulthandler._sigabrt(); drawn_layouts.check_call(0, 7)")
     root = Path(drawn_layouts.convreg.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(root)])})
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(root)])})
     assert done.returncode < 0
-    assert "python tests/drawn_layouts.py 0 7" in done.stderr
+    assert "python tests/support/drawn_layouts.py 0 7" in done.stderr

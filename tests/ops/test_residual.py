@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from graphs import checked_shapes
+from places import ROOT
 
 import convreg.onnx
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "residual"
+FOLDER = ROOT / "examples" / "residual"
 
 
 def script(name):

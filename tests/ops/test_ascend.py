@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import ml_dtypes  # noqa: F401 (registers the dtype names)
 import numpy as np
 import pytest
+from places import DATA, ROOT
 
 import convreg
 from convreg.calls.arguments import tensor_type
@@ -18,9 +18,8 @@ from convreg.formats import FORMATS, format_of
 from convreg.geometry import aten
 from convreg.spec import Call, TensorType
 
-HERE = Path(__file__).parent
-CASES = json.loads((HERE / "data" / "ascend_examples.json").read_text())["cases"]
-REASONS = (HERE.parent / "docs" / "conformance-ascend.md").read_text()
+CASES = json.loads((DATA / "ascend_examples.json").read_text())["cases"]
+REASONS = (ROOT / "docs" / "conformance-ascend.md").read_text()
 function = convreg.ascend.convolution_backward
 spec = function.spec
 NO_SCALES = (None,) * len(spec.scale_ports)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from convreg.tools.cli import main
 from graphs import data_gradient, model, value
 from onnx import helper
+from places import ROOT
 
 import convreg
 import convreg.onnx
 from convreg.errors import GraphError
 from convreg.numerics import compare, draw
 
-DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits" / "training_step.onnx"
+DIGITS = ROOT / "examples" / "digits" / "training_step.onnx"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,19 +8,19 @@ import pickle
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from model_files import arrays_of
+from places import ROOT
 from rounding_model import NARROW
 
 import convreg
 from convreg import OpTypeError
 from convreg.formats import FORMATS, OPERAND_ROUNDINGS, ROUNDINGS, format_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "formats.md"
+PAGE = ROOT / "docs" / "formats.md"
 
 
 def test_formats_prints_every_record():

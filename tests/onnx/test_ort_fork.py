@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
+from places import SUPPORT
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -49,8 +49,7 @@ START = """
 
 
 def run_python(program: str) -> list[str]:
-    tests = Path(__file__).parent
-    path = os.pathsep.join([str(tests), os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(SUPPORT), os.getcwd(), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(START) + textwrap.dedent(program)], timeout=120,
                           env={**os.environ, "PYTHONPATH": path, "CONVREG_NUM_THREADS": "2"}, capture_output=True,
                           text=True, check=False)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import DATA
 
 import convreg
 from convreg.calls.binding import make_call
 from convreg.formats import FORMATS
 from convreg.spec import TensorType
 
-CASES = json.loads((Path(__file__).parent / "data" / "openvino_backprop.json").read_text())["cases"]
+CASES = json.loads((DATA / "openvino_backprop.json").read_text())["cases"]
 TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64"}
 LISTS = ("strides", "pads_begin", "pads_end", "dilations")
 

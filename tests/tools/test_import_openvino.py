@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_ir, import_model
 from model_files import IR, arrays_of
+from places import DATA
 
 import convreg
 from convreg import GraphError
 
-CASES = Path(__file__).parent / "data" / "openvino_ir"
+CASES = DATA / "openvino_ir"
 INDEX = json.loads((CASES / "index.json").read_text())["models"]
 RNG = np.random.default_rng(7)
 IMAGE = RNG.integers(-8, 9, (2, 4, 5, 6)).astype(np.float32)

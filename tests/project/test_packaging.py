@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from places import ROOT
 
 import convreg
 
@@ -22,7 +23,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = Path(np.__file__).parents[1]
 """Where the dependencies are; as an entry of PYTHONPATH it brings them without any editable install."""
 

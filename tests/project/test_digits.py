@@ -2,18 +2,18 @@
 
 import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from graphs import checked_shapes
+from places import ROOT
 
 import convreg.onnx
 from convreg.formats import FORMATS
 from convreg.numerics import error_of
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "digits"
+FOLDER = ROOT / "examples" / "digits"
 
 
 def script(name):

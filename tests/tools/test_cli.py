@@ -14,11 +14,11 @@ import pytest
 from convreg.tools.cli import TABLE_END, TABLE_START, main
 from model_files import arrays_of, graph, operation, tensor, write_graph
 from onnx import TensorProto, helper
+from places import DATA, ROOT
 
 import convreg
 
-CASES = Path(__file__).parent / "data" / "openvino_ir"
-CHECKOUT = Path(__file__).resolve().parents[1]
+CASES = DATA / "openvino_ir"
 
 
 def command(*arguments, cwd, module="convreg.tools"):
@@ -59,9 +59,9 @@ def test_import_check_and_run_end_to_end(tmp_path):
 
 
 def test_a_checkout_runs_the_verbs_as_tools():
-    if not (CHECKOUT / "tools" / "__main__.py").is_file():
+    if not (ROOT / "tools" / "__main__.py").is_file():
         pytest.skip("not in a checkout")
-    done = command("list", cwd=CHECKOUT, module="tools")
+    done = command("list", cwd=ROOT, module="tools")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == convreg.names()
 

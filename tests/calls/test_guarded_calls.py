@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from convreg.tools import onnx_io
-from test_hostile_calls import HOSTILE, OURS, attempt
+from hostile import HOSTILE, OURS, attempt
 from valid_calls import VALID, several
 
 import convreg

@@ -1,11 +1,10 @@
 """The documents: every link leads somewhere, every page is linked, and the prose keeps to the project's style."""
 
 import re
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 DERIVED = ROOT / "docs" / "operators.md"
 """Its text comes from docstrings, whose lines are wrapped when the page is written."""
 FOLDERS = ("docs", "examples", "ops")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 import rounding_model as model
 from convreg.ops.kernels import engine, reference
+from places import DATA
 from rounding_model import FORMATS, NARROW, PLAIN_ROUNDINGS, as_float64, boundaries, spread
 
 import convreg
 from convreg import OpError, OpTypeError, UnknownOp
-
-DATA = Path(__file__).parent / "data"
 
 
 def codes(array: np.ndarray) -> np.ndarray:
