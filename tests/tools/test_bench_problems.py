@@ -20,7 +20,7 @@ from graphs import data_gradient, value
 from ml_dtypes import bfloat16, float8_e5m2
 from onnx import helper
 
-from convreg.geometry import Axis
+from convreg.geometry import Axis, Geometry
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Descriptors
@@ -131,6 +131,13 @@ def test_shapes_that_are_derived(tmp_path):
     assert up.shapes == ((1, 6, 10, 8), (1, 4, 5, 4), (4, 3, 3, 3))
     assert (up.geometry.pads_end, up.geometry.output_padding) == ([0, 0], [0, 0])
     assert [up.kernel(direction) for direction in DIRECTIONS] == ["forward", "backward_weights", "backward_data"]
+
+
+def test_pads_behind_and_elements_that_no_window_reaches():
+    geometry = Geometry(1, 1, 1, 1, (Axis(14, 5, 3, 2, 2, 1), Axis(4, 3, 3, 1, 2, 2)))
+    assert [(axis.reach, axis.end) for axis in geometry.axes] == [(13, -2), (7, 1)]
+    assert geometry.output_padding == [2, 0]
+    assert geometry.explicit == {"strides": [2, 1], "pads_begin": [1, 2], "pads_end": [0, 1], "dilations": [2, 2]}
 
 
 @pytest.mark.parametrize("axis", [Axis(9, 5, 3, 2, 1, 1), Axis(7, 4, 2, 2, 3, 2), Axis(3, 3, 3, 1, 18, 18),
