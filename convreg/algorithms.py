@@ -71,8 +71,9 @@ class _Choices(Recorder):
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
         settings = {name: value for name, value in settings.items() if name != "bias"}
         forced = None if self.kernel else kernels.forced_for(kernel)
-        arrays = tuple(map(kernels.aligned, operands))
-        for name, unit, threads, products, fitting in kernels.choices(kernel, arrays, settings, forced):
+        first, second, result = map(kernels.aligned, operands)
+        found = kernels.choices(kernel, (first, second, result), settings, forced)
+        for name, unit, threads, products, fitting in found:
             candidates = sorted((Candidate(one, cycles, workspace, source)
                                  for one, source, cycles, workspace in fitting), key=lambda one: one.cycles)
             self._add(Choice(self.kernel or kernel, name, unit, kernels.engine.isa(), threads, products,

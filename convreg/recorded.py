@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .calls.binding import bind
@@ -15,7 +14,7 @@ from .ops import kernels
 from .registry import resolve
 
 
-def record(operator: str | Operator, args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Recorder) -> None:
+def record(operator: str | Operator, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder) -> None:
     """Check a call and allocate its results as the call would, and give its kernel calls to a recorder.
 
     Raises

@@ -93,7 +93,7 @@ def backward_weights(large: Array, small: Array, taps: Array, window: Window, *,
 def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
     """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
     operands, window = bias_gradient(small, bias, formats)
-    _run_checked(engine.backward_weights, operands, threads, window.keywords)
+    run_anywhere(engine.backward_weights, operands, threads, window.keywords)
 
 
 def bias_gradient(
@@ -170,23 +170,18 @@ def _compute(
     if "float64" in window.formats:
         _check_formats(window.formats)
     settings = window.keywords if bias is None else {**window.keywords, "bias": bias}
-    if FORCED.get() is None:
-        _run_checked(compute, arrays, threads, settings)
-        return
-    try:
-        _run_checked(compute, arrays, threads, {**settings, "algorithm": forced_for(compute.__name__)})
-    except ValueError as error:
-        raise _unfit(error) from None
-
-
-def _run_checked(
-    compute: Callable[..., None], arrays: tuple[Array, Array, Array], threads: int, settings: dict[str, Any]
-) -> None:
+    if FORCED.get() is not None:
+        settings = {**settings, "algorithm": forced_for(compute.__name__)}
     first, second, result = arrays
-    if first.flags.aligned and second.flags.aligned and result.flags.aligned:
-        run(compute, arrays, threads, settings)
-    else:
-        run_anywhere(compute, arrays, threads, settings)
+    try:
+        if first.flags.aligned and second.flags.aligned and result.flags.aligned:
+            run(compute, arrays, threads, settings)
+        else:
+            run_anywhere(compute, arrays, threads, settings)
+    except ValueError as error:
+        if "algorithm" not in settings:
+            raise
+        raise _unfit(error) from None
 
 
 def run_anywhere(

@@ -215,4 +215,4 @@ def test_frames_of_a_repeated_call():
     assert len(frames(lambda: onednn.convolution_backward_data(X, W, **FULL))) <= 15
     one = np.ones((1, 1, 1, 1), np.float32)
     three = [one, one, one, [1], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]]
-    assert len(frames(lambda: aten.convolution_backward(*three))) <= 36
+    assert len(frames(lambda: aten.convolution_backward(*three))) <= 38
