@@ -7,6 +7,7 @@ from typing import Any
 
 from ..geometry import Window
 from ..memory import Array
+from ..ops import kernels
 from ..ops.kernels import bias_gradient
 
 
@@ -37,3 +38,16 @@ class Recorder(ABC):
 
     def note_ones(self, ones: Array) -> None:  # noqa: B027 - most recorders do not care
         """Take the large side of ones that a bias gradient is computed with, ahead of the call."""
+
+
+class Fitting(Recorder):
+    """Refuses a call if an algorithm that the caller forces does not fit one of its kernels."""
+
+    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
+        """Accept a bias gradient, which chooses freely."""
+
+    def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
+        """Raise OverflowError if the algorithm does not fit."""
+        settings = {name: value for name, value in settings.items() if name != "bias"}
+        first, second, result = map(kernels.aligned, operands)
+        kernels.choices(kernel, (first, second, result), settings, kernels.forced_for(kernel))

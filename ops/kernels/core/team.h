@@ -144,7 +144,7 @@ static int grow_team(int threads)
         threads = team_denied - 1;
     if (threads <= team_size)
         return threads;
-    granted = count_startable(threads - 1) + 1;
+    granted = team_size + count_startable(threads - team_size);
     team_denied = 0;
     if (granted < threads) {
         struct timespec now;

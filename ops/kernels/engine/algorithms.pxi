@@ -157,11 +157,16 @@ cdef int64_t chosen_bytes(Problem* q) noexcept nogil:
 cdef int compute(Problem* q) except -1 nogil:
     """Run the algorithm of choice; without pairs if the results in pairs are not those of the definition. Returns true where none are."""
     cdef const Algorithm* algorithm
+    cdef bint tried = False
     if q.inquiry != NULL and q.inquiry.asked:
         return answer(q)
     while True:
         algorithm = choose(q)
+        if algorithm == NULL and tried:  # the algorithm that is named fits in pairs only: values do not decide what is refused
+            q.inquiry = NULL
+            algorithm = choose(q)
         if algorithm != NULL:
+            tried = True
             if run_algorithm(algorithm, q):
                 return 0
             if not algorithm.in_pairs:

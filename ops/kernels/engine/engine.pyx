@@ -142,24 +142,45 @@ cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, 
     return undone
 
 
+cdef tuple alike(first, second, formats):
+    """Both operands in one format, as the plain loops take them, and its name: bfloat16 if it has all values, since it tells how
+    sums are taken, or float32."""
+    if formats[0] == formats[1]:
+        return first, second, formats[0]
+    values = [np.empty(array.shape, np.float32) for array in (first, second)]
+    for array, value, format in zip((first, second), values, formats):
+        reference.decode(array, value, format=format)
+    if not (within_bfloat16(FORMATS[formats[0]]) and within_bfloat16(FORMATS[formats[1]])):
+        return values[0], values[1], "float32"
+    codes = [np.empty(value.shape, np.uint16) for value in values]
+    for value, code in zip(values, codes):
+        reference.encode(value, code, format="bfloat16")
+    return codes[0], codes[1], "bfloat16"
+
+
 def forward(large, taps, small, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None):
     """Write small."""
     if run_kernel(FORWARD, large, small, taps, (formats[0], formats[2], formats[1]), stride, dilation, begin, bias, threads, algorithm):
-        reference.forward(large, taps, small, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias, threads=threads)
+        large, taps, format = alike(large, taps, formats[:2])
+        reference.forward(large, taps, small, stride=stride, dilation=dilation, begin=begin, formats=(format, format, formats[2]),
+                          bias=bias, threads=threads)
 
 
 def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None):
     """Write large."""
     if run_kernel(BACKWARD_DATA, large, small, taps, (formats[2], formats[0], formats[1]), stride, dilation, begin, bias, threads,
                   algorithm):
-        reference.backward_data(small, taps, large, stride=stride, dilation=dilation, begin=begin, formats=formats, bias=bias,
-                                threads=threads)
+        small, taps, format = alike(small, taps, formats[:2])
+        reference.backward_data(small, taps, large, stride=stride, dilation=dilation, begin=begin,
+                                formats=(format, format, formats[2]), bias=bias, threads=threads)
 
 
 def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1, algorithm=None):
     """Write taps."""
     if run_kernel(BACKWARD_WEIGHTS, large, small, taps, formats, stride, dilation, begin, None, threads, algorithm):
-        reference.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin, formats=formats, threads=threads)
+        large, small, format = alike(large, small, formats[:2])
+        reference.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin,
+                                   formats=(format, format, formats[2]), threads=threads)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
