@@ -1,5 +1,5 @@
-"""One hypothesis profile for the whole suite: no deadline on shared machines, the same examples on every run; fixtures of
-several modules."""
+"""One hypothesis profile for the whole suite: no deadline on shared machines, the same examples on every run; a
+fixture of several modules."""
 
 from __future__ import annotations
 
