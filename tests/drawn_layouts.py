@@ -387,7 +387,7 @@ def check_places(
         with nullcontext() if algorithm is None else convreg.force_algorithm(algorithm):
             results = run(drawn.call, operands, **more)
     except OpError:
-        if algorithm != "laid_out":  # test_algorithms: test_values_do_not_decide_whether_an_algorithm_fits
+        if algorithm != "laid_out":  # test_values_do_not_decide_whether_an_algorithm_fits
             raise
         results = run(drawn.call, operands, **more)
     where = f"{how}, {algorithm or 'free choice'}, operands {'; '.join(names)}, results " + "; ".join(

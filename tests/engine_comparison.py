@@ -106,37 +106,34 @@ def check_bits(got: np.ndarray, expected: np.ndarray, number_format: str, *where
     assert not different.any(), (*where, np.argwhere(different)[:3], values[different][:3], expected[different][:3])
 
 
-def fitting(kernel: str, operands: Sequence[np.ndarray], call: dict) -> list[str]:
-    """The algorithms besides the plain loops that a call can be forced to take."""
-    found = []
-    for name in engine.algorithm_names()[1:]:
-        if name.startswith("weights_") == (kernel == "backward_weights"):
-            with contextlib.suppress(ValueError):
-                engine.choices(kernel, *operands, **call, algorithm=name)
-                found.append(name)
-    return found
-
-
-def others(kernel: str, operands: Sequence[np.ndarray], call: dict) -> list[str]:
-    """The algorithms that fit besides the one that is chosen for all of a call."""
+def unchosen(rng: random.Random, kernel: str, operands: Sequence[np.ndarray], call: dict) -> str | None:
+    """An algorithm that fits and that the engine would not choose for all of a call, if there is one; not the plain
+    loops."""
     chosen = {part[0] for part in engine.choices(kernel, *operands, **call)}
-    return [name for name in fitting(kernel, operands, call) if {name} != chosen] if chosen else []
+    names = [name for name in engine.algorithm_names()[1:]
+             if chosen and {name} != chosen and name.startswith("weights_") == (kernel == "backward_weights")]
+    for name in rng.sample(names, len(names)):
+        with contextlib.suppress(ValueError):  # it does not fit
+            engine.choices(kernel, *operands, **call, algorithm=name)
+            return name
+    return None
 
 
 def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
-    """One call of the plain loops, then the engine's on every instruction set and number of threads: with the algorithm
-    of its choice, and with one that it would not choose."""
+    """One call of the plain loops, then the engine's on every instruction set and number of threads with the algorithm
+    of its choice; on every instruction set also with one that it would not choose."""
     order = OPERANDS[kernel]
     first, second, result = (arrays[name] for name in order)
     more = {} if bias is None else {"bias": bias}
     expected = by_plain_loops(kernel, case, (first, second, result), [formats[name] for name in order], bias)
     rng = random.Random(f"{kernel} {case}")
     for isa in each_instruction_set():
+        twice = rng.choice(THREADS)
         for threads in THREADS:
             got = in_some_layout(layouts, np.full_like(result, 7))
             call = {**case.window, "formats": tuple(formats[name] for name in order), "threads": threads}
-            unchosen = others(kernel, (first, second, got), call)
-            for algorithm in (None, *rng.sample(unchosen, min(1, len(unchosen)))):
+            other = unchosen(rng, kernel, (first, second, got), call) if threads == twice else None
+            for algorithm in (None,) if other is None else (None, other):
                 got[...] = 7
                 getattr(engine, kernel)(first, second, got, **call, **more, algorithm=algorithm)
                 check_bits(got, expected, formats[order[2]], kernel, case, formats, isa, threads, algorithm)

@@ -48,7 +48,7 @@ def test_drawn_calls_in_float64(kind, seed):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize(("calls", "seed"), [(60, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("calls", "seed"), [(40, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", engine.algorithm_names()[1:])
 def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
     """Also those that the engine would not choose; operands and results anywhere in memory."""
