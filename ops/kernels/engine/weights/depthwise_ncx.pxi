@@ -111,6 +111,8 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
     cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], n, g, end, i
     cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
+    cdef float* sums
+    cdef float* partial
     memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
         n = line // image
@@ -119,9 +121,10 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
             ncx_image(w, s, isa, g, n, line - n * image, end - n * image, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
         line = end
     for g in range(first_group, end_group):
+        sums = scratch.sums + (g - first_group) * sum_count * DOT_LANES
+        partial = partials + (g * s.cut.pieces + piece) * sum_count
         for i in range(sum_count):
-            partials[(g * s.cut.pieces + piece) * sum_count + i] = chain_sum(
-                scratch.sums + ((g - first_group) * sum_count + i) * DOT_LANES, DOT_LANES)
+            partial[i] = chain_sum(sums + i * DOT_LANES, DOT_LANES)
 
 
 cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t g, int64_t n, int64_t line,
