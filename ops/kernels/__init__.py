@@ -149,17 +149,8 @@ def choices(
     check_isa()
     if forced == "reference":
         return [(forced, "multiply-adds", settings["threads"], 0.0, [(forced, "reference.pyx", 0.0, 0)])]
-    try:
-        found: list[Any] = engine.choices(kernel, *arrays, **settings, algorithm=forced)
-    except ValueError as error:
-        raise _unfit(error) from None
+    found: list[Any] = engine.choices(kernel, *arrays, **settings, algorithm=forced)
     return found
-
-
-def _unfit(error: ValueError) -> OverflowError:
-    name, *fitting = error.args
-    return OverflowError(f"a call that the algorithm {name!r} does not fit",
-                         f"the algorithms that fit it: {', '.join(fitting)}")
 
 
 def _compute(
@@ -173,15 +164,10 @@ def _compute(
     if FORCED.get() is not None:
         settings = {**settings, "algorithm": forced_for(compute.__name__)}
     first, second, result = arrays
-    try:
-        if first.flags.aligned and second.flags.aligned and result.flags.aligned:
-            run(compute, arrays, threads, settings)
-        else:
-            run_anywhere(compute, arrays, threads, settings)
-    except ValueError as error:
-        if "algorithm" not in settings:
-            raise
-        raise _unfit(error) from None
+    if first.flags.aligned and second.flags.aligned and result.flags.aligned:
+        run(compute, arrays, threads, settings)
+    else:
+        run_anywhere(compute, arrays, threads, settings)
 
 
 def run_anywhere(

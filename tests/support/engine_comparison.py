@@ -113,7 +113,7 @@ def unchosen(rng: random.Random, kernel: str, operands: Sequence[np.ndarray], ca
     names = [name for name in engine.algorithm_names()[1:]
              if chosen and {name} != chosen and name.startswith("weights_") == (kernel == "backward_weights")]
     for name in rng.sample(names, len(names)):
-        with contextlib.suppress(ValueError):  # it does not fit
+        with contextlib.suppress(OverflowError):  # it does not fit
             engine.choices(kernel, *operands, **call, algorithm=name)
             return name
     return None

@@ -187,5 +187,3 @@ cdef extern from "core/task_queue.h" nogil:
     enum:
         NO_TASK
     int64_t claim(int64_t*, int64_t)
-    void offer(int64_t*, int64_t)
-    int64_t withdraw(int64_t*)

@@ -203,15 +203,14 @@ cdef int refuse(Problem* q) except -1 nogil:
     cdef int i
     q.inquiry.forced = NULL
     with gil:
-        fitting = [algorithms[i].name.decode() for i in range(ALGORITHMS) if algorithms[i].fits(q)]
-        raise ValueError(forced.name.decode(), *fitting)
+        fitting = ", ".join([algorithms[i].name.decode() for i in range(ALGORITHMS) if algorithms[i].fits(q)])
+        raise OverflowError(f"a call that the algorithm {forced.name.decode()!r} does not fit",
+                            f"the algorithms that fit it: {fitting}")
 
 
 cdef int answer(Problem* q) except -1 nogil:
     """Add to the inquiry what would be computed."""
     cdef const Algorithm* chosen
-    cdef const Algorithm* a
-    cdef int i
     while True:
         chosen = choose(q)
         if chosen != NULL or q.pairs == NULL:
@@ -220,17 +219,28 @@ cdef int answer(Problem* q) except -1 nogil:
     if chosen == NULL:
         return refuse(q)
     q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q))
-    if q.weights == NULL:
-        prepare_products(q)
     if q.inquiry.findings != NULL:
         with gil:
-            candidates = []
-            for i in range(ALGORITHMS):
-                a = &algorithms[i]
-                if a.fits(q):
-                    candidates.append((a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q)))
             unit = ("matrix unit" if on_matrix(q.pairs) else "dot products") if chosen.in_pairs and q.pairs != NULL else "multiply-adds"
-            (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, candidates))
+            candidates = {}
+            add_candidates(q, candidates)
+            if q.pairs != NULL:
+                q.pairs = NULL
+                add_candidates(q, candidates)
+            (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, [*candidates.values()]))
+    return 0
+
+
+cdef int add_candidates(Problem* q, dict found) except -1:
+    """The algorithms that fit, those already found aside: name, file, cycles, bytes of workspace."""
+    cdef const Algorithm* a
+    cdef int i
+    if q.weights == NULL:
+        prepare_products(q)
+    for i in range(ALGORITHMS):
+        a = &algorithms[i]
+        if a.name not in found and a.fits(q):
+            found[a.name] = a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q)
     return 0
 
 

@@ -7,7 +7,7 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
-    LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
+    LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
     ROW_IN_PLACE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
     WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
 """
@@ -27,6 +27,9 @@ cdef double HALF_OF_PEAK = 2           # factor of products in float64 (vectors 
 cdef double TILE_STEPS = 8             # steps that begin and end a tile which takes its sums from memory
 cdef double POSITION_ROWS_BIAS = 0.92  # factor: measured over modelled cost of positions as rows, for the layers where gathered
                                        # panels come near
+
+cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are laid out, where positions as rows come near (DCGAN's
+                                       # fourth layer forward, AVX-512)
 
 # Copies of the input
 

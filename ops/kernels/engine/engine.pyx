@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from isa cimport (
-    NO_TASK, claim, copy_move, copying, offer, prefetch_lines, withdraw,
+    NO_TASK, claim, copy_move, copying, prefetch_lines,
     DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,

@@ -35,7 +35,6 @@ cdef struct Jobs:  # one after the other, for all threads
     int64_t tasks
     int64_t some     # tasks that a thread takes at a time
     int64_t next     # that no thread has taken
-    int threads
     ProductScratch* scratch
 
 
@@ -184,11 +183,11 @@ cdef bint run_product_pass(const Problem* q, const ProductPlan* plan, int64_t fi
                 stacked += width * products[i].panel_size
             for i in range(width):
                 pack_stacked(products, &plan.stack, isa, packed, width, i, stacked)
-        all.job, all.threads, all.scratch = plan.jobs, threads, scratch
+        all.job, all.scratch = plan.jobs, scratch
         plan_jobs(products, plan.layouts, plan.shared and not (masked[0] and plan.padded), masked[0], count, isa, first_item, end_item,
                   packed, &plan.stack, stacked, threads, &all)
         for worker in range(threads):
-            scratch[worker].filled = scratch[worker].taken = scratch[worker].ran = NO_TASK
+            scratch[worker].filled = scratch[worker].ran = NO_TASK
         if threads == 1:
             run_tasks(&all, isa, masked[0], 0)
         else:
@@ -207,26 +206,15 @@ cdef void run_tasks(Jobs* all, const instruction_set* isa, bint masked, int work
 
 
 cdef void take_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:
-    """A few neighbours at a time, then those that others only took."""
-    cdef ProductScratch* scratch = &all.scratch[worker]
+    """A few neighbours at a time."""
     cdef int64_t task = claim(&all.next, all.some), end = task + all.some, following
-    cdef int other
     while task < all.tasks:
         following = task + 1
         if following == end:
             following = claim(&all.next, all.some)
             end = following + all.some
-        if following >= all.tasks:
-            following = NO_TASK
-        offer(&scratch.taken, following)
-        run_product_task(all, isa, task, following, masked, scratch)
-        task = withdraw(&scratch.taken)
-        if task == NO_TASK:  # there was none, or another thread took it: then none are left but neighbours of that one
-            task = all.tasks if following == NO_TASK or following + 1 == end else following + 1
-    for other in range(all.threads):
-        task = withdraw(&all.scratch[other].taken)
-        if task != NO_TASK:
-            run_product_task(all, isa, task, NO_TASK, masked, scratch)
+        run_product_task(all, isa, task, following if following < all.tasks else NO_TASK, masked, &all.scratch[worker])
+        task = following
 
 
 cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,

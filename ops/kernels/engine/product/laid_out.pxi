@@ -171,6 +171,7 @@ cdef bint fits_laid_out(Problem* q) noexcept nogil:
 
 cdef double laid_out_cycles(const Problem* q) noexcept nogil:
     """What gathering costs, less what blocks save."""
+    cdef bint pays = False
     cdef double cycles = gathered_cycles(q), laid_out = 0, gathered = 0
     cdef int64_t i
     cdef const Product* p
@@ -179,7 +180,8 @@ cdef double laid_out_cycles(const Problem* q) noexcept nogil:
         p, l = &q.products[i], &q.laid_out.layouts[i]
         gathered += p.columns * l.gathered
         laid_out += p.columns * (l.cycles if l.chosen else l.gathered)
-    return cycles * laid_out / gathered if gathered > 0 else cycles
+        pays = pays or l.chosen and l.cycles < l.gathered
+    return (LAID_OUT_BIAS if pays else 1) * cycles * laid_out / gathered if gathered > 0 else cycles
 
 
 cdef void lay_out_laid_out(Problem* q, workspace* memory) noexcept nogil:

@@ -94,7 +94,6 @@ cdef struct ProductScratch:  # of one thread
     float* block       # laid out (engine/product/laid_out.pxi)
     int64_t filled     # the task whose block that is
     int64_t ran        # the task that it served last
-    int64_t taken      # the task that comes next, unless another thread takes it
     float* next_block  # the next block
     copy_move* moves
     copying meanwhile  # what tiles lay out there
