@@ -9,7 +9,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/jobs.pxi
     tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes), engine/product/position_classes.pxi
     (cut_fragments), engine/product/product.pxi, engine/product/store.pxi (find_result, output_spans, result_rows,
     store_tile)
-gives: fits_gathered, gathered_cycles, lay_out_gathered, run_block, run_gathered
+gives: fits_gathered, gathered_cycles, lay_out_gathered, panel_cycles, run_block, run_gathered
 """
 
 cdef enum:
@@ -163,8 +163,9 @@ cdef bint fits_gathered(Problem* q) noexcept nogil:
     return True
 
 
-cdef double gathered_cycles(const Problem* q) noexcept nogil:
-    """Of products, copies of the input to panels, packed weights and those that are far from the cores."""
+cdef double panel_cycles(const Problem* q, bint decoded) noexcept nogil:
+    """Of products, copies of the input to panels, where stored numbers are `decoded` or not, packed weights and those that are far
+    from the cores."""
     cdef double cycles = 0, work, pieces
     cdef int64_t i
     cdef const Product* p
@@ -173,7 +174,7 @@ cdef double gathered_cycles(const Problem* q) noexcept nogil:
         pieces = FRAGMENT_CYCLES * max(p.pieces / max(1.0, <double>p.Q[2]), 1.0 / LINE_LANES)
         if p.step[2] > 1:
             pieces = STRIDED_PIECES * pieces + STRIDED_MOVED
-        if p.input.format != NUMBER_FLOAT32:
+        if decoded and p.input.format != NUMBER_FLOAT32:
             pieces += DECODED  # for every tap
         work = p.columns * <double>p.tap_count * number_cycles(p, q.isa)
         cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
@@ -181,6 +182,10 @@ cdef double gathered_cycles(const Problem* q) noexcept nogil:
         if are_far(row_panels(p) * p.panel_size):
             cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (FAR_WEIGHTS * BLOCK * TILE_LANES))
     return cycles
+
+
+cdef double gathered_cycles(const Problem* q) noexcept nogil:
+    return panel_cycles(q, True)
 
 
 cdef void lay_out_gathered(Problem* q, workspace* memory) noexcept nogil:
