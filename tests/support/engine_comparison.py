@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from convreg.ops import kernels
 from convreg.ops.kernels import engine, reference
 from engine_cases import DTYPES, OPERANDS
 from kernel_cases import Case
@@ -65,6 +66,8 @@ def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
 
 
 def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
+    """The values of stored numbers; the plain loops read aligned arrays only."""
+    array = kernels.aligned(array)
     if name == "float64":
         return array
     values = np.empty(array.shape, np.float32)
