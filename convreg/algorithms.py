@@ -69,10 +69,8 @@ class _Choices(Recorder):
         self.kernel = ""
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
-        settings = {name: value for name, value in settings.items() if name != "bias"}
         forced = None if self.kernel else kernels.forced_for(kernel)
-        first, second, result = map(kernels.aligned, operands)
-        found = kernels.choices(kernel, (first, second, result), settings, forced)
+        found = kernels.choices(kernel, operands, settings, forced)
         for name, unit, threads, products, fitting in found:
             candidates = sorted((Candidate(one, cycles, workspace, source)
                                  for one, source, cycles, workspace in fitting), key=lambda one: one.cycles)

@@ -18,7 +18,6 @@ class _Workspace(Recorder):
     largest = 0
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
-        settings = {name: value for name, value in settings.items() if name != "bias"}
         self.largest = max(self.largest, kernels.engine.workspace_bytes(kernel, *operands, **settings))
 
 

@@ -48,6 +48,4 @@ class Fitting(Recorder):
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
         """Raise OverflowError if the algorithm does not fit."""
-        settings = {name: value for name, value in settings.items() if name != "bias"}
-        first, second, result = map(kernels.aligned, operands)
-        kernels.choices(kernel, (first, second, result), settings, kernels.forced_for(kernel))
+        kernels.choices(kernel, operands, settings, kernels.forced_for(kernel))

@@ -139,7 +139,7 @@ def forced_for(kernel: str) -> str | None:
 def choices(
     kernel: str, arrays: tuple[Array, Array, Array], settings: dict[str, Any], forced: str | None
 ) -> list[tuple[str, str, int, float, list[tuple[str, str, float, int]]]]:
-    """Return what ``engine.choices`` does; ``settings`` are a window's keywords and the number of threads.
+    """Return what ``engine.choices`` does for arrays at any address; ``settings`` are the keywords of a call.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def choices(
     check_isa()
     if forced == "reference":
         return [(forced, "multiply-adds", settings["threads"], 0.0, [(forced, "reference.pyx", 0.0, 0)])]
-    found: list[Any] = engine.choices(kernel, *arrays, **settings, algorithm=forced)
+    found: list[Any] = engine.choices(kernel, *map(aligned, arrays), **settings, algorithm=forced)
     return found
 
 

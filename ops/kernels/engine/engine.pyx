@@ -224,14 +224,16 @@ cdef int64_t ask(str kernel, first, second, result, formats, stride, dilation, b
     return inquiry.bytes_needed
 
 
-def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1, algorithm=None) -> int:
-    """Bytes a call of the named kernel with these arguments allocates; nothing is computed."""
+def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1,
+                    algorithm=None) -> int:
+    """Bytes a call of the named kernel with these arguments allocates, whatever its bias; nothing is computed."""
     return ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, None)
 
 
-def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, int threads=1, algorithm=None) -> list:
-    """For each part of a call of the named kernel: the algorithm, the unit that multiplies, the threads, the products of numbers,
-    and of every algorithm that fits its name, its file, its cycles and its bytes of workspace. Nothing is computed."""
+def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None) -> list:
+    """For each part of a call of the named kernel, whatever its bias: the algorithm, the unit that multiplies, the threads, the
+    products of numbers, and of every algorithm that fits its name, its file, its cycles and its bytes of workspace. Nothing is
+    computed."""
     findings = []
     ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, findings)
     return findings
