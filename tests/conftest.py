@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from convreg.ops.kernels import engine
+from engine_comparison import SETS
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("convreg", deadline=None, derandomize=True, max_examples=60,
@@ -13,8 +15,15 @@ settings.load_profile("convreg")
 @pytest.fixture
 def guarded_workspace():
     """Guards between the buffers of every call's workspace: a call that writes to one raises RuntimeError."""
-    from convreg.ops.kernels import engine
-
     engine.guard_workspace(True)
     yield
     engine.guard_workspace(False)
+
+
+@pytest.fixture(params=SETS)
+def isa(request):
+    """Each instruction set that results are compared on, in turn."""
+    before = engine.isa()
+    engine.use_isa(request.param)
+    yield request.param
+    engine.use_isa(before)

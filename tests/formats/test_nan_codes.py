@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from convreg.ops.kernels import engine
 from valid_calls import VALID, several
 
 import convreg
@@ -17,15 +16,6 @@ NARROW = {"float16": [0x7E00, 0xFE00, 0x7C01, 0xFC01, 0x7FFF, 0xFFFF], "bfloat16
           "float8_e4m3fn": [0x7F, 0xFF], "float8_e5m2": [0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF], "hifloat8": [0x80],
           "float64": [0x7FF8 << 48, 0xFFF8 << 48, (0x7FF << 52) + 1, (0xFFF << 52) + 1]}
 EMULATED = [name for name in VALID if "emulation" in convreg.get(name).spec.conformances]
-
-
-@pytest.fixture(params=engine.usable())
-def isa(request):
-    """Each instruction set that runs here in turn."""
-    before = engine.isa()
-    engine.use_isa(request.param)
-    yield request.param
-    engine.use_isa(before)
 
 
 @pytest.mark.parametrize("name", EIGHT_BIT)

@@ -20,14 +20,6 @@ def codes(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.itemsize}")
 
 
-@pytest.fixture(params=engine.usable())
-def isa(request):
-    chosen = engine.isa()
-    engine.use_isa(request.param)
-    yield request.param
-    engine.use_isa(chosen)
-
-
 @pytest.mark.parametrize("saturate", [False, True])
 @pytest.mark.parametrize("rounding", PLAIN_ROUNDINGS)
 @pytest.mark.parametrize("name", NARROW)

@@ -19,14 +19,6 @@ NEED_AVX512 = ("depthwise_ncx", "weights_depthwise_ncx")
 TRIES = 1000  # drawn calls for each that an algorithm fits; one in 120 fits the rarest
 
 
-@pytest.fixture(params=SETS)
-def isa(request):
-    before = engine.isa()
-    engine.use_isa(request.param)
-    yield request.param
-    engine.use_isa(before)
-
-
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(DRAWS[kind].seeds)])
 def test_drawn_calls(kind, seed):

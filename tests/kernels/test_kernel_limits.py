@@ -21,14 +21,6 @@ NO_PADS = {"strides": [1, 1], "pads_begin": [0, 0], "pads_end": [0, 0], "dilatio
 LINE = {"strides": [1], "pads_end": [0], "dilations": [1], "data_format": "NCX"}
 
 
-@pytest.fixture(params=engine.usable())
-def isa(request):
-    before = engine.isa()
-    engine.use_isa(request.param)
-    yield request.param
-    engine.use_isa(before)
-
-
 def misaligned(array: np.ndarray) -> np.ndarray:
     """The same numbers one byte beside where they should lie."""
     memory = np.zeros(array.nbytes + array.itemsize + 1, np.uint8)
