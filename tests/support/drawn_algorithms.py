@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from convreg.ops import kernels
 from convreg.ops.kernels import engine
-from drawn_layouts import TEAM, drawn_case
+from drawn_sizes import TEAM, drawn_case
 from engine_cases import DRAWS, OPERANDS, STORED, case_of, multiplications
 from engine_comparison import SETS, by_plain_loops, check_bits, drawn_values
 from kernel_cases import Case, bits
