@@ -77,7 +77,7 @@ def capabilities() -> dict[str, Any]:
     return {**kernels.capabilities(), "version": __version__}
 
 
-_LATE = ("numerics", "onnx")
+_LATE = ("golden", "numerics", "onnx")
 """Modules that are imported on first use. Only convreg.onnx needs the onnx package."""
 
 
@@ -110,6 +110,7 @@ __all__ = [
     "force_algorithm",
     "formats",
     "get",
+    "golden",
     "hifloat8",
     "microsoft",
     "names",

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import convreg
-from convreg import GraphError, OpError, UnknownOp
+from convreg import GraphError, OpError, UnknownOp, archives
 from convreg.calls.signature import signature_of
 from convreg.calls.text import docs_page, table
 from convreg.errors import printable
+from convreg.files import read_bytes, reason, write_atomically, write_together
 from convreg.paths import path_of
 
 from .bench import bench
 from .explaining import algorithm, explain
-from .files import read_bytes, reason, write_atomically, write_together
 from .numerics import numerics_
 from .rewriting import functions, lower, translate
 
@@ -104,7 +104,7 @@ def run(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--output-dir", metavar="DIR", help="write each output to DIR/NAME.npy")
 
     def act(args: argparse.Namespace) -> None:
-        from . import archives, tensors
+        from . import tensors
 
         model = convreg.onnx.load(args.model)
         session = convreg.onnx.Session(model, engine=args.engine)

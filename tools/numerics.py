@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, cast
 
 import convreg
 from convreg import GraphError, numerics
+from convreg.archives import load_together
 from convreg.calls.signature import Operator, signature_of
+from convreg.files import write_atomically
 from convreg.presentation import picture_format
 
 from .bench.check import OPERANDS, Case
 from .bench.peers import Convreg
 from .bench.problems import Problem, parse_descriptor, shipped_shapes
-from .files import write_atomically
 from .progress import reporter
 
 
@@ -102,8 +103,6 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
     elif kind == "npz":
         if not args.op:
             raise GraphError(f"{args.subject} holds the arguments of an operator: name it with --op")
-        from .archives import load_together  # needs onnx
-
         operator = convreg.get(args.op)
         arrays = load_together(args.subject, signature_of(operator.spec).parameters)
         plain = {name: array if array.dtype.kind in "fV" and array.ndim else array.tolist()

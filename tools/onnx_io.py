@@ -10,12 +10,12 @@ from onnx import ModelProto
 
 from convreg import GraphError
 from convreg.errors import shorten
+from convreg.files import PathLike, read_bytes, reason, write_atomically
 from convreg.guard import guarded
 from convreg.onnx.graph import messages_of
 from convreg.onnx.model.files import Source
 from convreg.paths import path_of
 
-from .files import PathLike, read_bytes, reason, write_atomically
 from .formats.golden import export_golden, golden
 from .formats.graph_json.importer import graph_model, import_graph_json
 from .formats.graph_json.writer import export_graph_json

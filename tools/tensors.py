@@ -11,13 +11,13 @@ import numpy as np
 from onnx import ModelProto, TypeProto
 
 from convreg import GraphError, dequantize, quantize
+from convreg.archives import load_one, load_together
 from convreg.errors import printable
+from convreg.files import PathLike
 from convreg.formats import FORMATS, format_of
 from convreg.memory import Array, physical_memory
 from convreg.onnx.graph import dtype_of
 
-from .archives import load_one, load_together
-from .files import PathLike
 from .formats.carried import code_names
 
 RANDOM_BYTES = 16

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from convreg.tools.cli import main
-from convreg.tools.files import read_bytes
 from convreg.tools.onnx_io import import_ir
 from convreg.tools.tensors import archived, load_together, needed
 from graphs import model, value
@@ -19,6 +18,8 @@ from onnx import ModelProto, TensorProto, helper
 
 import convreg.onnx
 from convreg import GraphError
+from convreg.archives import INFLATED_BYTES
+from convreg.files import read_bytes
 from convreg.onnx import limits
 
 RELU = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", [4])], [value("y", [4])])
@@ -192,8 +193,8 @@ def test_archives_are_not_inflated_for_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("inflated"))
     with pytest.raises(GraphError, match="the entry 'z' is none of x"):
         archived(inputs, archive(tmp_path / "more.npz", {"x": 4, "z": 2**22}))
-    with pytest.raises(GraphError, match=f"when they are inflated; allowed: {limits.ADDED_BYTES}"):
-        archived(inputs, archive(tmp_path / "bomb.npz", {"x": limits.ADDED_BYTES // 4}))
+    with pytest.raises(GraphError, match=f"when they are inflated; allowed: {INFLATED_BYTES}"):
+        archived(inputs, archive(tmp_path / "bomb.npz", {"x": INFLATED_BYTES // 4}))
 
 
 def test_archives_that_lie(tmp_path):

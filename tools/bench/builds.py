@@ -11,9 +11,9 @@ from typing import Any
 
 import convreg
 from convreg import GraphError
+from convreg.files import PathLike, reason
 from convreg.paths import path_of
 
-from ..files import PathLike, reason
 from .calls import Job, request
 from .peer import Unsupported
 from .worker import Turn

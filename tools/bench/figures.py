@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from convreg import GraphError
+from convreg.files import PathLike, json_of, read_bytes
 
-from ..files import PathLike, json_of, read_bytes
 from .calls import Job
 from .machine import Identity
 from .report import OURS

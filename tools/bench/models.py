@@ -12,6 +12,7 @@ import convreg
 from convreg import GraphError, OpError, registry
 from convreg.calls.binding import Bound, asking, bind
 from convreg.calls.recording import Recorder
+from convreg.files import PathLike
 from convreg.formats import FORMATS
 from convreg.geometry import Axis, Geometry
 from convreg.memory import Array
@@ -20,7 +21,6 @@ from convreg.onnx.graph import attribute_value, dims_of, place
 from convreg.onnx.standard import STANDARD
 from convreg.spec import OpSpec
 
-from ..files import PathLike
 from .nodes import dtype_of
 from .problems import Node, Problem
 

@@ -16,9 +16,9 @@ import numpy as np
 
 import convreg
 from convreg import OpError
+from convreg.files import reason
 from convreg.geometry import Axis
 
-from ..files import reason
 from .calls import Job, user_call
 from .check import DTYPES, EIGHT_BIT, OPERANDS, RESULT, Array, Case, from_layout, narrowed, to_layout, widened
 from .peer import Peer, Prepared, Unsupported

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from convreg import GraphError
 from convreg.errors import near_misses
+from convreg.files import PathLike, json_of, read_bytes
 from convreg.geometry import Axis, Geometry, effective, reach
-
-from ..files import PathLike, json_of, read_bytes
 
 DIRECTIONS = ("data", "weights", "forward")
 KEYS = ("name", "N", "C_in", "C_out", "spatial_in", "spatial_out", "kernel", "stride", "dilation", "pad_begin",

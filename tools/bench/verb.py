@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from convreg import GraphError
+from convreg.files import refuse_unwritable, write_atomically
 from convreg.presentation import PLOT_FORMATS, picture_format
 
-from ..files import refuse_unwritable, write_atomically
 from ..progress import reporter
 from .check import DTYPES, LAYOUTS
 from .comparison import compare, shown

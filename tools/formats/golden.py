@@ -16,7 +16,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import convreg
 import convreg.onnx
 from convreg import GraphError
+from convreg.archives import save_together
 from convreg.calls.signature import SCALES
+from convreg.files import PathLike
 from convreg.formats import format_of
 from convreg.guard import guarded
 from convreg.memory import Array
@@ -28,8 +30,6 @@ from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.payload import revealed
 from convreg.onnx.rewrite.lower import rewrite, write_wide
 
-from ..archives import save_together
-from ..files import PathLike
 from .carried import code_names
 from .view import attributes_of
 

@@ -14,8 +14,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from convreg import GraphError
+from convreg.files import json_of, reason
 
-from ...files import json_of, reason
 from ...onednn_dtypes import DATA_TYPES
 
 UNKNOWN_EXTENTS = (-(2**63), -1)

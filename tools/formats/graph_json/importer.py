@@ -13,11 +13,11 @@ from onnx import ModelProto
 
 from convreg import GraphError, OpSpec, get
 from convreg.calls.arguments import UNSET_SHAPE
+from convreg.files import PathLike, read_bytes
 from convreg.geometry import effective
 from convreg.geometry.onednn import SPATIAL_LISTS, same_from_small, split_data, split_weights
 from convreg.guard import guarded
 
-from ...files import PathLike, read_bytes
 from ..builder import ModelBuilder
 from .graph import Graph, LogicalTensor, Operation, graph_of
 from .standard import STANDARD, element, translate

@@ -16,6 +16,7 @@ from onnx import NodeProto
 import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.calls.binding import make_call, plan_of
+from convreg.files import PathLike, write_atomically
 from convreg.geometry import Geometry
 from convreg.guard import guarded
 from convreg.onnx.graph import flattened, place
@@ -23,7 +24,6 @@ from convreg.onnx.model.files import Source, opened
 from convreg.onnx.rewrite.problem import Problem, problem_of
 from convreg.spec import Shape
 
-from ...files import PathLike, write_atomically
 from ..view import View, attributes_of, view
 from .graph import MAX_RANK, UNKNOWN_EXTENTS
 from .kinds import ELEMENT_NAMES, KINDS, Operation, Written

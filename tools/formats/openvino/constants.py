@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from convreg import GraphError
+from convreg.files import PathLike, reading, reason, size_of
 from convreg.onnx.limits import PROTOBUF_BYTES, Shared
 from convreg.paths import path_of
-
-from ...files import PathLike, reading, reason, size_of
 
 
 def refuse_link(xml_path: PathLike) -> Path:

@@ -12,9 +12,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from convreg import GraphError, get
 from convreg.errors import shorten
+from convreg.files import PathLike, read_bytes
 from convreg.guard import guarded
 
-from ...files import PathLike, read_bytes
 from ..builder import ModelBuilder
 from .constants import Constants, refuse_link
 from .elements import element

@@ -15,8 +15,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from convreg import GraphError
-
-from ...files import reason
+from convreg.files import reason
 
 VERSIONS = ("10", "11")
 MAX_DEPTH = 64

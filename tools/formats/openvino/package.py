@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from convreg import GraphError
-
-from ...files import PathLike, reason
+from convreg.files import PathLike, reason
 
 
 def is_installed() -> bool:

@@ -13,6 +13,7 @@ from onnx import NodeProto
 
 import convreg.onnx
 from convreg import GraphError, OpError, registry
+from convreg.files import PathLike, write_together
 from convreg.geometry import Geometry
 from convreg.guard import guarded
 from convreg.onnx.graph import flattened, place
@@ -21,7 +22,6 @@ from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.rewrite.problem import problem_of
 from convreg.paths import path_of
 
-from ...files import PathLike, write_together
 from ..view import View, attributes_of, view
 from .document import Document
 from .elements import element_name

@@ -12,13 +12,13 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from convreg import GraphError
-from convreg.errors import shorten
-from convreg.memory import Array
-from convreg.onnx.limits import ADDED_BYTES
-from convreg.paths import path_of
-
+from .errors import GraphError, shorten
 from .files import PathLike, Write, read_bytes, reading, reason, size_of, write_atomically
+from .memory import Array
+from .paths import path_of
+
+INFLATED_BYTES = 2**28
+"""Bytes that the entries of any archive may have when they are inflated."""
 
 INFLATED_FACTOR = 100
 """Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
@@ -78,7 +78,7 @@ def _check_entries(path: PathLike, held: int, sizes: Mapping[str, int], names: C
         if name not in names:
             raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
     total = sum(sizes.values())
-    allowed = max(ADDED_BYTES, INFLATED_FACTOR * held)
+    allowed = max(INFLATED_BYTES, INFLATED_FACTOR * held)
     if total > allowed:
         raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")
 

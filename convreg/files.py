@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from convreg import GraphError
-from convreg.memory import physical_memory
-from convreg.paths import path_of
+from .errors import GraphError
+from .memory import physical_memory
+from .paths import path_of
 
 PathLike = str | os.PathLike[str]
 Write = Callable[[BinaryIO], object]

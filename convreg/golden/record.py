@@ -1,0 +1,89 @@
+"""The records of golden vectors: a call with its results, and a call whose inputs are not drawn yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..memory import Array
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input of a case: its type, and what its values shall be.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    format : str
+        A name of `convreg.formats`; an integer dtype's name for an input that states a shape.
+    low, high : float, optional
+        The closed range of the values, where the source of the case states one.
+    occurring : tuple of float
+        Values that must occur.
+    values : ndarray, optional
+        The values, where they are given: nothing is drawn then.
+    """
+
+    shape: tuple[int, ...]
+    format: str
+    low: float | None = None
+    high: float | None = None
+    occurring: tuple[float, ...] = ()
+    values: Array | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call whose inputs are not drawn yet.
+
+    Attributes
+    ----------
+    name : str
+    op : str
+        Qualified name of the operator.
+    inputs : mapping of str to Operand
+        By the argument names of the operator's Python function.
+    attributes : mapping
+        The other arguments of that function, without conformance, out and threads.
+    conformance : str, optional
+        By default the operator's own.
+    fields : mapping of str to str
+        The source's own record, for layouts that write it again.
+    """
+
+    name: str
+    op: str
+    inputs: Mapping[str, Operand]
+    attributes: Mapping[str, Any]
+    conformance: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """A call with its inputs and results.
+
+    Attributes
+    ----------
+    name : str
+        The name of the case, empty where it has none.
+    op : str
+        Qualified name of the operator.
+    attributes : mapping
+        Keyword arguments of the operator's Python function, without conformance, out and threads.
+    conformance : str or None
+        The rules of the call; None stands for the operator's default.
+    inputs : mapping of str to ndarray
+        By the argument names of the Python function, each in its format. Optional inputs that are absent are left out.
+    outputs : mapping of str to ndarray
+        By the vendor's names of the outputs, each in its format. Outputs that are masked off are left out.
+    """
+
+    name: str
+    op: str
+    attributes: Mapping[str, Any]
+    conformance: str | None
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
