@@ -15,7 +15,7 @@ from valid_calls import VALID
 
 import convreg
 
-HEADER = Path(__file__).resolve().parents[1] / "ops" / "kernels" / "core" / "workspace.h"
+HEADER = Path(__file__).resolve().parents[2] / "ops" / "kernels" / "core" / "workspace.h"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
@@ -68,14 +68,53 @@ int main(void)
 """
 
 
-def test_guards_find_a_byte_beside_a_buffer(tmp_path):
+ROOM = r"""
+#include "workspace.h"
+
+/* Ends if `argv[1]` bytes from byte `argv[2]` of the second of three buffers, of 100 bytes each, are not all inside. */
+int main(int argc, char **argv)
+{
+    workspace w = {NULL, 0, 0, 0};
+    char *second;
+    set_workspace_guarded(1);
+    for (int i = 0; i < 3; i++)
+        take(&w, 100);
+    w = (workspace){take_workspace(w.used), 0, w.used, 0};
+    take(&w, 100);
+    second = take(&w, 100);
+    take(&w, 100);
+    enter_workspace(&w);
+    check_room("main", second + atoi(argv[2]), atoi(argv[1]));
+    leave_workspace();
+    check_room("main", second, 0);
+    puts("inside");
+    return 0;
+}
+"""
+
+
+def compiled(folder: Path, text: str) -> str:
+    """A program that includes the header of workspaces."""
     compiler = shutil.which(os.environ.get("CC", "cc").split()[-1])
     if not HEADER.is_file() or compiler is None:
         pytest.skip("needs the source checkout and a C compiler")
-    source, program = tmp_path / "overruns.c", tmp_path / "overruns"
-    source.write_text(OVERRUNS)
+    source, program = folder / "program.c", folder / "program"
+    source.write_text(text)
     subprocess.run([compiler, "-I", str(HEADER.parent), "-o", str(program), str(source)], check=True, timeout=60)
-    done = subprocess.run([str(program)], capture_output=True, text=True, check=True, timeout=60)
+    return str(program)
+
+
+def test_guards_find_a_byte_beside_a_buffer(tmp_path):
+    done = subprocess.run([compiled(tmp_path, OVERRUNS)], capture_output=True, text=True, check=True, timeout=60)
     found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert len(found) == 12
     assert all(stray == seen for stray, seen in found)
+
+
+def test_a_write_beyond_a_buffer_ends_the_process(tmp_path):
+    program = compiled(tmp_path, ROOM)
+    for size, start, inside in [(100, 0, True), (1, 99, True), (0, 200, True), (101, 0, False), (1, 100, False),
+                                (1, -1, False), (2, 99, False), (1, 256, False), (1, 100000, False)]:
+        done = subprocess.run([program, str(size), str(start)], capture_output=True, text=True, timeout=60)
+        assert (done.returncode == 0 and done.stdout == "inside\n") == inside, (size, start)
+        assert inside or f"main writes {size} bytes beyond a buffer" in done.stderr

@@ -32,6 +32,10 @@ cdef extern from "core/workspace.h" nogil:
     void set_workspace_guarded(bint guarded)
     void* take(workspace* w, int64_t size)
     bint workspace_overrun(const workspace* w)
+    void enter_workspace(const workspace* w)
+    void extend_workspace(const workspace* w)
+    void leave_workspace()
+    void check_room(const char* writer, const void* place, int64_t size)
 
 
 cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:

@@ -6,6 +6,7 @@
 #ifndef CONVREG_WORKSPACE_H
 #define CONVREG_WORKSPACE_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -97,6 +98,53 @@ static inline int workspace_overrun(const workspace *w)
         last = link[1];
     }
     return 0;
+}
+
+/* The call that runs while guards are on; others wait, so that writes find the buffers that they go to. */
+static const workspace *guarded_call;
+
+static inline void enter_workspace(const workspace *w)
+{
+    const workspace *none = NULL;
+    while (workspace_guarded && !__atomic_compare_exchange_n(&guarded_call, &none, w, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        none = NULL;
+        sched_yield();
+    }
+}
+
+/* From now on the call's buffers are those of `w`. */
+static inline void extend_workspace(const workspace *w)
+{
+    if (guarded_call)
+        __atomic_store_n(&guarded_call, w, __ATOMIC_RELEASE);
+}
+
+static inline void leave_workspace(void)
+{
+    if (guarded_call)
+        __atomic_store_n(&guarded_call, NULL, __ATOMIC_RELEASE);
+}
+
+static void __attribute__((noinline, cold)) find_room(const char *writer, const void *place, int64_t size)
+{
+    const workspace *w = __atomic_load_n(&guarded_call, __ATOMIC_ACQUIRE);
+    int64_t begin = w ? (const char *)place - w->base : -1;
+    for (int64_t last = w ? w->last : 0; last > 0;) {
+        int64_t link[2];
+        memcpy(link, w->base + last - sizeof link, sizeof link);
+        if (begin >= link[1] && begin + size <= link[0])
+            return;
+        last = link[1];
+    }
+    fprintf(stderr, "convreg: %s writes %lld bytes beyond a buffer of its workspace\n", writer, (long long)size);
+    abort();
+}
+
+/* While guards are on: whether `size` bytes from `place` on lie in one buffer; if not, the process ends before `writer` writes. */
+static inline void check_room(const char *writer, const void *place, int64_t size)
+{
+    if (__builtin_expect(workspace_guarded, 0) && size > 0)
+        find_room(writer, place, size);
 }
 
 #endif

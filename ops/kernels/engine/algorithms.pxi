@@ -184,7 +184,9 @@ cdef int run_algorithm(const Algorithm* algorithm, Problem* q) except -1 nogil:
         with gil:
             raise MemoryError
     algorithm.lay_out(q, &memory)
+    enter_workspace(&memory)
     done = algorithm.run(q, &memory)
+    leave_workspace()
     overrun = workspace_guarded and workspace_overrun(&memory)
     return_workspace(memory.base)
     if overrun:

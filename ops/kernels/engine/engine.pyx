@@ -25,9 +25,9 @@ from isa cimport (
 )
 from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
 from panels cimport (
-    ceiling, common_divisor, copy_codes, element_size, floor_divided, magnitude, meet_inside, return_workspace, share, take, take_workspace,
-    thread_number, set_workspace_guarded, workspace,
-    workspace_guarded, workspace_overrun,
+    ceiling, check_room, common_divisor, copy_codes, element_size, enter_workspace, extend_workspace, floor_divided,
+    leave_workspace, magnitude, meet_inside, return_workspace, set_workspace_guarded, share, take, take_workspace,
+    thread_number, workspace, workspace_guarded, workspace_overrun,
 )
 from reduction cimport (
     HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks,

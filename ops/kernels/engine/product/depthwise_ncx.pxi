@@ -25,6 +25,7 @@ cdef inline float number_at(const void* data, int format, int64_t offset) noexce
 cdef void pack_ncx(const NcxPlan* s, int64_t g, int64_t r, float* weights) noexcept nogil:
     cdef const Product* p = s.product
     cdef int64_t i, start = g * p.weights.g + r * p.weights.n
+    check_room(b"pack_ncx", weights, 4 * s.weights)
     if p.weights.format == NUMBER_FLOAT32:
         for i in range(s.weights):
             weights[i] = (<const float*>p.weights.data)[start + s.taken[i]]
@@ -39,6 +40,7 @@ cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, 
     cdef const Product* p = s.product
     cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
     cdef const char* source
+    check_room(b"decode_image", image, 4 * s.image)
     if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
         lines, width = 1, width * lines
     for d in range(p.D):
@@ -58,6 +60,7 @@ cdef void plan_runs(const NcxPlan* s, int64_t images, NcxScratch* scratch) noexc
     cdef bint edge
     cdef NcxRun* run
     scratch.planned, scratch.images_planned, scratch.run_count = s, images, 0
+    check_room(b"plan_runs", scratch.runs, images * s.columns * sizeof(NcxRun))
     for pass_ in range(2):
         run = NULL
         for column in range(s.columns):
@@ -149,6 +152,7 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
                         p.output.x[2], scratch)
                 continue
             step = p.Q[0] * p.Q[1] * call.pitch
+            check_room(b"run_ncx_task", scratch.finished, 4 * call.columns * images * step)
             for n in range(images):
                 results[n] = <char*>(scratch.finished + (i % call.columns * images + n) * step)
             run_ncx(call, s, isa, images, part, bias, sources, results, NUMBER_FLOAT32, 4 * call.pitch, 1, scratch)

@@ -211,6 +211,7 @@ cdef int64_t partial_masks(NcxPlan* s, int64_t x1) noexcept nogil:
     if last - first == s.fold - 1:
         return 0
     if number[0] < 0:
+        check_room(b"partial_masks", s.masks + s.mask_count * s.steps, s.steps * sizeof(uint16_t))
         number[0] = s.mask_count
         for t in range(s.steps):
             s.masks[s.mask_count * s.steps + t] = s.masks[t] & ((1 << (last + 1) * width) - (1 << first * width))
@@ -224,6 +225,7 @@ cdef bint add_masks(NcxPlan* s, int64_t position) noexcept nogil:
     cdef uint16_t* masks = s.masks + s.mask_count * s.steps
     cdef int64_t t, d, x, low, high, bits
     cdef bint outside = False
+    check_room(b"add_masks", masks, s.steps * sizeof(uint16_t))
     for t in range(s.reach):
         x = position * p.step[2] + s.axes[2].first + t * s.axes[2].apart
         meet_inside(x, p.step[2], p.I[2], NCX_LANES, &low, &high)
@@ -242,6 +244,7 @@ cdef inline void add_ncx_row(NcxPlan* s, int64_t first, int64_t last, int64_t ta
     """`tap_row`: of the first output row, counted through the outermost axis."""
     cdef ncx_row* row = &s.rows[s.row_count]
     cdef int64_t outer = tap_row // max(1, s.tap_rows), rest = tap_row % max(1, s.tap_rows)
+    check_room(b"add_ncx_row", row, sizeof(ncx_row))
     row.kind, row.masks, row.place = first * NCX_ROWS + last, 0, place
     row.weights = (outer * s.steps * s.weight_step
                    + rest % s.shared * (s.weight_step // s.shared) + s.weight_step // s.shared - 1 - rest // s.shared)
@@ -315,6 +318,7 @@ cdef void add_vector_blocks(NcxPlan* s, NcxBlock* block) noexcept nogil:
 cdef void add_ncx_block(NcxPlan* s, int64_t height, int64_t q0, int64_t q1, int64_t q2, int kept) noexcept nogil:
     cdef NcxBlock* block = &s.blocks[s.block_count]
     cdef int64_t j
+    check_room(b"add_ncx_block", block, sizeof(NcxBlock))
     block.first_row, block.height, block.q0, block.q1, block.q2 = s.row_count, height, q0, q1, q2
     for j in range(height):
         block.kept[j] = kept
@@ -344,6 +348,7 @@ cdef void order_weights(NcxPlan* s) noexcept nogil:
     """[t0][t2][channel][tap rows as the output rows of an input row take them]"""
     cdef const Product* p = s.product
     cdef int64_t t0, t1, t2, d, t, place, width = s.weight_step // s.shared
+    check_room(b"order_weights", s.taken, s.weights * sizeof(int64_t))
     memset(s.taken, 0, s.weights * sizeof(int64_t))
     for t0 in range(1 if s.vectors else s.axes[0].count):
         for t1 in range(s.tap_rows):
@@ -359,6 +364,8 @@ cdef void fill_ncx(NcxPlan* s) noexcept nogil:
     cdef const Product* p = s.product
     cdef int64_t t, d, x, phase, whole, q0, residue, rows, apart = magnitude(s.down)
     s.row_count = s.block_count = s.mask_count = 0
+    check_room(b"fill_ncx", s.places, s.steps * sizeof(int64_t))
+    check_room(b"fill_ncx", s.edges, s.columns * sizeof(bint))
     order_weights(s)
     for t in range(s.reach):
         x = t * s.axes[2].apart + (0 if s.vectors else s.axes[2].first)

@@ -57,6 +57,8 @@ cdef void lay_out_depthwise_nxc(Problem* q, workspace* memory) noexcept nogil:
 cdef int64_t meet_taps(const Product* p, int64_t q0, int64_t q1, int64_t q2, int64_t* end, NxcScratch* s) noexcept nogil:
     """The taps that position (q0, q1, q2) meets inside; `end` sinks to the first after q2 that meets others."""
     cdef int64_t met = 0, t, x0, x1, x2, step = p.step[2]
+    check_room(b"meet_taps", s.offsets, p.tap_count * sizeof(int64_t))
+    check_room(b"meet_taps", s.taps, p.tap_count * sizeof(int64_t))
     for t in range(p.tap_count):
         x0 = q0 * p.step[0] + p.taps[t].offset[0]
         x1 = q1 * p.step[1] + p.taps[t].offset[1]
@@ -94,6 +96,7 @@ cdef void run_nxc_line(const Product* p, const instruction_set* isa, int64_t lin
                               step * p.input.x[2], s.offsets, s.taps, met, packed,
                               pitch, p.bias)
         else:
+            check_room(b"run_nxc_line", s.sums, 4 * (end - q2) * pitch)
             isa.depthwise_nxc(s.sums, pitch, end - q2, p.G, source, p.input.format, step * p.input.x[2], s.offsets, s.taps, met,
                               packed, pitch, p.bias)
             span = lane_span(0, p.G, at, p.output.g)
@@ -112,6 +115,7 @@ cdef bint run_depthwise_nxc(Problem* q, workspace* memory) noexcept nogil:
     cdef lane_span span
     for i in range(q.count):
         p = &q.products[i]
+        check_room(b"run_depthwise_nxc", packed, 4 * p.tap_count * pitch)
         for t in range(p.tap_count):
             span = lane_span(0, p.G, p.tap_offsets[t], p.weights.g)
             isa.gather(packed + t * pitch, pitch, 1, p.weights.data, p.weights.format, 0, &span, 1)

@@ -91,6 +91,8 @@ cdef void begin_few_columns(const Product* p, const instruction_set* isa, FewCol
     cdef int64_t j, t, part, column = 0
     cdef const Tap* tap
     cdef tile_run* run = s.runs
+    check_room(b"begin_few_columns", s.tap_offsets, p.tap_count * sizeof(int64_t))
+    check_room(b"begin_few_columns", s.runs, s.panels * p.tap_count * s.parts * sizeof(tile_run))
     for t in range(p.tap_count):
         tap = &p.taps[t]
         s.tap_offsets[t] = (tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2])
@@ -112,6 +114,7 @@ cdef void gather_few_columns(const Product* p, const instruction_set* isa, const
     cdef float* lanes = s.lanes[j] + part * s.part[j]
     cdef const Fragment* fragments = s.fragments + j * TILE_LANES
     cdef const char* source = <const char*>p.input.data + first * p.input.c * element_size(p.input.format)
+    check_room(b"gather_few_columns", lanes, 4 * ((p.tap_count - 1) * step + channels * pitch))
     if s.single:
         for t in range(p.tap_count if count < pitch else 0):
             memset(lanes + t * step, 0, channels * pitch * sizeof(float))
@@ -129,6 +132,7 @@ cdef void run_few_columns_task(const Product* p, const instruction_set* isa, con
     cdef int64_t run_count = p.tap_count * all.parts
     cdef uint16_t smallest
     cdef const tile_result* result
+    check_room(b"run_few_columns_task", s.sums, 4 * rows * isa.vectors * isa.width)
     pack_rows(p, isa, 0, task, s.packed, &smallest)
     for j in range(all.panels):
         span_count = output_spans(p, 0, all.fragments + j * TILE_LANES, all.fragment_count[j], s.spans)

@@ -68,6 +68,7 @@ cdef bint pack_doubles(const Product* p, const Piece* pieces, int64_t piece_coun
     cdef double* place
     cdef bint unbounded = False
     for piece in range(piece_count):
+        check_room(b"pack_doubles", packed, (pieces[piece].end - pieces[piece].first) * p.rows * sizeof(double))
         steps = pieces[piece].end - pieces[piece].first
         for i in range(rows):
             source = (<const double*>p.weights.data + p.tap_offsets[pieces[piece].tap] + g * p.weights.g + (row + i) * p.weights.n
@@ -87,6 +88,7 @@ cdef void gather_doubles(const Product* p, const Piece* piece, const lane_span* 
     cdef lane_span span
     cdef const double* source
     cdef double* place
+    check_room(b"gather_doubles", lanes, channels * pitch * sizeof(double))
     for i in range(span_count):
         span = spans[i]
         source, place = <const double*>p.input.data + piece.first * p.input.c, lanes + span.lane
@@ -105,6 +107,7 @@ cdef int64_t gather_double_pieces(const Product* p, const instruction_set* isa, 
     """The steps of a chunk for one column panel, but for taps that meet no input there; returns the number of runs."""
     cdef int64_t i, span_count, step = 0, steps, run_count = 0, pitch = double_pitch(isa)
     cdef const Piece* piece
+    check_room(b"gather_double_pieces", s.runs, piece_count * sizeof(tile_run))
     for i in range(piece_count):
         piece = &s.pieces[i]
         steps = piece.end - piece.first
@@ -148,6 +151,8 @@ cdef void run_double_task(const Product* p, const instruction_set* isa, DoubleTa
     cdef bint last
     cdef Piece* piece
     cdef double* c
+    check_room(b"run_double_task", s.sums, (end_panel - first_panel) * (end_row - first_row) * tile * sizeof(double))
+    check_room(b"run_double_task", s.pieces, min(<int64_t>DOUBLE_STEPS, p.tap_count * p.D) * sizeof(Piece))
     memset(s.sums, 0, (end_panel - first_panel) * (end_row - first_row) * tile * sizeof(double))
     while not all.unbounded:
         piece_count = steps = 0

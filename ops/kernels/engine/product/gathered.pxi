@@ -21,8 +21,10 @@ cdef void gather_piece(const Product* p, const instruction_set* isa, const Piece
     """Channels [first, end) of one tap (pairs of channels) for one column panel."""
     cdef int64_t pitch = isa.vectors * isa.width, first = first_channel(p, piece.first), end = min(p.D, first_channel(p, piece.end))
     cdef const char* source = <const char*>p.input.data + first * p.input.c * element_size(p.input.format)
+    check_room(b"gather_piece", lanes, 4 * pitch * (piece.end - piece.first))
     gather_steps(isa, p.pairs, lanes, pitch, end - first, source, p.input.format, p.input.c, s.spans, span_count, &s.smallest)
     if masked:
+        check_room(b"gather_piece", masks, 4 * pitch * (piece.end - piece.first))
         mask_spans(s.spans, span_count)
         isa.gather(masks, pitch, piece.end - piece.first, &TAKEN, NUMBER_FLOAT32, 0, s.spans, span_count)
 
@@ -34,6 +36,8 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
     cdef int64_t span_count, row, number = 0, low, high
     cdef Piece* piece
     cdef Stretch* last
+    check_room(b"gather_pieces", s.runs, piece_count * sizeof(tile_run))
+    check_room(b"gather_pieces", s.stretches, piece_count * sizeof(Stretch))
     for i in range(piece_count):
         piece = &s.pieces[i]
         span_count = input_spans(p, &p.taps[piece.tap], g, s.fragments + panel * TILE_LANES, s.fragment_count[panel], s.spans)
@@ -70,6 +74,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
     stretch of all vectors."""
     cdef int64_t i, pitch = isa.vectors * isa.width
     cdef const Stretch* some
+    check_room(b"run_stretches", tile, 4 * rows * pitch)
     if not resume and not (stretch_count > 0 and s.stretches.high - s.stretches.low == vectors):
         memset(tile, 0, rows * pitch * sizeof(float))
         resume = True
@@ -101,6 +106,8 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef const tile_result* result
     cdef float* tile
     cdef const float* panel
+    check_room(b"run_block", s.fragment_count, blocks * sizeof(int64_t))
+    check_room(b"run_block", s.pieces, min(STEPS, p.tap_count * p.S) * sizeof(Piece))
     for j in range(blocks):
         column = share(vectors, p.panels, first_panel + j) * isa.width
         s.fragment_count[j] = cut_fragments(p, column, min(p.columns, share(vectors, p.panels, first_panel + j + 1)
@@ -143,6 +150,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                 if masked:
                     run_masked = isa.masked_blocks[width // isa.width - 1] if p.blocks else isa.masked[width // isa.width - 1]
                     run_count = 0 if stretch_count == 0 else s.stretches[stretch_count - 1].end_run
+                    check_room(b"run_block", tile, 4 * rows * pitch)
                     for i in range(rows):
                         run_masked(s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume, s.masks)
                 else:

@@ -65,6 +65,7 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
     cdef bint single = end_row_panel - first_row_panel == 1, near = on_matrix(p.pairs) and not single
     cdef const float* lanes_from
     cdef const tile_run* runs
+    check_room(b"run_filled", s.runs, p.tap_count * (1 if single else ceiling(p.S, STEPS)) * sizeof(tile_run))
     for t in range(p.tap_count):
         if p.padded and not tap_meets(p, &p.taps[t], first, end):
             continue
@@ -110,6 +111,7 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
                     row = share(p.R, all_rows, r)
                     rows = share(p.R, all_rows, r + 1) - row
                     tile = s.sums + (r - first_row_panel) * p.rows * isa.vectors * isa.width
+                    check_room(b"run_filled", tile, 4 * rows * isa.vectors * isa.width)
                     result = result_rows(p, g, row, rows, &s.result) if next_run == run_count else NULL
                     tile_of(isa, p.pairs, p.blocks, rows, vector_count)(
                         runs, next_run - done, packed + (r - first_row_panel) * p.panel_size, next, lanes_from, pitch, tile,
@@ -138,6 +140,7 @@ cdef void run_lines(const Product* p, const Layout* l, const instruction_set* is
         q1 = 0
         while q1 < end[1] - first[1]:
             lines = min(end[1] - first[1] - q1, max(1, SUM_BYTES // (4 * (count + isa.width))))
+            check_room(b"run_lines", s.sums, 4 * lines * count)
             run(s.runs, run_count, packed, s.block + ((q0 - first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
                 count, s.sums, count, bias)
             span = lane_span(0, count, at + q1 * p.output.x[1], p.output.x[2])

@@ -17,6 +17,7 @@ cdef void add_moves(const Product* p, const Layout* l, const instruction_set* is
     if high - low == pitch and p.step[1] * p.input.x[1] == pitch and lines.first == 0 and lines.end == all_lines:
         pitch = high = pitch * all_lines  # one after the other: all are one line
         all_lines = 1
+    check_room(b"add_moves", moves + number[0], all_lines * ceiling(pitch, isa.width) * sizeof(copy_move))
     for line in range(all_lines):
         source = lines.x[0] * p.input.x[0] + (lines.x[1] + line * p.step[1]) * p.input.x[1] + lines.x[2]
         i = 0
@@ -49,6 +50,8 @@ cdef void begin_copy(const Product* p, const Layout* l, const instruction_set* i
                 place = (phase0 * l.phases[1] + phase1) * l.cell + plane_place(l, first, u0)
                 add_moves(p, l, isa, &lines, place, moves, &number)
     channels = min(p.S, max(1, COPY_CHANNELS // number))
+    check_room(b"begin_copy", moves, channels * number * sizeof(copy_move))
+    check_room(b"begin_copy", block, 4 * p.S * l.plane)
     for d in range(1, channels):
         for i in range(number):
             moves[d * number + i].source = moves[i].source + d * p.input.c

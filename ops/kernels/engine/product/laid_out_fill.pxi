@@ -30,6 +30,7 @@ cdef void fill_block(const Product* p, const Layout* l, const instruction_set* i
     cdef bint transposed = channels_innermost(&p.input, p.D), split = can_split(p, l, isa) and not transposed
     cdef float* place
     cdef Lines lines
+    check_room(b"fill_block", block, 4 * p.S * l.plane)
     lines.ahead = copied_ahead(p, l) * (1 if p.pairs == NULL else 2)
     lines.start = n * p.input.n + g * p.input.g
     for phase0 in range(l.phases[0]):

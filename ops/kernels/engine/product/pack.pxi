@@ -14,6 +14,7 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
     cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
                               + (g * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
+    check_room(b"pack_rows", packed, 4 * p.panel_size)
     if rows.count < p.rows or on_matrix(p.pairs) and p.D % SUM_BLOCK != 0:
         memset(packed, 0, p.panel_size * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:

@@ -71,7 +71,9 @@ cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_
     """Copy the lanes of runs, STEPS steps at most, to a panel."""
     cdef int64_t i, place = 0
     cdef lane_span span
+    check_room(b"bring_near", s.near_runs, run_count * sizeof(tile_run))
     for i in range(run_count):
+        check_room(b"bring_near", s.lanes + place, 4 * runs[i].steps * isa.vectors * isa.width)
         span = lane_span(0, width, runs[i].lanes, 1)
         isa.gather(s.lanes + place, isa.vectors * isa.width, runs[i].steps, lanes, NUMBER_FLOAT32, pitch, &span, 1)
         s.near_runs[i] = tile_run(runs[i].rows, place, runs[i].steps)

@@ -65,6 +65,7 @@ cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, bint e
     p.pieces = count[2]
     if position_classes == NULL:
         return count[0] * count[1] * count[2]
+    check_room(b"cut_position_classes", position_classes, count[0] * count[1] * count[2] * sizeof(PositionClass))
     for i0 in range(count[0]):
         for j1 in range(count[1]):  # to and fro: classes that share a panel are neighbours
             i1 = count[1] - 1 - j1 if i0 % 2 else j1
@@ -86,6 +87,7 @@ cdef int64_t cut_fragments(const Product* p, int64_t column, int64_t count, Frag
     cdef int64_t lane = 0, number = 0, q2, rest, run, low = 0, high = p.class_count, middle
     cdef const PositionClass* positions
     cdef Fragment* f
+    check_room(b"cut_fragments", fragments, count * sizeof(Fragment))
     while high - low > 1:
         middle = (low + high) // 2
         if p.position_classes[middle].column <= column:

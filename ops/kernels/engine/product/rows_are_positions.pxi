@@ -101,6 +101,7 @@ cdef void pack_position_rows(const Product* p, const PositionRows* plan, const i
     cdef lane_span rows = lane_span(0, min(p.R, lane_channel(plan, isa, panel + 1)) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
                               + (item // plan.panels * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
+    check_room(b"pack_position_rows", packed, 4 * plan.item_floats)
     if rows.count % isa.width:
         memset(packed, 0, plan.item_floats * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
@@ -116,6 +117,7 @@ cdef int64_t meet_columns(const Product* p, const Tap* tap, const Fragment* frag
     """Which columns a tap meets inside; returns the number of intervals."""
     cdef int64_t number = 0, i, x0, x1, low, high
     cdef const Fragment* f
+    check_room(b"meet_columns", inside, fragment_count * sizeof(Interval))
     for i in range(fragment_count):
         f = &fragments[i]
         low, high = 0, f.count
@@ -165,6 +167,8 @@ cdef void run_position_rows_part(const Product* p, const PositionRows* plan, con
     cdef const Fragment* f
     cdef const Tap* tap
     cdef const float* lanes
+    check_room(b"run_position_rows_part", s.bases, count * sizeof(int64_t))
+    check_room(b"run_position_rows_part", s.sums, 4 * count * width)
     for i in range(fragment_count):
         f = &s.fragments[i]
         for j in range(f.count):
@@ -244,6 +248,7 @@ cdef void transpose_some(const Product* p, const instruction_set* isa, const Ope
     rest //= p.I[0]
     n, g = rest % p.N, rest // p.N
     place = <float*>transposed.data + n * transposed.n + g * transposed.g + x0 * transposed.x[0] + x1 * transposed.x[1] + first * transposed.x[2]
+    check_room(b"transpose_some", place, 4 * ((end - first - 1) * transposed.x[2] + p.D))
     for d in range(ceiling(p.D, TILE_LANES)):
         span = lane_span(0, min(TILE_LANES, p.D - d * TILE_LANES),
                          n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1] + first * p.input.x[2]
@@ -348,6 +353,7 @@ cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
         rest = memory[0]
         for worker in range(q.threads):
             lay_out_position_rows(&scratch[worker], &plan, q.isa, &rest)
+        extend_workspace(&rest)
         if q.threads == 1:
             for task in range(plan.tasks):
                 run_position_rows_task(p, &plan, q.isa, task, scratch)

@@ -168,6 +168,7 @@ cdef void pack_stacked(const Product* products, const Stack* m, const instructio
     cdef const Strip* s
     cdef float* target
     packed += item * m.floats
+    check_room(b"pack_stacked", packed, 4 * m.floats)
     memset(packed, 0, m.floats * sizeof(float))
     for strip in range(m.strip_count):
         s = &m.strips[strip]
@@ -198,6 +199,8 @@ cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s
     cdef int64_t number, runs = 0, count = 0, begin, e, low
     cdef uint32_t entries = 0
     cdef const Place* place
+    check_room(b"stacked_stretches", scratch.runs, s.place_count * sizeof(tile_run))
+    check_room(b"stacked_stretches", scratch.stretches, s.place_count * ceiling(s.count, 2) * sizeof(Stretch))
     for number in range(s.place_count):
         place = &s.places[number]
         if not tap_meets(p, &place.tap, first, end):
@@ -229,6 +232,7 @@ cdef int64_t stacked_halves(const Product* p, const Layout* l, const Strip* s, c
     """The runs of a strip of two entries."""
     cdef int64_t number, runs = 0
     cdef const Place* place
+    check_room(b"stacked_halves", scratch.halves, s.place_count * sizeof(half_run))
     for number in range(s.place_count):
         place = &s.places[number]
         if tap_meets(p, &place.tap, first, end):

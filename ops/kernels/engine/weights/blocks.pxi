@@ -9,7 +9,8 @@ the order of the sum.  Codes are laid out line by line in a buffer first, so tha
 such lines dot products take pairs as they lie.
 
 uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (cut_rows, inside_of, reach_of, small_offset), engine/weights/sums.pxi (store_strands,
+    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of,
+    small_offset), engine/weights/sums.pxi (store_strands,
     strands_together, sums_from, tile_sums)
 gives: laid_out_wide, plan_blocks, run_blocks_piece
 """
@@ -42,6 +43,7 @@ cdef void pack_small(const Weights* w, const WeightsPlan* plan, const instructio
     cdef const char* source = <const char*>w.small.data + size * m * w.small.c
     cdef bint wide = w.small.c == 1 and w.small.x[2] != 1, together = w.small.x[2] == 1
     cdef lane_span span
+    check_room(b"pack_small", place, 4 * panel_floats(plan, isa))
     next_offset = offset + s.rows.count
     for r in range(1, row_count):
         together = together and small_offset(w, g, &s.rows[r]) == next_offset
@@ -50,6 +52,7 @@ cdef void pack_small(const Weights* w, const WeightsPlan* plan, const instructio
         span = lane_span(0, lanes, 0, w.small.c)
         gather_steps(isa, plan.pairs, place, pitch, count, source + size * offset, w.small.format, 1, &span, 1, &s.smallest_small)
         return
+    check_room(b"pack_small", s.codes, size * lanes * (count if wide else line))
     for r in range(row_count):
         offset = small_offset(w, g, &s.rows[r])
         if wide:
@@ -79,6 +82,7 @@ cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t
     cdef int64_t r, i, low, high, offset, size = element_size(w.large.format), step = w.s[2] * w.large.x[2]
     cdef int64_t x[3]
     cdef const Row* row
+    check_room(b"lay_out_codes", codes, size * channels * line)
     for r in range(row_count):
         row = &rows[r]
         if not inside_of(w, reach, row, &low, &high, x):
@@ -95,6 +99,7 @@ cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t
 cdef int64_t block_runs(const WeightsPlan* plan, const instruction_set* isa, int64_t count, bint lines, tile_run* runs) noexcept nogil:
     """Halves of blocks: in a row panel of lines 16 steps of a row are followed by those of the next row."""
     cdef int64_t half = HALF_BLOCK if plan.pairs == NULL else HALF_BLOCK // 2, steps = steps_of(plan.pairs, count), number = 0, k = 0, place
+    check_room(b"block_runs", runs, ceiling(steps, half) * sizeof(tile_run))
     while k < steps:
         place = k // HALF_BLOCK * HALF_BLOCK * plan.rows + k % HALF_BLOCK if lines else k * plan.rows
         runs[number] = tile_run(place, k * isa.vectors * isa.width, min(half, steps - k))
@@ -115,6 +120,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
     cdef bint wide = laid_out_wide(w, plan), lines = packed_in_lines(w, plan)
     cdef const float* lanes
     cdef float* c
+    check_room(b"run_blocks_tile", s.block, 4 * plan.rows * steps_of(plan.pairs, count))
     if plan.padded:
         memset(s.codes, 0, size * rows * line)
     for i in range(rows if plan.mixed else 1):
@@ -134,6 +140,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         vectors = panel_vectors(plan, panel)
         lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
         c = tile_sums(plan, sums, tile, panel)
+        check_room(b"run_blocks_tile", c, 4 * rows * vectors * isa.width)
         if s.unbounded:
             run_masked_rows(w, plan, isa, first, rows, count, row_count, vectors, &whole, lanes, c, resume, s)
         elif on_matrix(plan.pairs):
@@ -152,6 +159,7 @@ cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instr
     cdef int64_t x[3]
     for i in range(rows):
         reach_of(w, (first + i) // w.C, &reach)
+        check_room(b"run_masked_rows", s.masks, 4 * count * pitch)
         memset(s.masks, 0, count * pitch * sizeof(float))
         for r in range(row_count):
             if inside_of(w, &reach, &s.rows[r], &low, &high, x):
@@ -172,6 +180,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
+        check_room(b"run_blocks_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
         row_count = cut_rows(w, first, end, s.rows)
         run_count = block_runs(plan, isa, end - first, packed_in_lines(w, plan), s.runs)
         for panel in range(part.first_panel, part.end_panel):

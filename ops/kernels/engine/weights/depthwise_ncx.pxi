@@ -58,6 +58,8 @@ cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
     cdef int64_t run, v, t, x, first, lanes, low, high, phase
     cdef uint16_t* masks = s.masks
     cdef bint full
+    check_room(b"fill_ncx_weights", s.places, w.K[2] * sizeof(int64_t))
+    check_room(b"fill_ncx_weights", masks, s.runs * s.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
     for t in range(w.K[2]):
         x = t * w.d[2] - w.b[2]
         phase = x - floor_divided(x, s.plan.phases) * s.plan.phases
@@ -113,6 +115,7 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
     cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
     cdef float* sums
     cdef float* partial
+    check_room(b"run_ncx_weights_task", scratch.sums, 4 * (end_group - first_group) * sum_count * DOT_LANES)
     memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
         n = line // image
@@ -123,6 +126,7 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
     for g in range(first_group, end_group):
         sums = scratch.sums + (g - first_group) * sum_count * DOT_LANES
         partial = partials + (g * s.cut.pieces + piece) * sum_count
+        check_room(b"run_ncx_weights_task", partial, 4 * sum_count)
         for i in range(sum_count):
             partial[i] = chain_sum(sums + i * DOT_LANES, DOT_LANES)
 
@@ -171,6 +175,7 @@ cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, 
                        float* lines) noexcept nogil:
     """Lines [first, end) of all planes."""
     cdef int64_t m, y0
+    check_room(b"decode_small", lines, 4 * w.M * w.Y[0] * w.Y[1] * w.Y[2])
     for m in range(w.M):
         for y0 in range(w.Y[0]):
             isa.frame(lines + first * w.Y[2], w.Y[2], end - first, w.Y[2], 0, w.Y[2],

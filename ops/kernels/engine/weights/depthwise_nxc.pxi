@@ -131,6 +131,8 @@ cdef void run_nxc_weights_block(const Weights* w, const Product* r, const NxcWei
             end[axis] = min(w.X[axis], (y_end[axis] - 1) * w.s[axis] - w.b[axis] + (w.K[axis] - 1) * w.d[axis] + 1)
             origin += first[axis] * r.input.x[axis]
             extent[axis] = y_end[axis] - y[axis]
+        check_room(b"run_nxc_weights_block", s.large, 4 * vectors * p.large)
+        check_room(b"run_nxc_weights_block", s.small, 4 * vectors * p.small)
         pack_channels(&w.large, isa, g, groups, n, first, end, p.extent, p.large, s.large)
         pack_channels(&w.small, isa, g, groups, n, y, y_end, extent, p.small, s.small)
         line, step = extent[2] * isa.width, isa.width
@@ -171,6 +173,8 @@ cdef void run_nxc_weights_piece(const Weights* w, const Product* r, const NxcWei
     cdef int64_t y2_count = max(1, w.Y[2]), line = piece * cut.length // y2_count, tap, half, i, v, width = isa.width
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * cut.length) // y2_count
     cdef float* sums
+    check_room(b"run_nxc_weights_piece", s.sums, 4 * ceiling(groups, width) * p.sums)
+    check_room(b"run_nxc_weights_piece", partial + g, 4 * ((r.tap_count - 1) * pitch + groups))
     memset(s.sums, 0, ceiling(groups, width) * p.sums * sizeof(float))
     while line < lines_end:
         y[1] = line % w.Y[1]

@@ -80,6 +80,8 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
     cdef bint masked
     cdef lane_span span
     sum_count = w.M * w.C * r.tap_count
+    check_room(b"run_few_channels_piece", s.sums, 4 * sum_count * DOT_LANES)
+    check_room(b"run_few_channels_piece", partial, 4 * sum_count)
     memset(s.sums, 0, sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
         first[1] = line % w.Y[1]
@@ -97,6 +99,7 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
                 small, pitch = <const float*>w.small.data + start, w.small.x[1]
                 if p.copied:
                     span = lane_span(0, count, start, w.small.x[2])
+                    check_room(b"run_few_channels_piece", s.lines, 4 * lines * p.line)
                     isa.gather(s.lines, p.line, lines, w.small.data, w.small.format, w.small.x[1], &span, 1)
                     small, pitch = s.lines, p.line
                 if r.padded:

@@ -89,6 +89,7 @@ cdef int64_t double_runs(const Weights* w, const DoublesPlan* plan, int64_t g, i
     cdef Reach reach
     cdef tile_run* run
     reach_of(w, tap, &reach)
+    check_room(b"double_runs", runs, row_count * sizeof(tile_run))
     for r in range(row_count):
         if inside_of(w, &reach, &rows[r], &low, &high, x):
             base, place = large_offset(w, g, &rows[r], x), (rows[r].first + low) * plan.pitch
@@ -108,6 +109,9 @@ cdef void sum_tiles(const Weights* w, const DoublesPlan* plan, const instruction
     cdef int64_t offsets[TILE_ROWS]
     cdef const double* source
     cdef double* place
+    check_room(b"sum_tiles", s.lanes, (part.end_panel - part.first_panel) * DOUBLE_STEPS * plan.pitch * sizeof(double))
+    check_room(b"sum_tiles", sums, (part.end_tile - part.first_tile) * (part.end_panel - part.first_panel) * plan.tile_doubles
+               * sizeof(double))
     for panel in range(part.first_panel, part.end_panel):
         lane = double_lane(w, plan, panel)
         for r in range(row_count):
@@ -140,6 +144,8 @@ cdef void sum_lines(const Weights* w, DoublesPlan* plan, const instruction_set* 
     cdef const double* source
     cdef double* place
     pitch = ceiling(s.rows.count, REDUCTION_CHAINS) * REDUCTION_CHAINS
+    check_room(b"sum_lines", s.lanes, ((w.M - 1) * DOUBLE_LINE + row_count * pitch) * sizeof(double))
+    check_room(b"sum_lines", s.large, row_count * pitch * sizeof(double))
     for m in range(w.M):
         for i in range(row_count):
             source = small_doubles(w, part.g, m, &s.rows[i])
@@ -168,6 +174,7 @@ cdef void sum_piece(const Weights* w, DoublesPlan* plan, const instruction_set* 
                     double* sums, DoubleWeightsScratch* s) noexcept nogil:
     cdef int64_t first = min(plan.positions, piece * plan.cut.length), end = min(plan.positions, first + plan.cut.length), next, i
     cdef int64_t line = ceiling(w.Y[2], REDUCTION_CHAINS) * REDUCTION_CHAINS, tiles = part.end_tile - part.first_tile
+    check_room(b"sum_piece", sums, tiles * w.M * sizeof(double) if plan.few else plan.part_doubles * sizeof(double))
     memset(s.chains if plan.few else sums, 0, sizeof(double) * (
         tiles * w.M * REDUCTION_CHAINS if plan.few else plan.part_doubles))
     while first < end:

@@ -1,7 +1,7 @@
 """Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there.
 
 uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/plan.pxi (WeightsPlan)
-gives: cut_rows, inside_of, large_step, reach_of, small_offset, tap_runs
+gives: cut_rows, inside_of, large_step, most_rows, reach_of, small_offset, tap_runs
 """
 
 cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
@@ -23,6 +23,11 @@ cdef bint inside_of(const Weights* w, const Reach* reach, const Row* row, int64_
     low[0], high[0] = max(0, reach.low - row.y[2]), min(row.count, reach.high - row.y[2])
     x[2] = (row.y[2] + low[0]) * w.s[2] + reach.start[2]
     return low[0] < high[0]
+
+
+cdef inline int64_t most_rows(const Weights* w, int64_t positions) noexcept nogil:
+    """That so many positions are cut into."""
+    return min(positions, positions // w.Y[2] + 2)
 
 
 cdef int64_t cut_rows(const Weights* w, int64_t first, int64_t end, Row* rows) noexcept nogil:
@@ -56,6 +61,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
     cdef int64_t number = 0, r, low, high, end, position, base, step = large_step(w, plan), pitch = isa.vectors * isa.width
     cdef const Row* row
     cdef tile_run* run
+    check_room(b"tap_runs", runs, row_count * sizeof(tile_run))
     for r in range(row_count):
         row = &rows[r]
         low = 0
@@ -75,6 +81,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
                     and not (plan.blocks and position % HALF_BLOCK == 0)):
                 run.steps += end - low
             else:
+                check_room(b"tap_runs", &runs[number], sizeof(tile_run))
                 runs[number] = tile_run(base + low * step, position * pitch, end - low)
                 number += 1
             low = end

@@ -13,7 +13,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (QUARTERS), engine/produ
     gather_line), engine/product/pairs.pxi (never_subnormal, strided_of), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
     engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
-    large_step, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
+    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
     tile_sums)
 gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cycles
 """
@@ -21,10 +21,11 @@ gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cy
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
                      int64_t end_panel, const Row* rows, int64_t row_count, float* lanes) noexcept nogil:
     """Panels [position][m] of the small side."""
-    cdef int64_t r, panel, offset, next_offset = 0, start = 0, count = 0, m, lane_count
+    cdef int64_t r, panel, offset = 0, next_offset = 0, start = 0, count = 0, m, lane_count
     cdef lane_span span
-    cdef const Row* row
+    cdef const Row* row = rows
     cdef float* place
+    check_room(b"pack_lanes", lanes, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     for r in range(row_count + 1):
         # Rows that go on where the last one ended are packed as one.
         if r < row_count:
@@ -85,6 +86,7 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
     cdef int64_t r, t0, t1, x0, x1, x2, low, high, offset
     cdef const Row* row
     cdef float* place = block
+    check_room(b"frame_rows", block, 4 * channels * plan.channel_floats)
     for r in range(row_count):
         row = &rows[r]
         x2 = row.y[2] * w.s[2] - w.b[2]
@@ -156,6 +158,7 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
         for panel in range(first_panel, end_panel):
             vectors = panel_vectors(plan, panel)
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
+            check_room(b"run_row_tile", c, 4 * (1 if one_by_one else rows) * vectors * isa.width)
             run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
             run_it(
                 runs, run_count, source, offsets + i, large_step(w, plan),
@@ -176,6 +179,7 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
+        check_room(b"run_weights_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
         row_count = cut_rows(w, first, end, s.rows)
         pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, row_count, s.lanes)
         begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
@@ -264,6 +268,7 @@ cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
     cdef int64_t t[3]
     cdef int64_t tap
     cdef int worker
+    check_room(b"run_weights", plan.tap_offsets, plan.taps * sizeof(int64_t))
     for tap in range(plan.taps):
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]

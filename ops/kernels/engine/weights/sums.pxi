@@ -74,6 +74,7 @@ cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_
 cdef void join_pieces(real* partials, int64_t pieces, int64_t stride, int64_t count) noexcept nogil:
     """The fixed tree over `count` sums of pieces, or of blocks of them, `stride` numbers apart, into the first."""
     cdef int64_t step = 1, i
+    check_room(b"join_pieces", partials, ((pieces - 1) * stride + count) * sizeof(real))
     while step < pieces:
         i = 0
         while i + step < pieces:
