@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from convreg.ops.kernels import engine
 from engine_comparison import each_instruction_set
+from places import ROOT
 from valid_calls import VALID, several
 
 import convreg
 from convreg import OpError, OpTypeError
 
-ROOT = Path(__file__).resolve().parents[1]
 LAYER = {"strides": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1], "dilations": [1, 1], "data_format": "NCX",
          "weights_format": "OIX"}
 ATEN = {"bias_sizes": [24], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False,

@@ -2,12 +2,12 @@
 
 import re
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 from convreg.ops.kernels import engine
+from places import ROOT
 
-KERNELS = Path(__file__).resolve().parents[1] / "ops" / "kernels"
+KERNELS = ROOT / "ops" / "kernels"
 MANY = 6
 """A head lists the names that it uses of a file, unless there are more."""
 

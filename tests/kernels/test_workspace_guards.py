@@ -11,11 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from convreg.ops.kernels import engine
+from places import ROOT
 from valid_calls import VALID
 
 import convreg
 
-HEADER = Path(__file__).resolve().parents[2] / "ops" / "kernels" / "core" / "workspace.h"
+HEADER = ROOT / "ops" / "kernels" / "core" / "workspace.h"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
