@@ -81,61 +81,68 @@ cdef void plan_runs(const NcxPlan* s, int64_t images, NcxScratch* scratch) noexc
                 run.slots += 1
 
 
-cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* isa, int64_t images, int64_t part,
-                  float bias, const float* const* sources, char* const* results, int format, int64_t line, int64_t step,
-                  const NcxScratch* scratch) noexcept nogil:
-    """All slots of one product: each image has its source and its result, `line` bytes between lines and `step` elements
-    between columns."""
+cdef struct NcxImages:  # of a task, each with its source and its result
+    int64_t count
+    const float* sources[NCX_SLOTS]
+    char* results[NCX_SLOTS]
+    int format               # of the results
+    int64_t line             # bytes between their lines
+    int64_t step             # elements between their columns
+
+
+cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* isa, const NcxImages* images, int64_t part,
+                  float bias, const NcxScratch* scratch) noexcept nogil:
+    """All slots of one product."""
     cdef const Product* p = s.product
     cdef const NcxBlock* block
     cdef const NcxRun* run
     cdef const float* places[NCX_SLOTS]
     cdef char* targets[NCX_SLOTS]
     cdef uint16_t kept[NCX_ROWS]
-    cdef int64_t i, r, at, down, number, column_bytes = step * element_size(format)
+    cdef int64_t i, r, at, down, number, column_bytes = images.step * element_size(images.format)
     cdef int64_t first = share(s.block_count, call.parts, part), end = share(s.block_count, call.parts, part + 1)
     cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
     if s.direct:
         in_lines = ceiling(p.I[0] * p.I[1] * p.I[2], 16 * blocks)
     if not call.woven and column_bytes <= NCX_AHEAD:  # else no line holds two columns, and what lies between is endless
         out_lines = ceiling(p.Q[0] * p.Q[1] * p.Q[2] * column_bytes, 64 * blocks)
-    down = s.down * (NCX_LANES * column_bytes if s.vectors else line)
+    down = s.down * (NCX_LANES * column_bytes if s.vectors else images.line)
     for number in range(first, end):
         block = &s.blocks[s.block_count - 1 - number if s.down < 0 else number]  # as they lie in memory
         at = block.q2 * column_bytes
         if call.woven:
-            at += (block.q0 * p.Q[1] + block.q1) * line
+            at += (block.q0 * p.Q[1] + block.q1) * images.line
         else:
-            at += block.q1 * line + block.q0 * p.output.x[0] * element_size(format)
-        for i in range(images):
-            prefetch_lines(<const char*>sources[i] + NCX_AHEAD + 64 * number * in_lines, in_lines, False)
-            prefetch_lines(results[i] + NCX_AHEAD + 64 * number * out_lines, out_lines, True)
+            at += block.q1 * images.line + block.q0 * p.output.x[0] * element_size(images.format)
+        for i in range(images.count):
+            prefetch_lines(<const char*>images.sources[i] + NCX_AHEAD + 64 * number * in_lines, in_lines, False)
+            prefetch_lines(images.results[i] + NCX_AHEAD + 64 * number * out_lines, out_lines, True)
         for r in range(scratch.run_count):
             run = &scratch.runs[r]
             for i in range(block.height):
                 kept[i] = run.kept & block.kept[i]
             for i in range(run.slots):
-                places[i] = sources[run.image[i]] + run.column[i]
-                targets[i] = results[run.image[i]] + at + run.column[i] * column_bytes
+                places[i] = images.sources[run.image[i]] + run.column[i]
+                targets[i] = images.results[run.image[i]] + at + run.column[i] * column_bytes
             isa.depthwise_ncx[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
                                              <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
-                                             targets, kept, format, down, step)
+                                             targets, kept, images.format, down, images.step)
 
 
 cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t task, NcxScratch* scratch) noexcept nogil:
     cdef const Product* p = call.plans.product
     cdef const NcxPlan* s = call.plans
     cdef int64_t part = task % call.parts, g = task // call.parts % p.G, chunk = task // call.parts // p.G
-    cdef int64_t first = share(p.N, call.chunks, chunk), images = share(p.N, call.chunks, chunk + 1) - first
+    cdef int64_t first = share(p.N, call.chunks, chunk), count = share(p.N, call.chunks, chunk + 1) - first
     cdef int64_t n, r, i, size = element_size(p.output.format), step
-    cdef const float* sources[NCX_SLOTS]
-    cdef char* results[NCX_SLOTS]
+    cdef NcxImages images
     cdef float bias
-    for n in range(images):
+    images.count = count
+    for n in range(count):
         if s.direct:
-            sources[n] = <const float*>p.input.data + (first + n) * p.input.n + g * p.input.g
+            images.sources[n] = <const float*>p.input.data + (first + n) * p.input.n + g * p.input.g
         else:
-            sources[n] = scratch.decoded + n * s.image
+            images.sources[n] = scratch.decoded + n * s.image
             decode_image(s, isa, first + n, g, 0, p.I[1], scratch.decoded + n * s.image)
     for r in range(p.R):
         bias = 0 if p.bias == NULL else p.bias[g * p.R + r]
@@ -143,22 +150,23 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
             s = &call.plans[i]
             p = s.product
             pack_ncx(s, g, r, scratch.weights)
-            if scratch.planned != s or scratch.images_planned != images:
-                plan_runs(s, images, scratch)
+            if scratch.planned != s or scratch.images_planned != count:
+                plan_runs(s, count, scratch)
             if not call.woven:
-                for n in range(images):
-                    results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
-                run_ncx(call, s, isa, images, part, bias, sources, results, p.output.format, s.fold * p.output.x[1] * size,
-                        p.output.x[2], scratch)
+                for n in range(count):
+                    images.results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
+                images.format, images.line, images.step = p.output.format, s.fold * p.output.x[1] * size, p.output.x[2]
+                run_ncx(call, s, isa, &images, part, bias, scratch)
                 continue
             step = p.Q[0] * p.Q[1] * call.pitch
-            check_room(b"run_ncx_task", scratch.finished, 4 * call.columns * images * step)
-            for n in range(images):
-                results[n] = <char*>(scratch.finished + (i % call.columns * images + n) * step)
-            run_ncx(call, s, isa, images, part, bias, sources, results, NUMBER_FLOAT32, 4 * call.pitch, 1, scratch)
+            check_room(b"run_ncx_task", scratch.finished, 4 * call.columns * count * step)
+            for n in range(count):
+                images.results[n] = <char*>(scratch.finished + (i % call.columns * count + n) * step)
+            images.format, images.line, images.step = NUMBER_FLOAT32, 4 * call.pitch, 1
+            run_ncx(call, s, isa, &images, part, bias, scratch)
             if i % call.columns == call.columns - 1:
-                for n in range(images):
-                    weave_image(call, i - call.columns + 1, isa, images, n,
+                for n in range(count):
+                    weave_image(call, i - call.columns + 1, isa, count, n,
                                 (first + n) * p.output.n + g * p.output.g + r * p.output.c, scratch.finished)
 
 

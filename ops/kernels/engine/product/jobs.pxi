@@ -70,12 +70,16 @@ cdef int64_t rolled_at_once(const Layout* l, int64_t tasks, int threads) noexcep
     return min(max(ceiling(l.blocks[0], parts), min(l.blocks[0], 3 * l.u[0])), ceiling(tasks, threads))
 
 
-cdef void plan_jobs(const Product* products, const Layout* layouts, bint shared, bint masked, int64_t count,
-                    const instruction_set* isa, int64_t first_item, int64_t end_item, const float* packed, const Stack* stack,
-                    const float* stacked, int threads, Jobs* all) noexcept nogil:
+cdef void plan_jobs(const Problem* q, const ProductPlan* plan, bint masked, int64_t first_item, int64_t end_item,
+                    const float* stacked, Jobs* all) noexcept nogil:
     """Cut items [first_item, end_item), row panels of all groups, into jobs. `stacked` are the weights of stacked tiles, or NULL."""
-    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * products.rows * isa.vectors * isa.width, height, block, panels
-    cdef int64_t wanted = 4 * threads, segments = 0, all_products = count
+    cdef const Product* products = q.products
+    cdef const Layout* layouts = plan.layouts
+    cdef const float* packed = plan.packed
+    cdef int threads = q.threads
+    cdef bint shared = plan.shared and not (masked and plan.padded)
+    cdef int64_t tasks = 0, number = 0, i, item, tile_bytes = 4 * products.rows * q.isa.vectors * q.isa.width, height, block, panels
+    cdef int64_t wanted = 4 * threads, segments = 0, count = q.count
     cdef const Product* p
     cdef Job* job
     panels = row_panels(products)
@@ -101,12 +105,12 @@ cdef void plan_jobs(const Product* products, const Layout* layouts, bint shared,
                 block = max(1, min(block, p.panels * segments * count // wanted))
             job.blocks = min(p.panels, ceiling(ceiling(p.panels, block), threads) * threads)
             job.layout = NULL
-            job.stack, job.stacked = stack, NULL
+            job.stack, job.stacked = &plan.stack, NULL
             if layouts != NULL and layouts[i].chosen and (shared or not (masked and p.padded)):
                 job.layout = &layouts[i]
                 if stacked != NULL:
-                    job.stacked = stacked + (item - first_item) * stack.floats
-                job.together, job.items, job.item = all_products if shared else 1, end_item - first_item, item - first_item
+                    job.stacked = stacked + (item - first_item) * plan.stack.floats
+                job.together, job.items, job.item = q.count if shared else 1, end_item - first_item, item - first_item
                 block = 1
                 job.blocks = p.N * layouts[i].blocks[0] * layouts[i].blocks[1] * layouts[i].blocks[2]
             job.row_parts = ceiling(height, max(1, SUM_BYTES // (tile_bytes * block)))
@@ -184,8 +188,7 @@ cdef bint run_product_pass(const Problem* q, const ProductPlan* plan, int64_t fi
             for i in range(width):
                 pack_stacked(products, &plan.stack, isa, packed, width, i, stacked)
         all.job, all.scratch = plan.jobs, scratch
-        plan_jobs(products, plan.layouts, plan.shared and not (masked[0] and plan.padded), masked[0], count, isa, first_item, end_item,
-                  packed, &plan.stack, stacked, threads, &all)
+        plan_jobs(q, plan, masked[0], first_item, end_item, stacked, &all)
         for worker in range(threads):
             scratch[worker].filled = scratch[worker].ran = NO_TASK
         if threads == 1:

@@ -9,11 +9,10 @@ In volumes the block of a plane of results is that of the plane before it, but f
 one that is no longer met.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (LAID_OUT_BIAS, UNALIGNED), engine/product/gathered.pxi (panel_cycles),
-    engine/product/jobs.pxi (run_product_plan), engine/product/laid_out_plan.pxi, engine/product/pairs.pxi (bring_near,
-    on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
+    engine/product/jobs.pxi (Job, run_product_plan), engine/product/laid_out_plan.pxi, engine/product/pairs.pxi
+    (bring_near, on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
     engine/product/product.pxi (Product, ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels),
-    engine/product/stacked.pxi (Stack, lines_to_stack, run_stacked), engine/product/store.pxi (find_result, result_rows,
-    store_tile)
+    engine/product/stacked.pxi (lines_to_stack, run_stacked), engine/product/store.pxi (find_result, result_rows, store_tile)
 gives: block_at, fits_laid_out, laid_out_cycles, lay_out_laid_out, run_laid_out, run_laid_out_products
 """
 
@@ -27,34 +26,35 @@ cdef inline int64_t block_at(const Layout* l, int64_t number, int64_t* first) no
     return number
 
 
-cdef void run_laid_out(const Product* products, const Layout* layouts, int64_t count, const instruction_set* isa, int64_t g,
-                       int64_t number, int64_t first_row_panel, int64_t end_row_panel, const float* packed, int64_t items,
-                       int64_t item, const Stack* stack, const float* stacked, ProductScratch* s) noexcept nogil:
-    """Block `number`, which has been laid out, against row panels [first_row_panel, end_row_panel), number `item` of `items`
-    packed ones for each product. Products that share a layout share the block, and where `stacked` holds their weights a tile."""
-    cdef int64_t first[3]
-    cdef int64_t end[3]
-    cdef int64_t n = block_at(layouts, number, first), i
+cdef void run_laid_out(const Job* job, const instruction_set* isa, int64_t number, int64_t first, int64_t end,
+                       ProductScratch* s) noexcept nogil:
+    """Block `number`, which has been laid out, against row panels [first, end) of a job. Products that share a layout share the
+    block, and where the job holds stacked weights a tile."""
+    cdef Filled at
+    cdef const Product* p = job.product
+    cdef const float* packed = job.packed - job.item * p.panel_size  # item 0 of the first product
+    cdef int64_t i
     cdef int axis
     cdef bint some
-    if stacked != NULL:
-        run_stacked(products, layouts, stack, isa, g, n, first, stacked, s)
+    at.g, at.n = job.g, block_at(job.layout, number, at.first)
+    if job.stacked != NULL:
+        run_stacked(job, isa, &at, s)
         return
-    for i in range(count):
+    for i in range(job.together):
+        p = &job.product[i]
         some = True
         for axis in range(3):
-            end[axis] = min(products[i].Q[axis], first[axis] + layouts.block[axis])
-            some = some and end[axis] > first[axis]
+            at.end[axis] = min(p.Q[axis], at.first[axis] + job.layout.block[axis])
+            some = some and at.end[axis] > at.first[axis]
         if some:
-            run_filled(&products[i], &layouts[i], isa, g, n, first, end, first_row_panel, end_row_panel,
-                       packed + item * products[i].panel_size, s)
-        packed += items * products[i].panel_size
+            run_filled(p, &job.layout[i], isa, &at, job.first_row_panel + first, job.first_row_panel + end,
+                       packed + (job.item + first) * p.panel_size, s)
+        packed += job.items * p.panel_size
 
 
-cdef void run_filled(const Product* p, const Layout* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
-                     const int64_t* end, int64_t first_row_panel, int64_t end_row_panel, const float* packed,
-                     ProductScratch* s) noexcept nogil:
-    """Output positions [first, end) from the block laid out for them."""
+cdef void run_filled(const Product* p, const Layout* l, const instruction_set* isa, const Filled* at, int64_t first_row_panel,
+                     int64_t end_row_panel, const float* packed, ProductScratch* s) noexcept nogil:
+    """The positions of a block that has been laid out, against row panels [first_row_panel, end_row_panel)."""
     cdef int64_t t, run_count = 0, q0, lanes, vectors, panels, j, lane, count, r, row, rows, done, steps, next_run, width
     cdef int64_t all_rows = row_panels(p), span_count, shift, vector_count, pitch
     cdef tile_run* run
@@ -67,12 +67,12 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
     cdef const tile_run* runs
     check_room(b"run_filled", s.runs, p.tap_count * (1 if single else ceiling(p.S, STEPS)) * sizeof(tile_run))
     for t in range(p.tap_count):
-        if p.padded and not tap_meets(p, &p.taps[t], first, end):
+        if p.padded and not tap_meets(p, &p.taps[t], at.first, at.end):
             continue
         done = 0
         while done < p.S:
             steps = p.S if single else min(STEPS, p.S - done)
-            row, shift = t * p.tap_floats + done * p.rows, tap_lanes(l, &p.taps[t], first) + done * l.lane_pitch
+            row, shift = t * p.tap_floats + done * p.rows, tap_lanes(l, &p.taps[t], at.first) + done * l.lane_pitch
             run = &s.runs[run_count - 1]
             if (run_count > 0 and run.rows + run.steps * p.rows == row and run.lanes + run.steps * l.lane_pitch == shift
                     and run.steps % p.block == 0 and (single or run.steps + steps <= STEPS)):
@@ -82,18 +82,18 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
                 run_count += 1
             done += steps
     if p.R == 1:
-        run_lines(p, l, isa, g, n, first, end, run_count, packed, s)
+        run_lines(p, l, isa, at, run_count, packed, s)
         return
-    lanes = (end[1] - first[1] - 1) * l.u[2] + end[2] - first[2]
+    lanes = (at.end[1] - at.first[1] - 1) * l.u[2] + at.end[2] - at.first[2]
     vectors = ceiling(lanes, isa.width)
     panels = ceiling(vectors, isa.vectors)
-    for q0 in range(end[0] - first[0]):
+    for q0 in range(at.end[0] - at.first[0]):
         for j in range(panels):
             lane = share(vectors, panels, j) * isa.width
             width = share(vectors, panels, j + 1) * isa.width - lane
             count = min(lanes, lane + width) - lane
             vector_count = width // isa.width
-            span_count = laid_out_spans(p, l, g, n, first, first[0] + q0, first[1], l.block[1], lane, count, s.spans)
+            span_count = laid_out_spans(p, l, at, at.first[0] + q0, at.first[1], l.block[1], lane, count, s.spans)
             find_result(p, isa, s.spans, span_count, &s.result)
             done = 0
             while True:
@@ -112,7 +112,7 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
                     rows = share(p.R, all_rows, r + 1) - row
                     tile = s.sums + (r - first_row_panel) * p.rows * isa.vectors * isa.width
                     check_room(b"run_filled", tile, 4 * rows * isa.vectors * isa.width)
-                    result = result_rows(p, g, row, rows, &s.result) if next_run == run_count else NULL
+                    result = result_rows(p, at.g, row, rows, &s.result) if next_run == run_count else NULL
                     tile_of(isa, p.pairs, p.blocks, rows, vector_count)(
                         runs, next_run - done, packed + (r - first_row_panel) * p.panel_size, next, lanes_from, pitch, tile,
                         done > 0, &s.meanwhile, result)
@@ -123,27 +123,27 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
                     break
 
 
-cdef void run_lines(const Product* p, const Layout* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
-                    const int64_t* end, int64_t run_count, const float* packed, ProductScratch* s) noexcept nogil:
+cdef void run_lines(const Product* p, const Layout* l, const instruction_set* isa, const Filled* at, int64_t run_count,
+                    const float* packed, ProductScratch* s) noexcept nogil:
     """A block of the only row, line by line."""
-    cdef int64_t q0, q1, lines, count = end[2] - first[2], at
-    cdef float bias = 0 if p.bias == NULL else p.bias[g]
+    cdef int64_t q0, q1, lines, count = at.end[2] - at.first[2], place
+    cdef float bias = 0 if p.bias == NULL else p.bias[at.g]
     cdef lane_span span
     cdef line_function run = isa.lines if p.pairs == NULL else p.pairs.lines
-    for q0 in range(first[0], end[0]):
-        at = (n * p.output.n + g * p.output.g + q0 * p.output.x[0] + first[1] * p.output.x[1] + first[2] * p.output.x[2])
-        lines = end[1] - first[1]
+    for q0 in range(at.first[0], at.end[0]):
+        place = (at.n * p.output.n + at.g * p.output.g + q0 * p.output.x[0] + at.first[1] * p.output.x[1] + at.first[2] * p.output.x[2])
+        lines = at.end[1] - at.first[1]
         if p.output.format == NUMBER_FLOAT32 and p.output.x[2] == 1:
-            run(s.runs, run_count, packed, s.block + (q0 - first[0]) * l.u[1] * l.u[2], l.lane_pitch, l.u[2], lines, count,
-                <float*>p.output.data + at, p.output.x[1], bias)
+            run(s.runs, run_count, packed, s.block + (q0 - at.first[0]) * l.u[1] * l.u[2], l.lane_pitch, l.u[2], lines, count,
+                <float*>p.output.data + place, p.output.x[1], bias)
             continue
         q1 = 0
-        while q1 < end[1] - first[1]:
-            lines = min(end[1] - first[1] - q1, max(1, SUM_BYTES // (4 * (count + isa.width))))
+        while q1 < at.end[1] - at.first[1]:
+            lines = min(at.end[1] - at.first[1] - q1, max(1, SUM_BYTES // (4 * (count + isa.width))))
             check_room(b"run_lines", s.sums, 4 * lines * count)
-            run(s.runs, run_count, packed, s.block + ((q0 - first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
+            run(s.runs, run_count, packed, s.block + ((q0 - at.first[0]) * l.u[1] + q1) * l.u[2], l.lane_pitch, l.u[2], lines,
                 count, s.sums, count, bias)
-            span = lane_span(0, count, at + q1 * p.output.x[1], p.output.x[2])
+            span = lane_span(0, count, place + q1 * p.output.x[1], p.output.x[2])
             isa.scatter(s.sums, count, lines, p.output.data, p.output.format, p.output.x[1], &span, 1, NULL)
             q1 += lines
 

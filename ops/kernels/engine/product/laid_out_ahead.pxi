@@ -107,9 +107,7 @@ cdef void run_laid_out_task(const Jobs* all, const Job* job, const instruction_s
             s.meanwhile.rate = COPY_HASTE * s.meanwhile.left / laid_out_steps(job, isa, end - first)
             s.meanwhile.credit = 0
             s.filled = following
-    run_laid_out(job.product, job.layout, job.together, isa, job.g, number, job.first_row_panel + first,
-                 job.first_row_panel + end, job.packed - job.item * job.product.panel_size, job.items, job.item + first, job.stack,
-                 job.stacked, s)
+    run_laid_out(job, isa, number, first, end, s)
     s.ran = task
     if s.filled != NO_TASK:
         isa.copy(&s.meanwhile)

@@ -4,8 +4,8 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
     engine/product/pairs.pxi (on_matrix), engine/product/plan.pxi (ProductPlan), engine/product/product.pxi (BLOCK,
     Product, STEPS, Tap, are_far, row_panels), engine/product/stacked.pxi (can_stack, lines_to_stack, longest_strip,
     plan_stack)
-gives: COPY_CHANNELS, COPY_MOVES, Layout, copies_meanwhile, laid_out_spans, measure_cells, plan_laid_out, plan_layouts,
-    plan_shared, plane_place, tap_lanes, tap_meets, tap_shift
+gives: COPY_CHANNELS, COPY_MOVES, Filled, Layout, copies_meanwhile, laid_out_spans, measure_cells, plan_laid_out,
+    plan_layouts, plan_shared, plane_place, tap_lanes, tap_meets, tap_shift
 """
 
 cdef enum:
@@ -242,20 +242,27 @@ cdef bint tap_meets(const Product* p, const Tap* tap, const int64_t* first, cons
     return True
 
 
-cdef int64_t laid_out_spans(const Product* p, const Layout* l, int64_t g, int64_t n, const int64_t* first, int64_t q0, int64_t q1,
-                            int64_t lines, int64_t lane, int64_t count, lane_span* spans) noexcept nogil:
+cdef struct Filled:  # a block that has been laid out
+    int64_t g
+    int64_t n
+    int64_t first[3]  # output positions
+    int64_t end[3]
+
+
+cdef int64_t laid_out_spans(const Product* p, const Layout* l, const Filled* at, int64_t q0, int64_t q1, int64_t lines,
+                            int64_t lane, int64_t count, lane_span* spans) noexcept nogil:
     """Where `count` lanes go, the first of them `lane` lanes after the beginning of line q1 of plane q0; those outside the
     result or the block, or more than `lines` lines further, go nowhere."""
-    cdef int64_t number = 0, line, low, high, width = min(p.Q[2] - first[2], l.block[2])
+    cdef int64_t number = 0, line, low, high, width = min(p.Q[2] - at.first[2], l.block[2])
     if q0 >= p.Q[0]:
         return 0
-    for line in range(lane // l.u[2], min(lines, min(p.Q[1], first[1] + l.block[1]) - q1)):
+    for line in range(lane // l.u[2], min(lines, min(p.Q[1], at.first[1] + l.block[1]) - q1)):
         if line * l.u[2] >= lane + count:
             break
         low = max(lane, line * l.u[2])
         high = min(lane + count, line * l.u[2] + width)
         if high > low:
             add_span(spans, &number, low - lane, high - low,
-                     n * p.output.n + g * p.output.g + q0 * p.output.x[0] + (q1 + line) * p.output.x[1]
-                     + (first[2] + low - line * l.u[2]) * p.output.x[2], p.output.x[2])
+                     at.n * p.output.n + at.g * p.output.g + q0 * p.output.x[0] + (q1 + line) * p.output.x[1]
+                     + (at.first[2] + low - line * l.u[2]) * p.output.x[2], p.output.x[2])
     return number

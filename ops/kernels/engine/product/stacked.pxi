@@ -5,8 +5,8 @@ same vectors at other taps: the stride classes of a data gradient, or lines of t
 become rows of one tile.  Its reduction takes the places of input that any of them meets, in the order of their sums; at
 each place the rows take part that have a tap there, so every sum is what it was.
 
-uses: engine/product/laid_out_plan.pxi (Layout, laid_out_spans, tap_lanes, tap_meets, tap_shift),
-    engine/product/product.pxi (Product, ProductScratch, Stretch, Tap, biases)
+uses: engine/product/jobs.pxi (Job), engine/product/laid_out_plan.pxi (Filled, Layout, laid_out_spans, tap_lanes,
+    tap_meets, tap_shift), engine/product/product.pxi (Product, ProductScratch, Stretch, Tap, biases)
 gives: MOST_ENTRIES, Place, Stack, Strip, can_stack, lines_to_stack, longest_strip, most_places, pack_stacked,
     plan_stack, run_stacked, stackable
 """
@@ -193,8 +193,8 @@ cdef inline bint has_halves(const Product* p, const Strip* s) noexcept nogil:
     return s.count == 2 and p.pairs == NULL
 
 
-cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const int64_t* first,
-                               const int64_t* end, ProductScratch* scratch) noexcept nogil:
+cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const Filled* at,
+                               ProductScratch* scratch) noexcept nogil:
     """The runs of a strip over a block, but for places that nothing there meets, and stretches of them for entries [low, high)."""
     cdef int64_t number, runs = 0, count = 0, begin, e, low
     cdef uint32_t entries = 0
@@ -203,9 +203,9 @@ cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s
     check_room(b"stacked_stretches", scratch.stretches, s.place_count * ceiling(s.count, 2) * sizeof(Stretch))
     for number in range(s.place_count):
         place = &s.places[number]
-        if not tap_meets(p, &place.tap, first, end):
+        if not tap_meets(p, &place.tap, at.first, at.end):
             continue
-        scratch.runs[runs] = tile_run(s.packed + number * p.S * isa.rows, tap_lanes(l, &place.tap, first), p.S)
+        scratch.runs[runs] = tile_run(s.packed + number * p.S * isa.rows, tap_lanes(l, &place.tap, at.first), p.S)
         if place.entries == entries:
             begin = scratch.stretches[count - 1].first_run
             e = count
@@ -227,56 +227,60 @@ cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s
     return count
 
 
-cdef int64_t stacked_halves(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const int64_t* first,
-                            const int64_t* end, ProductScratch* scratch) noexcept nogil:
+cdef int64_t stacked_halves(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const Filled* at,
+                            ProductScratch* scratch) noexcept nogil:
     """The runs of a strip of two entries."""
     cdef int64_t number, runs = 0
     cdef const Place* place
     check_room(b"stacked_halves", scratch.halves, s.place_count * sizeof(half_run))
     for number in range(s.place_count):
         place = &s.places[number]
-        if tap_meets(p, &place.tap, first, end):
-            scratch.halves[runs].run = tile_run(s.packed + number * p.S * isa.rows, tap_lanes(l, &place.tap, first), p.S)
+        if tap_meets(p, &place.tap, at.first, at.end):
+            scratch.halves[runs].run = tile_run(s.packed + number * p.S * isa.rows, tap_lanes(l, &place.tap, at.first), p.S)
             scratch.halves[runs].halves = place.entries
             runs += 1
     return runs
 
 
-cdef void run_stacked(const Product* products, const Layout* l, const Stack* m, const instruction_set* isa, int64_t g, int64_t n,
-                      const int64_t* first, const float* packed, ProductScratch* scratch) noexcept nogil:
-    """Output positions from `first` on, of all products, from the block laid out for them."""
-    cdef int64_t end[3]
-    cdef int64_t strip, stretches, q0, q1, lines
+cdef void run_stacked(const Job* job, const instruction_set* isa, Filled* at, ProductScratch* s) noexcept nogil:
+    """Output positions from `at.first` on, of all products of a job, from the block laid out for them."""
+    cdef const Product* products = job.product
+    cdef const Layout* l = job.layout
+    cdef const Stack* m = job.stack
+    cdef int64_t number, stretches, q0, q1
     cdef int axis
+    cdef const Strip* strip
     for axis in range(3):
-        end[axis] = min(m.Q[axis], first[axis] + l.block[axis])
-    for strip in range(m.strip_count):
-        if has_halves(products, &m.strips[strip]):
-            stretches = stacked_halves(products, l, &m.strips[strip], isa, first, end, scratch)
+        at.end[axis] = min(m.Q[axis], at.first[axis] + l.block[axis])
+    for number in range(m.strip_count):
+        strip = &m.strips[number]
+        if has_halves(products, strip):
+            stretches = stacked_halves(products, l, strip, isa, at, s)
         else:
-            stretches = stacked_stretches(products, l, &m.strips[strip], isa, first, end, scratch)
-        for q0 in range(first[0], end[0]):
+            stretches = stacked_stretches(products, l, strip, isa, at, s)
+        for q0 in range(at.first[0], at.end[0]):
             if m.lines == 1:
-                run_strip(products, l, m, &m.strips[strip], stretches, isa, g, n, first, q0, first[1],
-                          (end[1] - first[1] - 1) * l.u[2] + end[2] - first[2], packed, scratch)
+                run_strip(job, isa, at, strip, stretches, q0, at.first[1],
+                          (at.end[1] - at.first[1] - 1) * l.u[2] + at.end[2] - at.first[2], s)
                 continue
-            q1 = first[1]
-            while q1 < end[1]:
-                run_strip(products, l, m, &m.strips[strip], stretches, isa, g, n, first, q0, q1, end[2] - first[2], packed,
-                          scratch)
+            q1 = at.first[1]
+            while q1 < at.end[1]:
+                run_strip(job, isa, at, strip, stretches, q0, q1, at.end[2] - at.first[2], s)
                 q1 += m.lines
 
 
-cdef void run_strip(const Product* products, const Layout* l, const Stack* m, const Strip* strip, int64_t stretches,
-                    const instruction_set* isa, int64_t g, int64_t n, const int64_t* first, int64_t q0, int64_t q1, int64_t lanes,
-                    const float* packed, ProductScratch* scratch) noexcept nogil:
+cdef void run_strip(const Job* job, const instruction_set* isa, const Filled* at, const Strip* strip, int64_t stretches,
+                    int64_t q0, int64_t q1, int64_t lanes, ProductScratch* scratch) noexcept nogil:
     """`lanes` positions from line q1 of plane q0 on."""
+    cdef const Product* products = job.product
+    cdef const Layout* l = job.layout
+    cdef const float* packed = job.stacked
     cdef int64_t vectors = ceiling(lanes, isa.width), panels = ceiling(vectors, isa.vectors), pitch = isa.vectors * isa.width
     cdef int64_t panel, lane, count, width, i, e, span_count, R = products.R
     cdef const Stretch* some
     cdef const Product* p
     cdef tile_function run_tile
-    cdef const float* block = scratch.block + ((q0 - first[0]) * l.u[1] + q1 - first[1]) * l.u[2]
+    cdef const float* block = scratch.block + ((q0 - at.first[0]) * l.u[1] + q1 - at.first[1]) * l.u[2]
     for panel in range(panels):
         lane = share(vectors, panels, panel) * isa.width
         width = share(vectors, panels, panel + 1) - share(vectors, panels, panel)
@@ -295,8 +299,8 @@ cdef void run_strip(const Product* products, const Layout* l, const Stack* m, co
                          l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
         for e in range(strip.count):
             p = &products[strip.entries[e].product]
-            span_count = laid_out_spans(p, l, g, n, first, q0, q1 + strip.entries[e].line, l.block[1] if m.lines == 1 else 1, lane,
+            span_count = laid_out_spans(p, l, at, q0, q1 + strip.entries[e].line, l.block[1] if job.stack.lines == 1 else 1, lane,
                                         count, scratch.spans)
             if span_count > 0:
                 isa.scatter(scratch.sums + e * R * pitch, pitch, R, p.output.data, p.output.format, p.output.c, scratch.spans,
-                            span_count, biases(p, g, 0))
+                            span_count, biases(p, at.g, 0))

@@ -9,9 +9,8 @@ the order of the sum.  Codes are laid out line by line in a buffer first, so tha
 such lines dot products take pairs as they lie.
 
 uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of,
-    small_offset), engine/weights/sums.pxi (store_strands,
-    strands_together, sums_from, tile_sums)
+    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/sums.pxi
+    (store_strands, strands_together, sums_from, tile_sums)
 gives: laid_out_wide, plan_blocks, run_blocks_piece
 """
 
@@ -109,29 +108,29 @@ cdef int64_t block_runs(const WeightsPlan* plan, const instruction_set* isa, int
 
 
 cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                          int64_t count, int64_t row_count, int64_t run_count, float* sums, bint resume, WeightsScratch* s) noexcept nogil:
+                          const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile of a chunk against all lane panels of the task."""
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), i, panel, vectors, line = plan.chunk
     cdef int64_t size = element_size(w.large.format), pitch = isa.vectors * isa.width
     cdef Reach reach
     cdef int64_t offsets[TILE_ROWS]
-    cdef tile_run whole = tile_run(0, 0, steps_of(plan.pairs, count))
+    cdef tile_run whole = tile_run(0, 0, steps_of(plan.pairs, chunk.count))
     cdef lane_span span
     cdef bint wide = laid_out_wide(w, plan), lines = packed_in_lines(w, plan)
     cdef const float* lanes
     cdef float* c
-    check_room(b"run_blocks_tile", s.block, 4 * plan.rows * steps_of(plan.pairs, count))
+    check_room(b"run_blocks_tile", s.block, 4 * plan.rows * whole.steps)
     if plan.padded:
         memset(s.codes, 0, size * rows * line)
     for i in range(rows if plan.mixed else 1):
         reach_of(w, (first + i) // w.C, &reach)
-        lay_out_codes(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, row_count, line, wide,
+        lay_out_codes(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, chunk.row_count, line, wide,
                       <char*>s.codes + size * i * line, s.rows)
     if lines:
-        plan.pairs.line_rows(s.block, rows, count, s.codes, w.large.format, line, &s.smallest_large)
+        plan.pairs.line_rows(s.block, rows, chunk.count, s.codes, w.large.format, line, &s.smallest_large)
     else:
         span = lane_span(0, rows, 0, 1 if wide else line)
-        gather_steps(isa, plan.pairs, s.block, plan.rows, count, s.codes, w.large.format, rows if wide else 1, &span, 1, &s.smallest_large)
+        gather_steps(isa, plan.pairs, s.block, plan.rows, chunk.count, s.codes, w.large.format, rows if wide else 1, &span, 1, &s.smallest_large)
         if on_matrix(plan.pairs):
             plan.pairs.turn(s.block, 0, 1, whole.steps)
     for i in range(min(rows, TILE_ROWS)):
@@ -142,50 +141,51 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         c = tile_sums(plan, sums, tile, panel)
         check_room(b"run_blocks_tile", c, 4 * rows * vectors * isa.width)
         if s.unbounded:
-            run_masked_rows(w, plan, isa, first, rows, count, row_count, vectors, &whole, lanes, c, resume, s)
+            run_masked_rows(w, isa, chunk, first, rows, vectors, lanes, c, s)
         elif on_matrix(plan.pairs):
-            tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, resume, NULL, NULL)
+            tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, chunk.resume, NULL, NULL)
         else:
-            strided_of(isa, plan.pairs, True, rows, vectors)(s.runs, run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch,
-                                                             c, resume, NULL)
+            strided_of(isa, plan.pairs, True, rows, vectors)(chunk.runs, chunk.run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch,
+                                                             c, chunk.resume, NULL)
 
 
-cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t first, int64_t rows,
-                          int64_t count, int64_t row_count, int64_t vectors, const tile_run* run, const float* lanes, float* c,
-                          bint resume, WeightsScratch* s) noexcept nogil:
+cdef void run_masked_rows(const Weights* w, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
+                          int64_t vectors, const float* lanes, float* c, WeightsScratch* s) noexcept nogil:
     """Rows one by one, each at the positions that its tap meets inside: something infinite must not meet their zeros."""
     cdef int64_t i, r, low, high, pitch = isa.vectors * isa.width
+    cdef tile_run whole = tile_run(0, 0, chunk.count)
     cdef Reach reach
     cdef int64_t x[3]
     for i in range(rows):
         reach_of(w, (first + i) // w.C, &reach)
-        check_room(b"run_masked_rows", s.masks, 4 * count * pitch)
-        memset(s.masks, 0, count * pitch * sizeof(float))
-        for r in range(row_count):
+        check_room(b"run_masked_rows", s.masks, 4 * chunk.count * pitch)
+        memset(s.masks, 0, chunk.count * pitch * sizeof(float))
+        for r in range(chunk.row_count):
             if inside_of(w, &reach, &s.rows[r], &low, &high, x):
                 memset(s.masks + (s.rows[r].first + low) * pitch, 0xff, (high - low) * pitch * sizeof(float))
-        isa.masked_blocks[vectors - 1](run, 1, s.block + i, lanes, pitch, c + i * vectors * isa.width, resume, s.masks)
+        isa.masked_blocks[vectors - 1](&whole, 1, s.block + i, lanes, pitch, c + i * vectors * isa.width, chunk.resume, s.masks)
 
 
 cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                            int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
     """As `run_weights_piece`."""
-    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, row_count, run_count, tile, c0, c1, panel
+    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, tile, c0, c1, panel
     cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), together, tiles = strand_tiles(plan)
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
-    cdef bint resume = False, last
+    cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
+    cdef bint last
     memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
     begin_tiles(plan.pairs)
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
         check_room(b"run_blocks_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
-        row_count = cut_rows(w, first, end, s.rows)
-        run_count = block_runs(plan, isa, end - first, packed_in_lines(w, plan), s.runs)
+        chunk.count, chunk.row_count = end - first, cut_rows(w, first, end, s.rows)
+        chunk.run_count = block_runs(plan, isa, end - first, packed_in_lines(w, plan), s.runs)
         for panel in range(part.first_panel, part.end_panel):
             lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
-            pack_small(w, plan, isa, part.g, panel, row_count, end - first, lanes, s)
+            pack_small(w, plan, isa, part.g, panel, chunk.row_count, chunk.count, lanes, s)
         s.unbounded = plan.padded and not are_finite(isa, plan.pairs, s.lanes, (part.end_panel - part.first_panel) * panel_floats(plan, isa))
         s.met_unbounded = s.met_unbounded or s.unbounded
         if s.unbounded and plan.pairs != NULL:
@@ -194,15 +194,15 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         c0 = part.first_strand
         while c0 < part.end_strand:
             c1 = min(part.end_strand, c0 + together)
-            if not resume and last and plan.sums.together > 0:
+            if not chunk.resume and last and plan.sums.together > 0:
                 sums = sums_from(plan, space, c0, part.first_panel)
             for tile in range(c0 * tiles, c1 * tiles):
-                run_blocks_tile(w, plan, isa, part, tile, end - first, row_count, run_count, sums, resume, s)
+                run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)
             if last and plan.sums.together > 0:
                 store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1
         first = end
-        resume = True
+        chunk.resume = True
         if last:
             break
     end_tiles(plan.pairs)

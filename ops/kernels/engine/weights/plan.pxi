@@ -3,7 +3,7 @@
 uses: engine/costs.pxi (ROW_IN_PLACE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
     (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
     reaches_outside)
-gives: HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
+gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
     WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
     tile_rows, tile_start, whole_units
 """
@@ -39,6 +39,14 @@ cdef struct WeightsPart:  # of the result
     int64_t end_strand
     int64_t first_panel
     int64_t end_panel
+
+
+cdef struct Chunk:  # positions of a piece that are packed together
+    int64_t count
+    int64_t row_count     # lines that they are cut into
+    const tile_run* runs  # of them for a tile, where all its rows have the same
+    int64_t run_count
+    bint resume           # the sums were begun with earlier chunks
 
 
 cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them

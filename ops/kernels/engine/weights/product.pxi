@@ -13,8 +13,8 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (QUARTERS), engine/produ
     gather_line), engine/product/pairs.pxi (never_subnormal, strided_of), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
     engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
-    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
-    tile_sums)
+    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together,
+    sums_from, tile_sums)
 gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cycles
 """
 
@@ -139,13 +139,13 @@ cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, 
         c += 1
 
 
-cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t tile, int64_t first_panel,
-                       int64_t end_panel, int64_t channel, WeightsScratch* s, int64_t row_count, const tile_run* runs, int64_t run_count,
-                       bint one_by_one, float* sums, bint resume) noexcept nogil:
+cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+                       int64_t channel, const Chunk* chunk, bint one_by_one, float* sums, WeightsScratch* s) noexcept nogil:
     """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
     cdef int64_t offsets[TILE_ROWS]
     cdef Reach reach
+    cdef Chunk own = chunk[0]
     cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
     cdef float* c
     cdef strided_function run_it
@@ -153,67 +153,65 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
     for i in range(rows if one_by_one else 1):
         if one_by_one:
             reach_of(w, (first + i) // w.C, &reach)
-            run_count = tap_runs(w, plan, isa, g, &reach, s.rows, row_count, s.runs)
-            runs = s.runs
-        for panel in range(first_panel, end_panel):
+            own.runs, own.run_count = s.runs, tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
+        for panel in range(part.first_panel, part.end_panel):
             vectors = panel_vectors(plan, panel)
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
             check_room(b"run_row_tile", c, 4 * (1 if one_by_one else rows) * vectors * isa.width)
             run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
             run_it(
-                runs, run_count, source, offsets + i, large_step(w, plan),
-                s.lanes + (panel - first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, resume,
+                own.runs, own.run_count, source, offsets + i, large_step(w, plan),
+                s.lanes + (panel - part.first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, own.resume,
                 next_wish(&s.next_lines))
 
 
 cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                             int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
     """A part of one piece, into the sums at `space`, or into the result."""
-    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, row_count, run_count = 0, tap, tile, channel = 0, channels
+    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, tap, tile, channel = 0, channels
     cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), c0, c1, together
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
-    cdef bint resume = False, one_by_one = False, last
+    cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
+    cdef bint one_by_one = False, last
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
         check_room(b"run_weights_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
-        row_count = cut_rows(w, first, end, s.rows)
-        pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, row_count, s.lanes)
+        chunk.count, chunk.row_count = end - first, cut_rows(w, first, end, s.rows)
+        pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
         begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
         if plan.mixed:
-            frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, row_count, s.block)
-            run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, row_count, s.runs)
+            frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, chunk.row_count, s.block)
+            chunk.run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, chunk.row_count, s.runs)
             one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
         together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:
             c1 = min(part.end_strand, c0 + together)
-            if not resume and last and plan.sums.together > 0:
+            if not chunk.resume and last and plan.sums.together > 0:
                 sums = sums_from(plan, space, c0, first_panel)
             if plan.mixed:
                 for tile in range(c0, c1):
-                    run_row_tile(w, plan, isa, part.g, tile, first_panel, end_panel, 0, s, row_count, s.runs, run_count, one_by_one, sums,
-                                 resume)
+                    run_row_tile(w, plan, isa, part, tile, 0, &chunk, one_by_one, sums, s)
             else:
                 if plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
                     channels = share(w.C, plan.tap_tiles, c1) - channel
-                    frame_rows(w, plan, isa, part.g, channel, channels, s.rows, row_count, s.block)
+                    frame_rows(w, plan, isa, part.g, channel, channels, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
                     reach_of(w, tap, &reach)
-                    run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, row_count, s.runs)
-                    if run_count > 0 or not resume:
+                    chunk.run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
+                    if chunk.run_count > 0 or not chunk.resume:
                         for tile in range(c0, c1):
-                            run_row_tile(w, plan, isa, part.g, tile * plan.taps + tap, first_panel, end_panel, channel, s, row_count, s.runs,
-                                         run_count, False, sums, resume)
+                            run_row_tile(w, plan, isa, part, tile * plan.taps + tap, channel, &chunk, False, sums, s)
             if last and plan.sums.together > 0:
                 store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1
         first = end
-        resume = True
+        chunk.resume = True
         if last:
             return
 
