@@ -135,7 +135,11 @@ class _Reader:
             raise GraphError(f"{word.where}the file of {word.text!r} {what}; needed: batch files that end")
         outside = self.folder, self.files
         self.folder, self.files = path.parent, (*self.files, path.resolve())
-        yield from self.cases(_words(path, read_bytes(path)))
+        try:
+            content = read_bytes(path)
+        except GraphError as error:
+            raise GraphError(f"{word.where}{error}") from None
+        yield from self.cases(_words(path, content))
         self.folder, self.files = outside
 
     def _option(self, word: Word) -> None:

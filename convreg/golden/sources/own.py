@@ -159,7 +159,7 @@ def _exact(numbers: Array, format: str, where: str) -> Array:
     back = dequantize(array, dtype=np.float64)
     wrong = ~((back == numbers) | (np.isnan(back) & np.isnan(numbers)))
     if wrong.any():
-        raise GraphError(f"{where}: the value {numbers[wrong].flat[0]!r} is not in {format}; needed: values of the "
+        raise GraphError(f"{where}: the value {float(numbers[wrong][0])} is not in {format}; needed: values of the "
                          "format")
     return array
 
@@ -210,12 +210,11 @@ def _written_operand(operand: Operand) -> dict[str, Any]:
     if operand.values is not None:
         known = FORMATS.get(operand.format)
         flat = np.ascontiguousarray(operand.values).reshape(-1)
-        if flat.size > LISTED or (known is not None and known.name != "float64" and known.bits <= 16
-                                  and np.isnan(dequantize(flat)).any()):
+        numbers = dequantize(flat, dtype=np.float64) if known else flat
+        if flat.size > LISTED or np.isnan(numbers).any():  # NaN has codes that its name does not tell
             codes = flat.view(known.storage) if known else flat
             entry["bytes"] = base64.b64encode(codes.astype(codes.dtype.newbyteorder("<")).tobytes()).decode()
         else:
-            numbers = dequantize(flat, dtype=np.float64) if known else flat
             entry["values"] = [_number(number) for number in numbers.tolist()]
     return entry
 
