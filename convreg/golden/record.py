@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..files import PathLike
@@ -139,3 +140,17 @@ class Golden:
             If the file cannot be written. Nothing is written then.
         """
         archive.save(self, path)
+
+    @cached_property
+    def reference(self) -> Mapping[str, Array]:
+        """By output, the results of the same call without any rounding, in float64."""
+        from .analysis import reference_of
+
+        return reference_of(self)
+
+    @cached_property
+    def bound(self) -> Mapping[str, Array]:
+        """By output, the largest distance from the reference that rounding can make, element by element, in float64."""
+        from .analysis import bound_of
+
+        return bound_of(self)
