@@ -216,10 +216,10 @@ def _range(name: str, operand: Operand, format: Format) -> Range:
     if isnan(low) or isnan(high) or low == high:
         value = float(_number(nan if isnan(low) or isnan(high) else low, format))
         return Range(value, value, True)
-    inside = max(low, -format.largest), min(high, format.largest)
-    first, last = _inside(*inside, format)
+    low, high = (min(max(end, -format.largest), format.largest) for end in (low, high))
+    first, last = _inside(low, high, format)
     if first > last:
-        first = last = float(_number(inside[0], format))
+        first = last = float(_number(low, format))
     return Range(first, last, True)
 
 
