@@ -208,7 +208,7 @@ def _filled(target: Path, write: Write, undo: ExitStack) -> str:
 
 
 def _ignore_errors(clean: Callable[[], object]) -> None:
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the path
         clean()
 
 

@@ -90,7 +90,8 @@ def test_values_do_not_depend_on_what_was_made_before():
     again = ascend_case().make(seed=3, threads=1)
     for name, array in first.inputs.items():
         assert array.tobytes() == again.inputs[name].tobytes()
-    for other in (ascend_case("other").make(seed=3), ascend_case().make(seed=4), ascend_case().make(seed=3, fill="uniform")):
+    for other in (ascend_case("other").make(seed=3), ascend_case().make(seed=4),
+                  ascend_case().make(seed=3, fill="uniform")):
         assert all(array.tobytes() != other.inputs[name].tobytes() for name, array in first.inputs.items())
     longer = drawn(Operand((2**19,), "float32"))  # more than a block
     np.testing.assert_array_equal(longer[:1000], drawn(Operand((1000,), "float32")))
@@ -143,8 +144,8 @@ def test_a_range_holds_for_every_fill(format, fill, low, width):
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [
-    (0.1, 0.1, np.float32(0.1)), (0, 0, 0), (inf, inf, inf), (-inf, -inf, -inf), (1e300, 1e301, np.finfo(np.float32).max),
-    (16777217, 16777217, 16777216)])
+    (0.1, 0.1, np.float32(0.1)), (0, 0, 0), (inf, inf, inf), (-inf, -inf, -inf),
+    (1e300, 1e301, np.finfo(np.float32).max), (16777217, 16777217, 16777216)])
 def test_a_range_of_one_number_is_a_constant(low, high, expected):
     for fill in FILLS:
         assert set(drawn(Operand((9,), "float32", low, high), fill).tolist()) == {float(expected)}
@@ -211,7 +212,8 @@ def test_long_sums_take_smaller_integers(spatial, largest):
         "strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1], "data_format": "NCX",
         "weights_format": "OIX", "weights_shape": [1, 1, 1]})
     size = fills._size(case)
-    values = fills.FILLS["integers"][1](words(stream("x"), 4096), FORMATS["float32"], fills.Range(-inf, inf, False), size)
+    everything = fills.Range(-inf, inf, False)
+    values = fills.FILLS["integers"][1](words(stream("x"), 4096), FORMATS["float32"], everything, size)
     assert abs(values).max() == largest
     assert (values != 0).mean() ** 2 * spatial * largest**2 <= 2**24
 
