@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from ..files import PathLike
+from ..guard import guarded
 from ..memory import Array
+from . import archive
+from .calling import called
+from .fills import drawn
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,34 @@ class Case:
     conformance: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
 
+    @guarded("convreg::golden")
+    def make(self, *, seed: int = 0, fill: str = "normal", threads: int | None = None) -> Golden:
+        """Draw the inputs and return the golden vectors.
+
+        Parameters
+        ----------
+        seed : int
+            Not below 0. Equal seeds give equal bytes on every machine, whatever was made before.
+        fill : str
+            A key of `convreg.golden.FILLS`, which describes each one.
+        threads : int, optional
+            Number of threads. The results do not depend on it.
+
+        Returns
+        -------
+        Golden
+
+        Raises
+        ------
+        OpError, OpTypeError
+            What the operator's call raises; or if there is no such fill, or an operand cannot be drawn.
+        UnknownOp
+            If there is no such operator.
+        """
+        inputs = drawn(self, seed, fill)
+        parts = called(self.op, inputs, self.attributes, self.conformance, threads)
+        return Golden(self.name, *parts, self.fields)
+
 
 @dataclass(frozen=True, eq=False)
 class Golden:
@@ -79,6 +113,8 @@ class Golden:
         By the argument names of the Python function, each in its format. Optional inputs that are absent are left out.
     outputs : mapping of str to ndarray
         By the vendor's names of the outputs, each in its format. Outputs that are masked off are left out.
+    fields : mapping of str to str
+        The source's own record, as in `Case`.
     """
 
     name: str
@@ -87,3 +123,34 @@ class Golden:
     conformance: str | None
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @guarded("convreg::golden")
+    def save(self, path: PathLike) -> None:
+        """Write everything to an .npz file, the reference and the bound too; equal vectors give equal bytes.
+
+        Parameters
+        ----------
+        path : path-like
+            The .npz file.
+
+        Raises
+        ------
+        GraphError
+            If the file cannot be written. Nothing is written then.
+        """
+        archive.save(self, path)
+
+    @cached_property
+    def reference(self) -> Mapping[str, Array]:
+        """By output, the results of the same call without any rounding, in float64."""
+        from .analysis import reference_of
+
+        return reference_of(self)
+
+    @cached_property
+    def bound(self) -> Mapping[str, Array]:
+        """By output, the largest distance from the reference that rounding can make, element by element, in float64."""
+        from .analysis import bound_of
+
+        return bound_of(self)
