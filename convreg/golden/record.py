@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from ..guard import guarded
 from ..memory import Array
+from .analysis import Analysis, analyse
 
 
 @dataclass(frozen=True)
@@ -87,3 +90,36 @@ class Golden:
     conformance: str | None
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+
+    @cached_property
+    def reference(self) -> dict[str, Array]:
+        """The same call without any rounding, by output: float64 in the output's shape.
+
+        Where the operator rounds its operands first, such as to HF32, these are the results of rounded operands.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            If the operator refuses the call, or its outputs have no roles.
+        """
+        return {name: found.reference.reshape(found.shape) for name, found in self.analysis.items()}
+
+    @cached_property
+    def bound(self) -> dict[str, Array]:
+        """The largest difference from `reference` that rounding can make, by output and element: float64.
+
+        It holds for every order of the summation in float32 (float64 for float64 operands). It is infinite where a
+        partial sum may overflow, and 0 where the reference is infinite or NaN, because the result has to be the same.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            As `reference`.
+        """
+        return {name: found.bound() for name, found in self.analysis.items()}
+
+    @cached_property
+    @guarded("convreg::golden")
+    def analysis(self) -> dict[str, Analysis]:
+        """What `reference`, `bound` and `convreg.golden.compare` have in common, by output."""
+        return analyse(self)
