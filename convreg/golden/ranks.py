@@ -102,7 +102,7 @@ def ranks(codes: Array, format: Format) -> Array:
     bits = codes.view(np.int64 if format.bits == 64 else np.int32).astype(np.int64)
     magnitude = bits & (np.int64(2**(format.bits - 1) - 1))
     result = np.where(bits < 0, -magnitude, magnitude)
-    result[magnitude > np.int64(format.infinity)] = NAN
+    result[magnitude > largest(format) + 1] = NAN
     return result
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..guard import guarded
 from ..memory import Array
-from .analysis import Analysis, analyse
+from .analysis import analyse
+from .bounds import Analysis
 
 
 @dataclass(frozen=True)

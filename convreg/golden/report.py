@@ -118,7 +118,7 @@ class OutputReport:
         lines += [f"  looks like {cause}" for cause in self.causes]
         if self.first is not None:
             lines.append(f"  first     {self.first}")
-        if self.worst is not None and self.worst != self.first:
+        if self.worst is not None and self.first is not None and self.worst.index != self.first.index:
             lines.append(f"  worst     {self.worst}")
         lines.append(f"  steps     largest {self.steps.largest}, mean {self.steps.mean:.3g}, above 0: "
                      f"{_percent(self.steps.above_0)}, above 1: {_percent(self.steps.above_1)}; "
@@ -223,7 +223,7 @@ def _told(outcome: Outcome) -> str:
 
 
 def _percent(share: float) -> str:
-    return "0" if not share else f"{100 * share:.2g} %"
+    return "0" if not share else f"{100 * share:.3g} %"
 
 
 def _plain(value: Any) -> Any:

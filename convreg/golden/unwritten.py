@@ -27,7 +27,7 @@ class Fill(NamedTuple):
 
     pattern: int
     value: float
-    count: int
+    elements: int
     run: str
     known: bool
     width: int
@@ -36,7 +36,7 @@ class Fill(NamedTuple):
         """One sentence."""
         shown = f"0x{self.pattern:0{2 * self.width}x} ({self.value:g})"
         why = "a usual fill of memory" if self.known else "one value"
-        return f"{self.count} wrong elements hold {shown}, {why}, {self.run}: they look never written"
+        return f"{self.elements} wrong elements hold {shown}, {why}, {self.run}: they look never written"
 
 
 def unwritten(codes: Array, wrong: Array, golden: Array, format: Format) -> Fill | None:
@@ -56,7 +56,7 @@ def unwritten(codes: Array, wrong: Array, golden: Array, format: Format) -> Fill
     known = _is_fill(pattern, format)
     if not known and (count < 4 * FEW or count < SHARE * places.size or _expected(pattern, golden)):
         return None
-    if count < FEW and not (known and count == places.size and format.bits > 16):
+    if count < FEW:
         return None
     if format.bits == 8 and (count < SHARE * places.size or _expected(pattern, golden)):
         return None  # with 256 codes a fill's byte is often a result
@@ -64,8 +64,7 @@ def unwritten(codes: Array, wrong: Array, golden: Array, format: Format) -> Fill
     run = "in several places"
     if int(mine[-1] - mine[0]) + 1 == count:
         run = "in one run to the end" if mine[-1] == codes.size - 1 else "in one run"
-    value = float(dequantize(held[most:most + 1], format.name, dtype=np.float64)[0]) if format.bits < 64 else \
-        float(held[most:most + 1].view(np.float64)[0])
+    value = float(dequantize(held[most:most + 1].view(format.storage), format.name, dtype=np.float64)[0])
     return Fill(pattern, value, count, run, known, format.bits // 8)
 
 

@@ -29,7 +29,14 @@ class Found(NamedTuple):
     rank: float
 
 
-def where(wrong: Array, axes: Sequence[Axis]) -> str:
+class Place(NamedTuple):
+    """Where the wrong elements lie: words, and whether that is in no particular part of the output."""
+
+    text: str
+    everywhere: bool
+
+
+def where(wrong: Array, axes: Sequence[Axis]) -> Place:
     """Say where the wrong elements lie.
 
     Parameters
@@ -41,15 +48,15 @@ def where(wrong: Array, axes: Sequence[Axis]) -> str:
 
     Returns
     -------
-    str
-        Such as "in the last row (6): 40 of the 42 elements there".
+    Place
+        With a text such as "in the last row (6): 40 of the 42 elements there".
     """
     count = int(np.count_nonzero(wrong))
     if count == wrong.size:
-        return "in the whole output"
+        return Place("in the whole output", True)
     if count == 1:
-        return f"in a single element: {_place(np.argwhere(wrong)[0], axes)}"
-    marginal = [wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis))
+        return Place(f"in a single element: {_named(np.argwhere(wrong)[0], axes)}", False)
+    marginal: list[Array] = [wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis))
                 for axis in range(wrong.ndim)]
     candidates = [found for found in (
         *_products(wrong.shape, marginal, axes, count), _borders(wrong, axes), _run(wrong)) if found is not None]
@@ -58,15 +65,15 @@ def where(wrong: Array, axes: Sequence[Axis]) -> str:
     share = f"{100 * count / wrong.size:.3g} % of the elements"
     if not telling:
         spread = "in nearly the whole output" if count > 0.5 * wrong.size else "scattered over the output"
-        return f"{spread}: {share}"
+        return Place(f"{spread}: {share}", True)
     best = max(count / found.size for found in telling)
     found = min((found for found in telling if count / found.size >= NEARLY * best),
                 key=lambda found: (found.rank, found.size))
     filled = "all" if count == found.size else f"{count} of the"
-    return f"{found.text}: {filled} {found.size} elements there"
+    return Place(f"{found.text}: {filled} {found.size} elements there", False)
 
 
-def _place(index: Array, axes: Sequence[Axis]) -> str:
+def _named(index: Array, axes: Sequence[Axis]) -> str:
     return ", ".join(f"{axis.name} {number}" for axis, number in zip(axes, index.tolist(), strict=True))
 
 
