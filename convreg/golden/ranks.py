@@ -89,7 +89,8 @@ def distance(first: Array, second: Array) -> Array:
     """Return the distance between ranks, as `ulp_distance` does."""
     none_first, none_second = first == NAN, second == NAN
     low, high = np.minimum(first, second), np.maximum(first, second)
-    apart = high.astype(np.uint64) - low.astype(np.uint64)  # modulo 2**64, in which the difference is exact
+    with np.errstate(over="ignore"):  # modulo 2**64, in which the difference is exact
+        apart = high.astype(np.uint64) - low.astype(np.uint64)
     steps = np.minimum(apart, np.uint64(FARTHEST)).astype(np.int64)
     return np.where(none_first | none_second, np.where(none_first & none_second, 0, NAN), steps)
 

@@ -56,7 +56,7 @@ def where(wrong: Array, axes: Sequence[Axis]) -> Place:
         return Place("in the whole output", True)
     if count == 1:
         return Place(f"in a single element: {_named(np.argwhere(wrong)[0], axes)}", False)
-    marginal: list[Array] = [wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis))
+    marginal = [np.asarray(wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis)))
                 for axis in range(wrong.ndim)]
     candidates = [found for found in (
         *_products(wrong.shape, marginal, axes, count), _borders(wrong, axes), _run(wrong)) if found is not None]
