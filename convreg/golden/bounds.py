@@ -124,7 +124,7 @@ class Analysis:
 
     def _exact(self, magnitude: Array, terms: Array) -> Array:
         """Whether no rounding is possible before the roundings of the result."""
-        untouched = (terms == 0) & (self.factors == 0) & (magnitude * 0 == 0)
+        untouched = (terms == 0) & (self.factors == 0) & np.isfinite(magnitude)
         quantum, digits, largest = self.quantum, self.accumulator.digits, self.accumulator.largest
         smallest = 2 * self.accumulator.underflow
         if self.arithmetic.parts is not None:

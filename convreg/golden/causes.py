@@ -113,7 +113,8 @@ def _rounded(known: Analysis, found: Array) -> Iterator[str]:
     for name in NARROWER:
         if ACCUMULATORS[name].unit > known.accumulator.unit:
             lower = with_arithmetic({"": known}, known.arithmetic._replace(accumulator=name))[""]
-            spread = float(np.median(lower.error() / np.maximum(np.abs(known.reference), 2.0**-1000)))
-            if spread < 0.25 and _fits(lower, found):  # a wider interval fits nearly everything
+            number = np.isfinite(known.reference) & (known.reference != 0)
+            spread = lower.error()[number] / np.abs(known.reference[number])
+            if spread.size and np.median(spread) < 0.25 and _fits(lower, found):  # a wider interval fits nearly everything
                 yield f"consistent with sums kept in {name} precision"
                 return

@@ -97,9 +97,9 @@ def compare(
     given = _taken(ask, "results", golden, outputs, results)
     others = {} if other is None else _taken(ask, "other", golden, outputs, other)
     known = _analyses(golden, how, threads)
+    if set(known) != set(outputs):
+        raise ask.refuse("golden", f"outputs {', '.join(outputs)}", f"the outputs of the call: {', '.join(known)}")
     for name, found in known.items():
-        if name not in golden.outputs:
-            raise ask.refuse("golden", f"no output {name}", f"the outputs of the call: {', '.join(known)}")
         if golden.outputs[name].shape != found.shape or outputs[name] is not found.format:
             raise ask.refuse(
                 "golden", f"{name} as {outputs[name].name} {list(golden.outputs[name].shape)}",

@@ -15,7 +15,7 @@ from .axes import Axis
 
 CHANCE = 1e-4
 """The probability below which it is no accident that all wrong elements lie in a set."""
-NEARLY = 0.8
+NEARLY = 0.9
 """A simpler set is preferred if its share of wrong elements is at least this part of the best one's."""
 LISTED = 4
 """The most indices that are listed one by one."""

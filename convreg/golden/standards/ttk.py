@@ -85,7 +85,8 @@ def cosine(pair: Pair) -> Outcome:
 
 def binary_equal(pair: Pair) -> Outcome:
     """Equal bytes, or both NaN."""
-    differ = int(((pair.device != pair.golden) & ~(np.isnan(pair.a) & np.isnan(pair.g))).sum())
+    device, golden = (codes.view(f"u{codes.itemsize}") for codes in (pair.device, pair.golden))
+    differ = int(((device != golden) & ~(np.isnan(pair.a) & np.isnan(pair.g))).sum())
     return Outcome("binary_equal", not differ, {"differ": differ}, {"differ": 0})
 
 
@@ -139,7 +140,7 @@ def cross_check(pair: Pair) -> Outcome:
             figures[f"{name}_ratio"] = ratio = _ratio(own[name], others[name], small_value)
             passed &= ratio <= limit
     if small.any():
-        mine, theirs = (int((np.abs(values - g)[small] > small_error).sum()) for values in (a, b))
+        mine, theirs = (int((np.abs(values[small] - g[small]) > small_error).sum()) for values in (a, b))
         figures["small_ratio"] = mine / max(theirs, 1)
         passed &= figures["small_ratio"] <= 2
     return Outcome("cross_check", bool(passed), figures, limits)
