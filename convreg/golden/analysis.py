@@ -59,30 +59,40 @@ def analyse(golden: Golden, arithmetic: Arithmetic = USUAL, *, threads: int | No
     OpError, OpTypeError
         If the operator refuses the call, has no roles that say what it computes, or too little memory is free.
     """
-    function = resolve(golden.op)
-    ask = Asking("convreg::golden")
-    stated = {} if golden.conformance is None else {"conformance": golden.conformance}
-    tensors, attributes, conformance, _, _ = reader_of(function.spec)((), {
-        **golden.inputs, **golden.attributes, **stated})
-    bound = bind(function.spec, tensors, attributes, conformance=conformance)
+    ask, bound = Asking("convreg::golden"), bound_of(golden)
+    spec = bound.call.spec
     workers = thread_count(ask, threads)
     _check_size(ask, bound)
     token = kernels.FORCED.set(None)  # the reference may take any algorithm
     try:
-        for port, made in zip(function.spec.outputs, bound.plan.outputs, strict=True):
+        for port, made in zip(spec.outputs, bound.plan.outputs, strict=True):
             if made is not None and port.role not in (*RESULTS, CONVERTED):
                 raise ask.refuse("golden", golden.op, f"an operator whose outputs have roles, which {port.name} lacks",
                                  "arguments")
-        if any(port.role == CONVERTED for port in function.spec.outputs):
+        if any(port.role == CONVERTED for port in spec.outputs):
             return {port.name: _conversion(bound, place, port, workers)
-                    for place, port in enumerate(function.spec.outputs)}
+                    for place, port in enumerate(spec.outputs)}
         sums = _Sums(bound, arithmetic, workers)
-        return {port.name: sums.analysis(place, port) for place, port in enumerate(function.spec.outputs)
+        return {port.name: sums.analysis(place, port) for place, port in enumerate(spec.outputs)
                 if bound.plan.outputs[place] is not None}
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
     finally:
         kernels.FORCED.reset(token)
+
+
+def bound_of(golden: Golden) -> Bound:
+    """Return the call of golden vectors, checked and planned.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If the operator refuses it.
+    """
+    spec = resolve(golden.op).spec
+    stated = {} if golden.conformance is None else {"conformance": golden.conformance}
+    tensors, attributes, conformance, _, _ = reader_of(spec)((), {**golden.inputs, **golden.attributes, **stated})
+    return bind(spec, tensors, attributes, conformance=conformance)
 
 
 def _check_size(ask: Refusing, bound: Bound) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..roles import WEIGHT_LAYOUTS
-from ..spec import Call, Plan, Port
+from ..spec import Call, Plan
 
 SPACE = {1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
 LETTERS = {"O": "output channel", "I": "input channel", "G": "group"}
@@ -39,7 +39,7 @@ def axes_of(call: Call, plan: Plan, place: int) -> tuple[Axis, ...]:
     if port.role == "grad_data":
         named = _data(call, rank, groups)
     elif port.role == "grad_weight":
-        named = _weights(call, port, rank, 1 if plan.divided_small else groups, groups if plan.divided_small else 1)
+        named = weight_axes(call, plan, rank)
     elif port.role == "grad_bias":
         named = (Axis("channel", "channel", groups),)
     if len(named) != rank:
@@ -54,7 +54,10 @@ def _data(call: Call, rank: int, groups: int) -> tuple[Axis, ...]:
     return (batch, *space, channel) if last else (batch, channel, *space)
 
 
-def _weights(call: Call, port: Port, rank: int, small_groups: int, large_groups: int) -> tuple[Axis, ...]:
+def weight_axes(call: Call, plan: Plan, rank: int) -> tuple[Axis, ...]:
+    """Return the axes of the weights of a planned call."""
+    groups = 1 if plan.geometry is None else plan.geometry.groups
+    small_groups, large_groups = (1, groups) if plan.divided_small else (groups, 1)
     convolution = call.spec.convolution
     layout = convolution.weight_layout
     layout = layout if layout in WEIGHT_LAYOUTS else call[layout]

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..conversion import dequantize
 from ..formats import FORMATS
 from ..memory import Array
+from ..spec import snake_case
 from . import ranks
+from .analysis import analyse, bound_of
 from .arithmetic import ACCUMULATORS
+from .axes import Axis, weight_axes
 from .bounds import Analysis, with_arithmetic
 from .judgement import outside
 from .rounding import Rounding, Step
+
+if TYPE_CHECKING:
+    from .record import Golden
 
 MOST = 1 << 16
 """The most wrong elements that are tested."""
@@ -27,6 +34,8 @@ LARGEST = 64
 
 NARROWER = ("truncating", "float16", "bfloat16")
 """Accumulators that are tried, the most precise first."""
+COSTLY = 1 << 22
+"""Elements of an output above which no other call is computed to explain it."""
 BEFORE = ("float16", "bfloat16")
 """Formats that a result may have been rounded to first."""
 
@@ -115,6 +124,53 @@ def _rounded(known: Analysis, found: Array) -> Iterator[str]:
             lower = with_arithmetic({"": known}, known.arithmetic._replace(accumulator=name))[""]
             number = np.isfinite(known.reference) & (known.reference != 0)
             spread = lower.error()[number] / np.abs(known.reference[number])
-            if spread.size and np.median(spread) < 0.25 and _fits(lower, found):  # a wider interval fits nearly everything
+            narrow = spread.size and np.median(spread) < 0.25  # a wide interval would fit nearly everything
+            if narrow and _fits(lower, found):
                 yield f"consistent with sums kept in {name} precision"
                 return
+
+
+def turned(golden: Golden, analysis: Analysis, codes: Array, wrong: int) -> tuple[str, ...]:
+    """Say whether a result is that of a kernel whose taps lie the other way round.
+
+    Parameters
+    ----------
+    golden : Golden
+    analysis : Analysis
+        Of the judged output.
+    codes : ndarray
+        The judged results in the storage of the format, flat.
+    wrong : int
+        The number of wrong elements.
+    """
+    if not FEWEST <= wrong <= analysis.reference.size <= COSTLY:
+        return ()
+    bound = bound_of(golden)
+    spec = bound.call.spec
+    if next(port.role for port in spec.outputs if port.name == analysis.output) == "grad_weight":
+        for words, turn in _turns(analysis.axes, analysis.shape):
+            found = turn(codes.reshape(analysis.shape))
+            if _fits(analysis, ranks.ranks(np.ascontiguousarray(found).ravel(), analysis.format)):
+                return (words,)
+        return ()
+    name = snake_case(spec.roles.get("weight", ""))
+    weights = golden.inputs.get(name)
+    if weights is None:
+        return ()
+    for words, turn in _turns(weight_axes(bound.call, bound.plan, weights.ndim), weights.shape):
+        other = replace(golden, inputs={**golden.inputs, name: np.ascontiguousarray(turn(weights))})
+        if _fits(analyse(other, analysis.arithmetic)[analysis.output], ranks.ranks(codes, analysis.format)):
+            return (words,)
+    return ()
+
+
+def _turns(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[tuple[str, Callable[[Array], Array]]]:
+    """Return ways to turn the taps of weights, in words and as functions."""
+    taps = [number for number, axis in enumerate(axes) if axis.kind == "tap"]
+    found: list[tuple[str, Callable[[Array], Array]]] = []
+    if any(shape[number] > 1 for number in taps):
+        found.append(("the result for reversed taps", lambda array: np.flip(array, taps)))
+    if len(taps) > 1 and shape[taps[-2]] == shape[taps[-1]] > 1:
+        found.append(("the result for exchanged tap rows and columns",
+                      lambda array: np.swapaxes(array, taps[-2], taps[-1])))
+    return found

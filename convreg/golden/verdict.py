@@ -15,7 +15,7 @@ from ..registry import resolve
 from .analysis import analyse
 from .arithmetic import USUAL, Arithmetic, arithmetic
 from .bounds import Analysis, same_sums, with_arithmetic
-from .causes import causes
+from .causes import causes, turned
 from .judgement import element, judge
 from .record import Golden
 from .report import OutputReport, Report
@@ -109,7 +109,7 @@ def compare(
         held = _codes(golden.outputs[name], outputs[name])
         standards = tuple(judge_by(one, Pair(outputs[name], codes, held, others.get(name)))
                           for one in names if one != BOUND)
-        reports[name] = _report(known[name], codes, held, standards, BOUND in names, how)
+        reports[name] = _report(golden, known[name], codes, held, standards, BOUND in names, how)
     return Report(golden.name, golden.op, names, _stated(how), reports)
 
 
@@ -122,7 +122,8 @@ def _analyses(golden: Golden, how: Arithmetic, threads: int | None) -> Mapping[s
 
 
 def _report(
-    analysis: Analysis, codes: Array, golden: Array, standards: tuple[Outcome, ...], decides: bool, how: Arithmetic
+    original: Golden, analysis: Analysis, codes: Array, golden: Array, standards: tuple[Outcome, ...], decides: bool,
+    how: Arithmetic,
 ) -> OutputReport:
     found = judge(analysis, codes, golden)
     looks: tuple[str, ...] = ()
@@ -131,8 +132,8 @@ def _report(
         place, everywhere = where(found.wrong.reshape(analysis.shape), analysis.axes)
         fill = unwritten(_unsigned(codes), found.wrong, _unsigned(golden), analysis.format)
         holes = "" if fill is None else str(fill)
-        looks = () if fill is not None and fill.elements == found.count else causes(
-            analysis, codes, found.wrong, everywhere)
+        if fill is None or fill.elements < found.count:
+            looks = causes(analysis, codes, found.wrong, everywhere) or turned(original, analysis, codes, found.count)
     return OutputReport(
         analysis.output, analysis.format.name, analysis.shape, codes.size, found.count, found.unlikely,
         element(analysis, found.first, codes, golden), element(analysis, found.worst, codes, golden), found.snr_db,

@@ -19,6 +19,8 @@ NEARLY = 0.9
 """A simpler set is preferred if its share of wrong elements is at least this part of the best one's."""
 LISTED = 4
 """The most indices that are listed one by one."""
+LONGEST = 64
+"""The longest period of indices that is looked for, and the widest frame."""
 
 
 class Found(NamedTuple):
@@ -141,7 +143,7 @@ def in_words(hit: Array, axis: Axis) -> str | None:
 
 def _period(hit: Array) -> int | None:
     """Return the smallest period of the indices that are hit, if few of its residues are."""
-    for period in range(2, hit.size // 2 + 1):
+    for period in range(2, min(hit.size // 2, LONGEST) + 1):
         if (hit[period:] == hit[:-period]).all():
             return period if hit[:period].sum() <= LISTED else None
     return None
@@ -168,23 +170,30 @@ def _borders(wrong: Array, axes: Sequence[Axis]) -> Found | None:
         return None
     plane = np.count_nonzero(wrong, axis=others)
     inside = [[0, extent] for extent in plane.shape]
-    while True:
+    for _ in range(LONGEST):
         rest = plane[tuple(slice(*ends) for ends in inside)]
         if not rest.size:
             return None
         if not rest.any():
-            break
+            return _frame(wrong, axes, space, inside)
         density, axis, end = max(
             (float(np.take(rest, place, axis).mean()), axis, end)
             for axis in range(rest.ndim) for end, place in ((0, 0), (1, -1)))
         if density == 0:
             return None
         inside[axis][end] += -1 if end else 1
+    return None
+
+
+def _frame(wrong: Array, axes: Sequence[Axis], space: Sequence[int], inside: Sequence[Sequence[int]]) -> Found:
+    """Return the elements outside of a range of each spatial axis."""
     words = []
-    for (low, high), extent, number in zip(inside, plane.shape, space, strict=True):
+    free = 1
+    for (low, high), number in zip(inside, space, strict=True):
         words += [f"the {side} {_several(width, axes[number])}"
-                  for side, width in (("first", low), ("last", extent - high)) if width]
-    size = wrong.size - int(np.prod(rest.shape)) * int(np.prod([wrong.shape[number] for number in others], dtype=int))
+                  for side, width in (("first", low), ("last", wrong.shape[number] - high)) if width]
+        free *= high - low
+    size = wrong.size - wrong.size // int(np.prod([wrong.shape[number] for number in space])) * free
     return Found(f"at the borders ({_list_of(words)})", size, 1.0 if len(words) == 1 else 1.5)
 
 

@@ -9,15 +9,15 @@ from itertools import product
 
 import numpy as np
 import pytest
-from convreg.golden import Golden, analysis, compare, ranks
-from convreg.golden.arithmetic import Arithmetic
 from drawn import Drawn, convolutions, normal
-from gradient_calls import GradientCall, forward, single, together
 from golden_problems import golden_of
+from gradient_calls import GradientCall, forward, single, together
 from hypothesis import given, settings
 
 import convreg
 from convreg import OpError, registry
+from convreg.golden import Golden, analysis, compare, ranks
+from convreg.golden.arithmetic import Arithmetic
 
 CASE = Drawn(2, (2, 1), (1, 2), (1, 2), (1, 2), (2, 4, 6, 5), (2, 6, 3, 5), (6, 2, 4, 3))
 

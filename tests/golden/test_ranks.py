@@ -8,14 +8,14 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from convreg.formats import FORMATS
-from convreg.golden import ranks
 from hypothesis import given
 from hypothesis import strategies as st
 from places import DATA
 
 import convreg
 from convreg import OpError, OpTypeError, UnknownOp
+from convreg.formats import FORMATS
+from convreg.golden import ranks
 
 NARROW = [name for name, format in FORMATS.items() if format.bits <= 16]
 WIDE = {"float32": np.float32, "float64": np.float64}

@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from convreg.golden import Golden, compare
 from drawn import Drawn, normal
 from golden_problems import golden_of
 from gradient_calls import together
+
+from convreg.golden import Golden, compare
 
 CASE = Drawn(1, (1, 1), (1, 1), (1, 1), (1, 1), (2, 3, 5, 4), (2, 4, 5, 4), (4, 3, 3, 3))
 

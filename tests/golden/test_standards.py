@@ -6,9 +6,6 @@ import csv
 
 import numpy as np
 import pytest
-from convreg.formats import FORMATS
-from convreg.golden import compare
-from convreg.golden.standards import ALIASES, STANDARDS, Pair, judge
 from drawn import Drawn, normal
 from golden_problems import golden_of
 from gradient_calls import single
@@ -16,6 +13,9 @@ from places import DATA
 
 import convreg
 from convreg import OpError
+from convreg.formats import FORMATS
+from convreg.golden import compare
+from convreg.golden.standards import ALIASES, STANDARDS, Pair, judge
 
 NAN, INF = np.nan, np.inf
 

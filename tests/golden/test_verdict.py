@@ -9,7 +9,6 @@ from importlib.util import find_spec
 import ml_dtypes
 import numpy as np
 import pytest
-from convreg.golden import Golden, compare, ranks
 from drawn import Drawn, normal
 from golden_problems import DATA, Problem, draw_problem, golden_of, planted, summed, tree
 from gradient_calls import GradientCall, forward, single, together
@@ -19,6 +18,7 @@ from runtimes import onnxruntime_run
 import convreg
 import convreg.onnx
 from convreg import OpError, OpTypeError
+from convreg.golden import Golden, compare, ranks
 
 SIX = ("float32", "bfloat16", "float16", "hifloat8", "float8_e4m3fn", "float8_e5m2")
 CASE = Drawn(1, (1, 1), (1, 1), (1, 1), (1, 1), (2, 3, 5, 4), (2, 4, 5, 4), (4, 3, 3, 3))
@@ -143,11 +143,12 @@ def test_hundreds_of_problems(capsys):
     with capsys.disabled():
         print()
         for producer in honest:
-            print(f"{producer:28}{alarms[producer]} alarms of {honest[producer]} ({elements[producer]} elements)")
+            print(f"{producer:29}{alarms[producer]} alarms of {honest[producer]} ({elements[producer]} elements)")
         for format in SIX:
             mine = [key for key in made if key[0] == format]
             missed = {key[1]: f"{found[key]} of {made[key]}" for key in mine if found[key] < made[key]}
-            print(f"{format:16}found {sum(found[key] for key in mine)} of {sum(made[key] for key in mine)} bugs {missed}")
+            counts = [sum(counter[key] for key in mine) for counter in (found, made)]
+            print(f"{format:16}found {counts[0]} of {counts[1]} bugs {missed}")
     assert not alarms.total()
     assert found.total() >= 0.99 * made.total()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from convreg.golden import compare
-from convreg.golden.axes import Axis
-from convreg.golden.where import where
 from drawn import Drawn, normal
 from golden_problems import golden_of
 from gradient_calls import forward, single, together
 
 import convreg
+from convreg.golden import compare
+from convreg.golden.axes import Axis
+from convreg.golden.where import where
 
 DATA = (Axis("batch item", "batch"), Axis("channel", "channel", 2), Axis("row", "space"), Axis("column", "space"))
 WEIGHTS = (Axis("output channel", "channel", 2), Axis("input channel", "channel"), Axis("tap row", "tap"),
@@ -174,3 +174,25 @@ def test_written_elements_are_not_taken_for_a_fill():
         result.view(np.uint8).reshape(-1)[300:] = 0xAA
 
     assert "0xaa" in told(stale, golden).unwritten
+
+
+@pytest.mark.parametrize("layouts", [("NCX", "OIX"), ("NXC", "XIO")])
+@pytest.mark.parametrize("place", [0, 1, 4])
+@pytest.mark.parametrize(("turn", "words"), [
+    (lambda array, taps: np.flip(array, taps), "the result for reversed taps"),
+    (lambda array, taps: np.swapaxes(array, *taps), "the result for exchanged tap rows and columns")])
+def test_turned_kernels(layouts, place, turn, words):
+    call = single(CASE, make, layouts)[place]
+    golden = golden_of(call)
+    taps = (2, 3) if layouts[1] == "OIX" else (0, 1)
+    if place == 1:
+        assert told(lambda result: np.ascontiguousarray(turn(result, taps)), golden).causes == (words,)
+    else:
+        other = call._replace(tensors=(call.tensors[0], np.ascontiguousarray(turn(call.tensors[1], taps))))
+        (result,) = golden_of(other).outputs.values()
+        assert told(lambda _: result, golden).causes == (words,)
+
+
+def test_long_axes_take_no_longer():
+    wrong = np.random.default_rng(0).random((1, 2, 500_000)) < 0.3
+    assert where(wrong, (DATA[0], DATA[1], Axis("position", "space"))).everywhere
