@@ -11,6 +11,8 @@ from ..files import PathLike
 from ..guard import guarded
 from ..memory import Array
 from . import archive
+from .analysis import analyse
+from .bounds import Analysis
 from .calling import called
 from .fills import drawn
 
@@ -142,15 +144,34 @@ class Golden:
         archive.save(self, path)
 
     @cached_property
-    def reference(self) -> Mapping[str, Array]:
-        """By output, the results of the same call without any rounding, in float64."""
-        from .analysis import reference_of
+    def reference(self) -> dict[str, Array]:
+        """The same call without any rounding, by output: float64 in the output's shape.
 
-        return reference_of(self)
+        Where the operator rounds its operands first, such as to HF32, these are the results of rounded operands.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            If the operator refuses the call, or its outputs have no roles.
+        """
+        return {name: found.reference.reshape(found.shape) for name, found in self.analysis.items()}
 
     @cached_property
-    def bound(self) -> Mapping[str, Array]:
-        """By output, the largest distance from the reference that rounding can make, element by element, in float64."""
-        from .analysis import bound_of
+    def bound(self) -> dict[str, Array]:
+        """The largest difference from `reference` that rounding can make, by output and element: float64.
 
-        return bound_of(self)
+        It holds for every order of the summation in float32 (float64 for float64 operands). It is infinite where a
+        partial sum may overflow, and 0 where the reference is infinite or NaN, because the result has to be the same.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            As `reference`.
+        """
+        return {name: found.bound() for name, found in self.analysis.items()}
+
+    @cached_property
+    @guarded("convreg::golden")
+    def analysis(self) -> dict[str, Analysis]:
+        """What `reference`, `bound` and `convreg.golden.compare` have in common, by output."""
+        return analyse(self)
