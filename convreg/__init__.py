@@ -80,15 +80,20 @@ def capabilities() -> dict[str, Any]:
 _LATE = ("golden", "numerics", "onnx")
 """Modules that are imported on first use. Only convreg.onnx needs the onnx package."""
 
+_LATE_FUNCTIONS = {"ulp_distance": "convreg.golden.ranks"}
+"""Functions of such modules that are public here too, with the module of each."""
+
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:
         return import_module(f"convreg.{name}")
+    if name in _LATE_FUNCTIONS:
+        return getattr(import_module(_LATE_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'convreg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *_LATE, *_LATE_FUNCTIONS})
 
 
 __all__ = [
@@ -122,5 +127,6 @@ __all__ = [
     "operators",
     "quantize",
     "register",
+    "ulp_distance",
     "workspace_bytes",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 
@@ -45,14 +45,14 @@ def load_one(path: PathLike) -> Array:
     return array
 
 
-def load_together(path: PathLike, names: Collection[str]) -> dict[str, Array]:
+def load_together(path: PathLike, names: Collection[str] | None) -> dict[str, Array]:
     """Return the arrays of an .npz file by name.
 
     Parameters
     ----------
     path : path-like
-    names : collection of str
-        What the entries may be called; nothing is inflated before all names are known.
+    names : collection of str or None
+        What the entries may be called, None for any names; nothing is inflated before all names are known.
 
     Raises
     ------
@@ -73,9 +73,9 @@ def load_together(path: PathLike, names: Collection[str]) -> dict[str, Array]:
             raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
 
 
-def _check_entries(path: PathLike, held: int, sizes: Mapping[str, int], names: Collection[str]) -> None:
+def _check_entries(path: PathLike, held: int, sizes: Mapping[str, int], names: Collection[str] | None) -> None:
     for name in sizes:
-        if name not in names:
+        if names is not None and name not in names:
             raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
     total = sum(sizes.values())
     allowed = max(INFLATED_BYTES, INFLATED_FACTOR * held)
@@ -104,7 +104,8 @@ def archive_of(results: Mapping[str, Array]) -> Write:
     def write(file: BinaryIO) -> None:
         with ZipFile(file, "w") as archive:
             for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                # an entry without a time of its own, so that equal arrays make equal files
+                with archive.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, _plain(array), allow_pickle=False)
 
     return write

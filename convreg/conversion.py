@@ -17,6 +17,7 @@ from .guard import guarded, thread_count
 from .memory import Array, max_bytes, overlaps_itself, share_memory, span
 from .ops.kernels import check_isa
 from .ops.kernels.threads import run
+from .roles import Precision
 
 WIDE = ("float32", "float64", "float16", "bfloat16")
 """Formats that `dequantize` writes."""
@@ -159,6 +160,25 @@ def dequantize(
     if target is None or target.name not in (*wide, source.name):
         raise ask.refuse("dtype", dtype, " or ".join(wide), wrong_type=True)
     return ask.convert("codes", array, source, target, "nearest_even", False, 0, out, threads)
+
+
+def round_operand(array: Array, precision: Precision, threads: int = 0) -> Array:
+    """Return an operand of products as the multiplier reads it.
+
+    HF32 represents all numbers of the narrower formats exactly.
+    """
+    if precision.operands == "hf32":
+        return _hf32(array, precision.dropped) if array.dtype == np.float32 else array
+    if precision.operands is None or array.dtype == FORMATS[precision.operands].dtype:
+        return array
+    return quantize(array, precision.operands, threads=threads or None)
+
+
+def _hf32(array: Array, dropped: int) -> Array:
+    """Round float32 to HF32 as Ascend's golden model does: half a unit added to the bits, then truncated."""
+    half, kept = np.uint32(1 << (dropped - 1)), np.uint32(2**32 - (1 << dropped))
+    rounded = ((array.view(np.uint32) + half) & kept).view(np.float32)
+    return np.where(np.isnan(array), array, rounded)  # a carry must not turn NaN into a number
 
 
 class _Asking(Asking):

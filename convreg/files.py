@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
+from stat import S_ISDIR
 from typing import Any, BinaryIO
 
 from .errors import GraphError
@@ -121,6 +123,73 @@ def write_together(files: Iterable[tuple[PathLike, Write]], folder: PathLike | N
         undo.pop_all()
 
 
+@contextmanager
+def new_folder(path: PathLike, last: str) -> Iterator[Path]:
+    """Give the block a temporary folder; what it writes there stands in `path` afterwards, or nothing does.
+
+    Parameters
+    ----------
+    path : path-like
+        A folder that does not exist or is empty.
+    last : str
+        The entry that is moved last: where it stands, all stands.
+
+    Raises
+    ------
+    GraphError
+        If the folder cannot be made, or holds something.
+    """
+    target = path_of(path)
+    with ExitStack() as undo:
+        _make_folder(target, undo)
+        with _writing(target, "filled"):
+            if (held := next(target.iterdir(), None)) is not None:
+                raise GraphError(f"{target}: holds {held.name!r}; needed: a new or empty folder")
+            temporary = Path(tempfile.mkdtemp(prefix=".convreg.", dir=target))
+        undo.callback(rmtree, temporary, ignore_errors=True)
+        yield temporary
+        with _writing(target, "filled"):
+            for entry in sorted(temporary.iterdir(), key=lambda entry: (entry.name == last, entry.name)):
+                moved = target / entry.name
+                undo.callback(_remove, moved)
+                entry.rename(moved)
+            temporary.rmdir()
+        undo.pop_all()
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder.
+
+    Raises
+    ------
+    GraphError
+        If it does not exist.
+    """
+    try:
+        return S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise GraphError(f"{path}: cannot be read: {reason(error)}") from None
+
+
+def _remove(path: Path) -> None:
+    _ignore_errors(lambda: rmtree(path) if path.is_dir() else path.unlink())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file of such a folder for the block, and make its folder.
+
+    Raises
+    ------
+    GraphError
+        If it cannot be written.
+    """
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            yield file
+
+
 def _make_folder(folder: Path, undo: ExitStack) -> None:
     with _writing(folder, "made"):
         for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
@@ -139,7 +208,7 @@ def _filled(target: Path, write: Write, undo: ExitStack) -> str:
 
 
 def _ignore_errors(clean: Callable[[], object]) -> None:
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: a NUL in the path
         clean()
 
 

@@ -86,12 +86,14 @@ class Convolution:
 class Precision(NamedTuple):
     """Roundings of a call besides the last one of each result.
 
-    `operands` is the format that the operands of products are rounded to first, None where they stay as they are.
-    `stages` has, by output, the format in which it leaves its kernel; without them all leave it in that of the sums.
-    `cause` names the attribute that chose `operands`, and `allowed` says what else it could be.
+    `operands` is the format that the operands of products are rounded to first, None where they stay as they are; a
+    bias gradient has no products and sums what it is given. `dropped` is the number of mantissa bits that "hf32" drops
+    from float32. `stages` has, by output, the format in which it leaves its kernel; without them all leave it in that
+    of the sums. `cause` names the attribute that chose `operands`, and `allowed` says what else it could be.
     """
 
     operands: str | None = None
     stages: tuple[str, ...] = ()
     cause: str = ""
     allowed: str = ""
+    dropped: int = 12

@@ -5,15 +5,11 @@ Rows E03 to E15 and E53 to E58 of the rule table, and the rounding points.
 
 from __future__ import annotations
 
-import numpy as np
-
-from convreg.conversion import quantize
 from convreg.geometry.ascend import INPUTS, is_product
 from convreg.roles import Precision
 from convreg.spec import Call
 
 from ._emulation import EIGHT_BIT, FLOATS, check_output
-from ._views import Array
 
 HIFLOAT8, E4M3FN = "hifloat8", "float8_e4m3fn"
 OUTPUTS = ("gradInput", "gradWeight", "gradBias")
@@ -194,7 +190,7 @@ def precision(call: Call) -> Precision:
         operands = "float16"
     stages = ("float16" if operands == "float16" else written_first(common), "float32",
               written_first(call.tensor("gradOutput").format))
-    return Precision(operands, stages, "cubeMathType", "0, or 2 for float16")
+    return Precision(operands, stages, "cubeMathType", "0, or 2 for float16", dropped(call))
 
 
 def dropped(call: Call) -> int:
@@ -205,20 +201,3 @@ def dropped(call: Call) -> int:
 def written_first(format: str) -> str:
     """The format in which a result leaves its kernel: an 8-bit result of any format is rounded once, from float32."""
     return "float32" if format in EIGHT_BIT else format
-
-
-def round_operand(array: Array, format: str | None, dropped: int, threads: int) -> Array:
-    """Return an operand as the multiplier reads it. HF32 represents all values of narrower formats exactly."""
-    if format == "hf32" and array.dtype == np.float32:
-        return hf32(array, dropped)
-    if format != "float16" or array.dtype == np.float16:
-        return array
-    return quantize(array, "float16", threads=threads or None)
-
-
-def hf32(array: Array, dropped: int) -> Array:
-    """Round float32 to HF32 as the vendor's golden model does: half a unit added to the bits, then truncated."""
-    half, kept = np.uint32(1 << (dropped - 1)), np.uint32(2**32 - (1 << dropped))
-    rounded = ((array.view(np.uint32) + half) & kept).view(np.float32)
-    return np.where(np.isnan(array), array, rounded)  # a carry must not turn NaN into a number
-

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from convreg.conversion import round_operand
 from convreg.geometry import ascend, aten
 from convreg.registry import register
 from convreg.roles import Convolution
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
 
 from . import _ascend, _emulation, _gradients, _scales
-
-
-class Work(NamedTuple):
-    """What `run` needs: the direction, and the bits that HF32 drops."""
-
-    transposed: bool
-    dropped: int
 
 
 def plan(call: Call) -> Plan:
@@ -37,7 +31,7 @@ def plan(call: Call) -> Plan:
     if call.conformance == _emulation.CONFORMANCE:
         assert geometry is not None, "products alone leave zeros"
         how = _emulation.emulation_of(call, geometry, outputs)
-    return Plan(outputs, Work(call["transposed"], _ascend.dropped(call)), how, geometry, precision=precision)
+    return Plan(outputs, call["transposed"], how, geometry, precision=precision)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -54,7 +48,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -> None:
     """Round operands, fill gradInput through the compute format and gradWeight from float32 sums; bias unrounded."""
-    geometry, precision, (transposed, dropped) = plan.geometry, plan.precision, plan.work
+    geometry, precision, transposed = plan.geometry, plan.precision, plan.work
     how: _emulation.Emulation | None = plan.emulation
     last = _emulation.USUAL if how is None else how.last
     kernels = kernels if how is None else how.kernels(kernels, inputs)
@@ -68,7 +62,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -
     operands, stages = (grad_output, data, weight), grads
     if grad_output.dtype != np.float64:  # the float64 reference rounds nothing
         used = (grads.input is not None or grads.weight is not None, grads.weight is not None, grads.input is not None)
-        first, second, third = (_ascend.round_operand(array, precision.operands, dropped, threads) if needed else array
+        first, second, third = (round_operand(array, precision, threads) if needed else array
                                 for array, needed in zip(operands, used, strict=True))
         operands = first, second, third
         stages = _gradients.Gradients(*(

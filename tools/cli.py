@@ -15,14 +15,15 @@ from convreg.calls.signature import signature_of
 from convreg.calls.text import docs_page, table
 from convreg.errors import printable
 from convreg.files import read_bytes, reason, write_atomically, write_together
-from convreg.paths import path_of
 
 from .bench import bench
 from .explaining import algorithm, explain
+from .golden import compare, golden_
 from .numerics import numerics_
 from .rewriting import functions, lower, translate
 
-Action = Callable[[argparse.Namespace], None]
+Action = Callable[[argparse.Namespace], int | None]
+"""Returns the exit status if it is not 0."""
 TABLE_START, TABLE_END = "<!-- operators:begin -->", "<!-- operators:end -->"
 
 
@@ -49,21 +50,15 @@ def import_(parser: argparse.ArgumentParser) -> Action:
 
 
 def export(parser: argparse.ArgumentParser) -> Action:
-    """Export a model as OpenVINO IR (.xml and .bin), as a oneDNN graph (.json) or as golden vectors (.npz)."""
+    """Export a model as OpenVINO IR (.xml and .bin) or as a oneDNN graph (.json)."""
     parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
     parser.add_argument("-o", "--output", metavar="OUT", required=True,
                         help="the file to write; its suffix chooses the format")
-    parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
-                        help="an input for golden vectors, as for run; other inputs get random values")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random values (default 0)")
 
     def act(args: argparse.Namespace) -> None:
-        from . import onnx_io, tensors
+        from . import onnx_io
 
-        model, feeds = convreg.onnx.load(args.model), None
-        if args.input or path_of(args.output).suffix == ".npz":
-            feeds = tensors.feeds(tensors.needed(model), args.input, fill=True, seed=args.seed)
-        onnx_io.export_model(model, args.output, feeds)
+        onnx_io.export_model(convreg.onnx.load(args.model), args.output)
         print(f"{args.output}: written")
 
     return act
@@ -195,8 +190,8 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
     return act
 
 
-VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, numerics_, explain, algorithm, lower,
-         functions, translate)
+VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, numerics_, golden_, compare, explain,
+         algorithm, lower, functions, translate)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:
@@ -207,29 +202,34 @@ def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VER
     for verb in verbs:
         text = verb.__doc__ or ""
         command = commands.add_parser(verb.__name__.rstrip("_"), help=text, description=text)
+        command.set_defaults(failure=1)
         command.set_defaults(act=verb(command), refuse=command.error)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit status: 0, or 1 after one message on the standard error."""
+    """Run one verb and return the exit status: 0, or 1 after one message on the standard error.
+
+    A verb may have other statuses for its verdict and for its failure.
+    """
     args, unknown = parser_of().parse_known_args(arguments)
     if unknown:  # argparse would show the usage of `convreg`, which names no option of the verb
         args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names may have characters that its encoding lacks
     try:
-        args.act(args)
+        status = args.act(args) or 0
         if sys.stdout is not None:  # it is None where the caller closed it
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130
     except (GraphError, OpError, UnknownOp, MemoryError, OSError) as error:
         print(f"convreg: {printable(_message(error)).removeprefix('convreg: ')}", file=sys.stderr)
-        return 1
-    return 0
+        return int(args.failure)
+    return int(status)
 
 
 def _message(error: Exception) -> str:

@@ -14,11 +14,12 @@ from convreg import GraphError, numerics
 from convreg.archives import load_together
 from convreg.calls.signature import Operator, signature_of
 from convreg.files import write_atomically
+from convreg.layers import OPERANDS
 from convreg.presentation import picture_format
 
-from .bench.check import OPERANDS, Case
+from .bench.check import Case
 from .bench.peers import Convreg
-from .bench.problems import Problem, parse_descriptor, shipped_shapes
+from .bench.problems import Problem, problem_of, shipped_shapes
 from .progress import reporter
 
 
@@ -126,7 +127,7 @@ def _of_model(args: argparse.Namespace) -> Iterator[Job]:
 
 def _of_layer(args: argparse.Namespace) -> Iterator[Job]:
     problem = next((shape for shape in shipped_shapes() if shape.name == args.subject), None)
-    problem = problem or parse_descriptor(args.subject)
+    problem = problem or problem_of(args.subject)
     for direction in problem.directions or ("data", "weights"):
         kernel = problem.kernel(direction)
         operands = {name: _drawn(problem, name, args.draw, args.seed) for name in OPERANDS[kernel]}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
 from onnx import ModelProto
 
@@ -16,14 +14,12 @@ from convreg.onnx.graph import messages_of
 from convreg.onnx.model.files import Source
 from convreg.paths import path_of
 
-from .formats.golden import export_golden, golden
 from .formats.graph_json.importer import graph_model, import_graph_json
 from .formats.graph_json.writer import export_graph_json
 from .formats.openvino.importer import import_ir, ir_model
 from .formats.openvino.writer import export_ir
 
-__all__ = ["export_golden", "export_graph_json", "export_ir", "export_model", "golden", "import_graph_json",
-           "import_ir", "import_model", "save"]
+__all__ = ["export_graph_json", "export_ir", "export_model", "import_graph_json", "import_ir", "import_model", "save"]
 
 
 @guarded("convreg::onnx_io")
@@ -69,16 +65,14 @@ def import_model(
 
 
 @guarded("convreg::onnx_io")
-def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | None = None) -> None:
+def export_model(source: Source, path: PathLike) -> None:
     """Write a model in the format that the suffix of the file chooses.
 
     Parameters
     ----------
     source : onnx.ModelProto or path
     path : path-like
-        ``.xml`` (OpenVINO, constants beside it as ``.bin``), ``.json`` (a oneDNN graph) or ``.npz`` (golden vectors).
-    inputs : mapping
-        Values of the model's inputs, for golden vectors.
+        ``.xml`` (OpenVINO, constants beside it as ``.bin``) or ``.json`` (a oneDNN graph).
 
     Raises
     ------
@@ -86,16 +80,12 @@ def export_model(source: Source, path: PathLike, inputs: Mapping[str, Any] | Non
         If the suffix is unknown, or as in the writer of the format. Nothing is written then.
     """
     suffix = path_of(path).suffix
-    if suffix == ".npz":
-        export_golden(source, path, inputs)
-    elif inputs is not None:
-        raise GraphError(f"{path}: only golden vectors (.npz) take inputs")
-    elif suffix == ".xml":
+    if suffix == ".xml":
         export_ir(source, path)
     elif suffix == ".json":
         export_graph_json(source, path)
     else:
-        raise GraphError(f"{path}: the suffix names the format: .xml, .json or .npz")
+        raise GraphError(f"{path}: the suffix names the format: .xml or .json")
 
 
 @guarded("convreg::onnx_io")

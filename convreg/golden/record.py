@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from ..files import PathLike
+from ..guard import guarded
 from ..memory import Array
+from . import archive
+from .analysis import analyse
+from .bounds import Analysis
+from .calling import called
+from .fills import drawn
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,34 @@ class Case:
     conformance: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
 
+    @guarded("convreg::golden")
+    def make(self, *, seed: int = 0, fill: str = "normal", threads: int | None = None) -> Golden:
+        """Draw the inputs and return the golden vectors.
+
+        Parameters
+        ----------
+        seed : int
+            Not below 0. Equal seeds give equal bytes on every machine, whatever was made before.
+        fill : str
+            A key of `convreg.golden.FILLS`, which describes each one.
+        threads : int, optional
+            Number of threads. The results do not depend on it.
+
+        Returns
+        -------
+        Golden
+
+        Raises
+        ------
+        OpError, OpTypeError
+            What the operator's call raises; or if there is no such fill, or an operand cannot be drawn.
+        UnknownOp
+            If there is no such operator.
+        """
+        inputs = drawn(self, seed, fill)
+        parts = called(self.op, inputs, self.attributes, self.conformance, threads)
+        return Golden(self.name, *parts, self.fields)
+
 
 @dataclass(frozen=True, eq=False)
 class Golden:
@@ -79,6 +115,8 @@ class Golden:
         By the argument names of the Python function, each in its format. Optional inputs that are absent are left out.
     outputs : mapping of str to ndarray
         By the vendor's names of the outputs, each in its format. Outputs that are masked off are left out.
+    fields : mapping of str to str
+        The source's own record, as in `Case`.
     """
 
     name: str
@@ -87,3 +125,53 @@ class Golden:
     conformance: str | None
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @guarded("convreg::golden")
+    def save(self, path: PathLike) -> None:
+        """Write everything to an .npz file, the reference and the bound too; equal vectors give equal bytes.
+
+        Parameters
+        ----------
+        path : path-like
+            The .npz file.
+
+        Raises
+        ------
+        GraphError
+            If the file cannot be written. Nothing is written then.
+        """
+        archive.save(self, path)
+
+    @cached_property
+    def reference(self) -> dict[str, Array]:
+        """The same call without any rounding, by output: float64 in the output's shape.
+
+        Where the operator rounds its operands first, such as to HF32, these are the results of rounded operands.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            If the operator refuses the call, or its outputs have no roles.
+        """
+        return {name: found.reference.reshape(found.shape) for name, found in self.analysis.items()}
+
+    @cached_property
+    def bound(self) -> dict[str, Array]:
+        """The largest difference from `reference` that rounding can make, by output and element: float64.
+
+        It holds for every order of the summation in float32 (float64 for float64 operands). It is infinite where a
+        partial sum may overflow, and 0 where the reference is infinite or NaN, because the result has to be the same.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            As `reference`.
+        """
+        return {name: found.bound() for name, found in self.analysis.items()}
+
+    @cached_property
+    @guarded("convreg::golden")
+    def analysis(self) -> dict[str, Analysis]:
+        """What `reference`, `bound` and `convreg.golden.compare` have in common, by output."""
+        return analyse(self)

@@ -17,16 +17,17 @@ from convreg.tools.bench import check as bench_check
 from convreg.tools.bench import peers as bench_peers
 from convreg.tools.bench import report as bench_report
 from convreg.tools.bench import timing as bench_timing
-from convreg.tools.bench.check import DTYPES, LAYOUTS, Case, defect, make_case, narrowed, reference
+from convreg.tools.bench.check import DTYPES, Case, defect, make_case, narrowed, reference
 from convreg.tools.bench.peer import Prepared, Unsupported
 from convreg.tools.bench.peers import PEERS, Convreg, open_peers
-from convreg.tools.bench.problems import DIRECTIONS, parse_descriptor
+from convreg.tools.bench.problems import problem_of
 from convreg.tools.bench.timing import TURN, checked, measure, run
 from convreg.tools.bench.worker import take_turn
 from convreg.tools.cli import main
 
 import convreg
 from convreg import GraphError
+from convreg.layers import DIRECTIONS, LAYOUTS
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The check
@@ -46,7 +47,7 @@ def test_reference_equals_the_plain_loops(problems, direction, layout, monkeypat
 
 @pytest.mark.parametrize(("dtype", "result"), FORMATS)
 def test_defects_are_found(dtype, result):
-    case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", dtype, "ncx", result)
+    case = make_case(problem_of("mb2ic8ih9oc6kh3ph1"), "data", dtype, "ncx", result)
     expected = reference(case)
     right = narrowed(expected, result)
     assert defect(case, right, expected) == ""
@@ -64,7 +65,7 @@ def test_defects_are_found(dtype, result):
 @pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
 def test_a_result_of_8_bits_is_rounded_once(dtype):
     """The neighbours of the right code are wrong, except where the sum lies between them."""
-    case = make_case(parse_descriptor("mb1ic8ih9oc6kh3ph1"), "data", dtype, "ncx", dtype)
+    case = make_case(problem_of("mb1ic8ih9oc6kh3ph1"), "data", dtype, "ncx", dtype)
     expected = reference(case)
     right = narrowed(expected, dtype)
     above = narrowed(np.asarray(convreg.dequantize(right), np.float64) * 1.2, dtype)
@@ -72,7 +73,7 @@ def test_a_result_of_8_bits_is_rounded_once(dtype):
 
 
 def test_sums_beyond_the_largest_number_overflow():
-    case = make_case(parse_descriptor("mb1ic8ih9oc6kh3ph1"), "data", "e4m3fn", "ncx")
+    case = make_case(problem_of("mb1ic8ih9oc6kh3ph1"), "data", "e4m3fn", "ncx")
     expected = np.full(case.result_shape, 463.0)
     assert defect(case, narrowed(expected, "e4m3fn"), expected) == ""
     expected = np.full(case.result_shape, -500.0)
@@ -83,7 +84,7 @@ def test_sums_beyond_the_largest_number_overflow():
 
 @pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
 def test_8_bit_operands_are_timed_with_results_of_their_own_and_in_f32(machine, dtype):
-    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    layer = problem_of("mb1ic3ih5oc4kh3ph1")
     report = run([layer], dtypes=[dtype, "f32"], peers=["f32"], repeat=1, seconds=0)
     assert [(row.direction, row.dtype, row.result) for row in report.rows] == [
         ("data", dtype, dtype), ("weights", dtype, dtype), ("data", dtype, "f32"), ("weights", dtype, "f32"),
@@ -102,7 +103,7 @@ def test_8_bit_operands_are_timed_with_results_of_their_own_and_in_f32(machine, 
 
 @pytest.mark.parametrize("dtype", ["e4m3fn", "e5m2", "hifloat8"])
 def test_what_is_timed_is_the_call_of_a_user(dtype):
-    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    layer = problem_of("mb1ic3ih5oc4kh3ph1")
     own, wide = (Convreg(1).prepare(make_case(layer, "data", dtype, "ncx", result)) for result in (dtype, "f32"))
     assert own.call().dtype == DTYPES[dtype]
     assert "output_format" not in own.call.keywords
@@ -110,7 +111,7 @@ def test_what_is_timed_is_the_call_of_a_user(dtype):
 
 
 def test_a_missing_tap_is_found():
-    case = make_case(parse_descriptor("mb2ic8ih9oc6kh3ph1"), "data", "f32", "ncx")
+    case = make_case(problem_of("mb2ic8ih9oc6kh3ph1"), "data", "f32", "ncx")
     operands = {**case.operands, "taps": case.operands["taps"].copy()}
     operands["taps"][5, 3, 2, 2] = 0
     prepared = Convreg(1).prepare(replace(case, operands=operands))
@@ -118,7 +119,7 @@ def test_a_missing_tap_is_found():
 
 
 def test_operands_are_the_same_on_every_run():
-    problem = parse_descriptor("mb2ic8ih9oc6kh3ph1")
+    problem = problem_of("mb2ic8ih9oc6kh3ph1")
     first, second = (make_case(problem, "forward", "bf16", "nxc").operands for _ in range(2))
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name])
@@ -164,7 +165,7 @@ def missing(threads):
 def test_a_wrong_peer_is_marked(monkeypatch, machine):
     monkeypatch.setattr(bench_peers, "PEERS", {"wrong": Wrong, "twin": Convreg, "absent": missing})
     monkeypatch.setattr(bench_timing, "PEERS", bench_peers.PEERS)
-    report = run([parse_descriptor("mb1ic3ih5oc4kh3ph1")], peers=["wrong", "twin", "absent"], repeat=2, seconds=0)
+    report = run([problem_of("mb1ic3ih5oc4kh3ph1")], peers=["wrong", "twin", "absent"], repeat=2, seconds=0)
     data, weights = report.rows
     assert [*data.wrong] == ["wrong"]
     assert data.ratio("wrong") is None
@@ -203,7 +204,7 @@ def test_every_library_gets_the_threads_that_convreg_runs_on(monkeypatch, machin
     monkeypatch.setattr(bench_timing, "PEERS", bench_peers.PEERS)
     monkeypatch.setattr(Noted, "asked", [])
     monkeypatch.setattr(threads, "_MOST", 3)
-    layers = [parse_descriptor("mb1ic3ih5oc4kh3ph1")]
+    layers = [problem_of("mb1ic3ih5oc4kh3ph1")]
     for default, wanted in ((2, 2), (64, 3)):
         monkeypatch.setattr(threads, "_DEFAULT", default)
         report = run(layers, directions=["data"], peers=["noted"], repeat=1, seconds=0)
@@ -220,7 +221,7 @@ def test_every_library_gets_the_threads_that_convreg_runs_on(monkeypatch, machin
 
 
 def test_libraries_that_would_run_on_fewer_threads_are_left_out(monkeypatch):
-    case = make_case(parse_descriptor("mb1ic3ih5oc4kh3ph1"), "data", "f32", "ncx")
+    case = make_case(problem_of("mb1ic3ih5oc4kh3ph1"), "data", "f32", "ncx")
     more = (os.cpu_count() or 1) + 1
     _, absent = open_peers(["onednn"], more)
     if hasattr(os, "sched_getaffinity"):
@@ -284,7 +285,7 @@ def fitting(problem, direction):
 
 
 def test_each_result_names_the_algorithm_that_computes_it(machine):
-    problems = [parse_descriptor("mb1ic3ih5oc4kh3ph1"), parse_descriptor("g8mb1ic8ih5oc8kh3ph1")]
+    problems = [problem_of("mb1ic3ih5oc4kh3ph1"), problem_of("g8mb1ic8ih5oc8kh3ph1")]
     report = run(problems, peers=["f32"], repeat=1, seconds=0, threads=1)
     assert [row.algorithm for row in report.rows] == [
         fitting(problem, direction)[0] for direction in ("data", "weights") for problem in problems]
@@ -293,11 +294,11 @@ def test_each_result_names_the_algorithm_that_computes_it(machine):
 def test_algorithms_of_parts_are_joined(monkeypatch):
     choices = [SimpleNamespace(name=name) for name in ("two", "one", "two")]
     monkeypatch.setattr(convreg, "algorithm", lambda *_, **__: choices)
-    assert Convreg(1).prepare(make_case(parse_descriptor("ic3ih5oc4kh3"), "data", "f32", "ncx")).algorithm == "two+one"
+    assert Convreg(1).prepare(make_case(problem_of("ic3ih5oc4kh3"), "data", "f32", "ncx")).algorithm == "two+one"
 
 
 def test_a_forced_algorithm_computes_what_it_fits(machine, monkeypatch, capsys, tmp_path):
-    dense, depthwise = parse_descriptor("mb1ic3ih5oc4kh3ph1ndense"), parse_descriptor("g8mb1ic8ih5oc8kh3ph1nsplit")
+    dense, depthwise = problem_of("mb1ic3ih5oc4kh3ph1ndense"), problem_of("g8mb1ic8ih5oc8kh3ph1nsplit")
     name = next(name for name in fitting(depthwise, "data") if name not in fitting(dense, "data"))
     assert main(["bench", "mb1ic3ih5oc4kh3ph1ndense", "g8mb1ic8ih5oc8kh3ph1nsplit", "--algorithm", name, "--peers",
                  "f32", "--dtype", "bf16", "--repeat", "1", "--seconds", "0", "--threads", "1", "--json",
@@ -318,7 +319,7 @@ def test_only_convregs_own_calls_are_forced(machine, monkeypatch):
     seen = []
     real = convreg.force_algorithm
     monkeypatch.setattr(convreg, "force_algorithm", lambda name: seen.append(name) or real(name))
-    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    layer = problem_of("mb1ic3ih5oc4kh3ph1")
     (row,) = run([layer], directions=["data"], dtypes=["bf16"], peers=[], repeat=1, seconds=0, threads=1,
                  algorithm="reference").rows
     assert row.algorithm == "reference"
@@ -330,7 +331,7 @@ def test_only_convregs_own_calls_are_forced(machine, monkeypatch):
 
 
 def test_a_forced_algorithm_that_fits_nothing(machine, capsys):
-    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
+    layer = problem_of("mb1ic3ih5oc4kh3ph1nlayer")
     name = next(name for name in convreg.algorithm_names()
                 if not name.startswith("weights_") and name not in ("reference", *fitting(layer, "data")))
     assert main(["bench", "mb1ic3ih5oc4kh3ph1nlayer", "--dir", "BWD_D", "--algorithm", name, "--peers", "none",
@@ -341,7 +342,7 @@ def test_a_forced_algorithm_that_fits_nothing(machine, capsys):
 def test_a_call_that_is_refused_later_is_not_computed(machine, monkeypatch):
     """An algorithm fits by its estimate, and the call refuses it all the same."""
     monkeypatch.setattr(convreg, "algorithm", lambda *_, **__: [SimpleNamespace(name="any")])
-    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1")
+    layer = problem_of("mb1ic3ih5oc4kh3ph1")
     name = next(name for name in convreg.algorithm_names() if "depthwise" in name)
     (row,) = run([layer], directions=["data"], peers=[], repeat=1, seconds=0, threads=1, algorithm=name).rows
     assert (row.algorithm, row.timings) == ("", {})

@@ -18,19 +18,20 @@ from convreg.tools.bench.figures import Key, read_figures
 from convreg.tools.bench.machine import identity
 from convreg.tools.bench.peer import Prepared, Unsupported
 from convreg.tools.bench.peers import Convreg
-from convreg.tools.bench.problems import DIRECTIONS, parse_descriptor, read_shapes
+from convreg.tools.bench.problems import problem_of, read_shapes
 from convreg.tools.bench.report import Timing
 from convreg.tools.cli import main
 from graphs import value
 from onnx import helper
 
 from convreg import GraphError
+from convreg.layers import DIRECTIONS
 
 LAYER = "mb1ic3ih5oc4kh3ph1"
 
 
 def job(name="layer", direction="data", dtype="f32", layout="ncx", result=None):
-    return Job(parse_descriptor(f"{LAYER}n{name}"), direction, dtype, layout, result or dtype)
+    return Job(problem_of(f"{LAYER}n{name}"), direction, dtype, layout, result or dtype)
 
 
 class Given:
@@ -200,7 +201,7 @@ def test_files_that_are_refused(tmp_path, changes, message):
 
 def test_a_worker_computes_what_this_process_does(tmp_path):
     """Every direction, number format and layout, plain and transposed: the request describes the call of `Convreg`."""
-    layers = [parse_descriptor("g2mb2ic4ih10oc6kh3ph1sh2dh1"), *read_shapes(shapes_file(tmp_path, UP))]
+    layers = [problem_of("g2mb2ic4ih10oc6kh3ph1sh2dh1"), *read_shapes(shapes_file(tmp_path, UP))]
     with Build(OWN) as build:
         for layer in layers:
             for direction in DIRECTIONS:

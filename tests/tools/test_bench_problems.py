@@ -14,13 +14,14 @@ from convreg.tools.bench import timing as bench_timing
 from convreg.tools.bench.machine import Machine
 from convreg.tools.bench.models import read_model
 from convreg.tools.bench.nodes import differences, results_of
-from convreg.tools.bench.problems import DIRECTIONS, Node, inside, parse_descriptor, read_shapes, shipped_shapes
+from convreg.tools.bench.problems import Node, problem_of, read_shapes, shipped_shapes
 from convreg.tools.cli import main
 from graphs import data_gradient, value
 from ml_dtypes import bfloat16, float8_e5m2
 from onnx import helper
 
 from convreg.geometry import Axis, Geometry
+from convreg.layers import DIRECTIONS, inside
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Descriptors
@@ -49,7 +50,7 @@ def square(large, small, taps, stride=1, dilation=1, begin=0, axes=2):
     ("mb1_ic8oc4_iw3_ow1_kw1_sw7_pw4", 1, 1, (8, 4), square(3, 1, 1, stride=7, begin=4, axes=1)),
 ])
 def test_descriptor(text, batch, groups, channels, axes):
-    problem = parse_descriptor(text)
+    problem = problem_of(text)
     g = problem.geometry
     assert (g.batch, g.groups, (g.large_channels, g.small_channels), g.axes) == (batch, groups, channels, axes)
     assert (problem.name, problem.transposed) == (text, False)
@@ -62,7 +63,7 @@ def test_descriptor(text, batch, groups, channels, axes):
     ("ic16iw70oc8kw16sw8", square(568, 70, 16, stride=8, axes=1)),
 ])
 def test_descriptor_of_a_deconvolution(text, axes):
-    problem = parse_descriptor(text, transposed=True)
+    problem = problem_of(text, transposed=True)
     assert problem.geometry.axes == axes
     assert (problem.geometry.small_channels, problem.geometry.large_channels) == (16, 8)
 
@@ -86,7 +87,7 @@ def test_windows_that_see_only_padding(text, options, tmp_path, capsys, monkeypa
 
 @pytest.mark.parametrize("suffix", ['nres2:conv"1"', 'n"res2:conv1"', "_nres2:conv1"])
 def test_descriptor_ends_with_a_name(suffix):
-    name = parse_descriptor("ic3ih8oc4kh3" + suffix).name
+    name = problem_of("ic3ih8oc4kh3" + suffix).name
     assert name.replace('"', "") == "res2:conv1"
 
 
@@ -115,7 +116,7 @@ def test_shipped_shapes():
     layers = shipped_shapes()
     assert len(layers) == len({layer.name for layer in layers}) == 38
     by_name = {layer.name: layer for layer in layers}
-    assert by_name["resnet50_res2a_2b"] == parse_descriptor("mb8_ic64ih56oc64oh56kh3ph1nresnet50_res2a_2b")
+    assert by_name["resnet50_res2a_2b"] == problem_of("mb8_ic64ih56oc64oh56kh3ph1nresnet50_res2a_2b")
     assert by_name["resnet50_res2a_2b"].gflop == pytest.approx(1.8497, rel=1e-4)
     assert by_name["dcgan_g2"].transposed
     assert {layer.name for layer in layers if len(layer.geometry.axes) == 3} == {
@@ -257,7 +258,7 @@ def test_biases_and_wide_formats_of_a_model(tmp_path):
 
 
 def test_differences_between_a_model_and_what_is_timed():
-    layer = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
+    layer = problem_of("mb1ic3ih5oc4kh3ph1nlayer")
     plain = Node(("bfloat16",), "bfloat16", ("NXC", "XIO"))
 
     def found(node, dtypes, layouts, dtype="bf16"):

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from bench_layers import FORMATS, write_model
 from convreg.tools import progress
-from convreg.tools.bench.check import DTYPES, LAYOUTS
-from convreg.tools.bench.problems import DIRECTIONS, Problem, parse_descriptor
+from convreg.tools.bench.check import DTYPES
+from convreg.tools.bench.problems import Problem, problem_of
 from convreg.tools.bench.timing import run
 from convreg.tools.cli import main
 from graphs import data_gradient, value
 from onnx import helper
 
 import convreg
+from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS
 
 
@@ -169,7 +170,7 @@ def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):
 
 def test_progress_goes_to_the_standard_error(machine, capsys):
     seen = []
-    problem = parse_descriptor("mb1ic3ih5oc4kh3ph1nlayer")
+    problem = problem_of("mb1ic3ih5oc4kh3ph1nlayer")
     run([problem, Problem("own", problem.geometry, directions=("weights",))], peers=(), repeat=1, seconds=0,
               progress=lambda *step: seen.append(step))
     assert seen == [(0, 3, "peak and bandwidth"), (0, 3, "layer data f32 ncx"), (1, 3, "layer weights f32 ncx"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .check import EIGHT_BIT, FORMAT_NAMES, LAYOUTS, OPERANDS, RESULT, recipe, to_layout_shape
+from convreg.spec import snake_case
+
+from .check import EIGHT_BIT, FORMAT_NAMES, recipe
 from .peer import Unsupported
 from .problems import Problem
 
@@ -37,29 +39,12 @@ def user_call(job: Job) -> Call:
     problem, direction, dtype, layout, result_format = job
     if any(axis.begin < 0 for axis in problem.geometry.axes):
         raise Unsupported("negative padding")
-    weights = ("IOX", "XOI") if problem.transposed else ("OIX", "XIO")
-    settings: dict[str, Any] = {
-        **problem.geometry.explicit, "groups": problem.geometry.groups, "data_format": layout.upper(),
-        "weights_format": weights[LAYOUTS.index(layout)],
-    }
+    operator, operands, settings = problem.call(direction, layout)
     if dtype in EIGHT_BIT:
         settings["conformance"] = "emulation"
     if result_format != dtype:
         settings["output_format"] = FORMAT_NAMES[result_format]
-    kernel = problem.kernel(direction)
-    operands, result = OPERANDS[kernel], RESULT[kernel]
-    names = ("conv_transpose", "conv_transpose_backward_data", "conv_transpose_backward_weights")
-    if problem.transposed and direction == "weights":
-        operands = operands[::-1]  # the layer's input is its small side
-    if not problem.transposed:
-        names = ("convolution", "convolution_backward_data", "convolution_backward_weights")
-    if result == "taps":
-        settings["weights_shape"] = to_layout_shape(problem.shapes.taps, result, layout)
-    elif result == "large" and problem.transposed:
-        settings["output_padding"] = problem.geometry.output_padding
-    elif result == "large":
-        settings["dst_shape"] = to_layout_shape(problem.shapes.large, result, layout)
-    return Call(names[("forward", "data", "weights").index(direction)], operands, settings)
+    return Call(snake_case(operator), operands, settings)
 
 
 def request(job: Job, threads: int) -> dict[str, Any]:

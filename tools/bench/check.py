@@ -17,9 +17,10 @@ import numpy as np
 
 import convreg
 from convreg.formats import FORMATS
+from convreg.layers import OPERANDS, RESULT, in_layout, inside
 from convreg.memory import Array
 
-from .problems import Problem, inside
+from .problems import Problem
 from .worker import uniform
 
 FORMAT_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "e4m3fn": "float8_e4m3fn",
@@ -29,9 +30,6 @@ DTYPES = {name: FORMATS[full].dtype for name, full in FORMAT_NAMES.items()}
 EIGHT_BIT = ("e4m3fn", "e5m2", "hifloat8")
 RESULTS = {name: (name, "f32") if name in EIGHT_BIT else (name,) for name in DTYPES}
 """The formats of results that are timed: the format of the operands, and also f32 if it has 8 bits."""
-LAYOUTS = ("ncx", "nxc")
-OPERANDS = {"forward": ("large", "taps"), "backward_data": ("small", "taps"), "backward_weights": ("large", "small")}
-RESULT = {"forward": "small", "backward_data": "large", "backward_weights": "taps"}
 BLOCK = 2**22
 """Elements of an operand that the reference widens to float64 at a time."""
 
@@ -89,16 +87,9 @@ def make_case(problem: Problem, direction: str, dtype: str, layout: str, result:
 
 def recipe(problem: Problem, name: str, dtype: str, layout: str) -> dict[str, Any]:
     """Return the arguments of `uniform` for an operand in its layout."""
-    return {"shape": to_layout_shape(getattr(problem.shapes, name), name, layout),
+    return {"shape": in_layout(getattr(problem.shapes, name), name, layout),
             "seed": zlib.crc32(f"{problem.name} {name}".encode()),
             "format": FORMAT_NAMES[dtype]}
-
-
-def to_layout_shape(shape: tuple[int, ...], name: str, layout: str) -> tuple[int, ...]:
-    """Shape in memory of an operand: NCX and OIX, or NXC and XIO."""
-    if layout == "ncx":
-        return shape
-    return (*shape[2:], shape[1], shape[0]) if name == "taps" else (shape[0], *shape[2:], shape[1])
 
 
 def from_layout(array: Array, name: str, layout: str) -> Array:

@@ -12,12 +12,13 @@ import convreg
 from convreg import GraphError
 from convreg.calls.binding import asking
 from convreg.errors import near_misses
+from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.memory import max_bytes
 
 from .calls import Job
-from .check import DTYPES, LAYOUTS, RESULTS
+from .check import DTYPES, RESULTS
 from .nodes import results_of
-from .problems import DIRECTIONS, Problem
+from .problems import Problem
 
 WIDE = ("f64", "float64", "fp64", "double")
 """Names that resemble narrow formats, for which a hint would be misleading."""

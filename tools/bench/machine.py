@@ -19,7 +19,7 @@ import convreg
 
 from .check import make_case
 from .peer import Peer, Unsupported
-from .problems import parse_descriptor
+from .problems import problem_of
 
 IDEAL = "mb1ic1024ih48oc1024kh1"
 """A layer that is one large matrix product and nothing else."""
@@ -79,7 +79,7 @@ def measure_machine(dtypes: Iterable[str], peers: Mapping[str, Peer], threads: i
 
 
 def _ideal(peer: Peer, dtype: str) -> float:
-    case = make_case(parse_descriptor(IDEAL), "data", dtype, "ncx")
+    case = make_case(problem_of(IDEAL), "data", dtype, "ncx")
     try:
         call = peer.prepare(case).call
     except Unsupported:

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from convreg.layers import OPERANDS, RESULT
+
 from ..onednn_dtypes import DATA_TYPES, FLOATS
-from .check import OPERANDS, RESULT, Array, Case
+from .check import Array, Case
 from .peer import Prepared, Unsupported
 
 LIBRARY = "libdnnl.so.3"

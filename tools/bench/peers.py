@@ -18,9 +18,10 @@ import convreg
 from convreg import OpError
 from convreg.files import reason
 from convreg.geometry import Axis
+from convreg.layers import OPERANDS, RESULT
 
 from .calls import Job, user_call
-from .check import DTYPES, EIGHT_BIT, OPERANDS, RESULT, Array, Case, from_layout, narrowed, to_layout, widened
+from .check import DTYPES, EIGHT_BIT, Array, Case, from_layout, narrowed, to_layout, widened
 from .peer import Peer, Prepared, Unsupported
 
 T = TypeVar("T")

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from convreg import GraphError
 from convreg.files import refuse_unwritable, write_atomically
+from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS, picture_format
 
 from ..progress import reporter
-from .check import DTYPES, LAYOUTS
+from .check import DTYPES
 from .comparison import compare, shown
 from .jobs import jobs_of, one_of
 from .nodes import differences
 from .peers import LIBRARIES, PEERS
-from .problems import DIRECTIONS, Problem, parse_descriptor, read_shapes, shipped_shapes
+from .problems import Problem, problem_of, read_shapes, shipped_shapes
 from .report import OURS, as_json, markdown, plot, text
 from .timing import run
 
@@ -149,7 +150,7 @@ def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
         raise GraphError("descriptors, --shapes and --model exclude each other; allowed: one of them")
     notes: list[str] = []
     if args.problems:
-        problems = [parse_descriptor(descriptor, transposed=args.deconv) for descriptor in args.problems]
+        problems = [problem_of(descriptor, transposed=args.deconv) for descriptor in args.problems]
     elif args.deconv:
         raise GraphError("--deconv needs problem descriptors")
     elif args.model:

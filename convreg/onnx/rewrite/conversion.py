@@ -130,15 +130,6 @@ def write_conversion(conversion: Conversion, builder: Builder) -> bool:
     return True
 
 
-def write_unrounded(conversion: Conversion, builder: Builder) -> bool:
-    """Write a conversion without rounding: only its scale remains."""
-    value = conversion.value
-    if conversion.scale:
-        value = builder.add("Div" if conversion.divides else "Mul", value, conversion.scale)
-    builder.finish(value, conversion.made)
-    return True
-
-
 def _narrowed(builder: Builder, value: str, format: str, *, saturate: bool) -> str:
     if not saturate:
         return builder.cast(value, "float32", format)

@@ -18,8 +18,8 @@ from ..model.checks import infer_shapes
 from ..model.files import Source, opened
 from . import parts
 from .builder import Builder, Names
-from .conversion import CASTS, Conversion, conversion_of, write_conversion, write_unrounded
-from .problem import Problem, problem_of, widened
+from .conversion import CASTS, Conversion, conversion_of, write_conversion
+from .problem import Problem, problem_of
 
 OLDEST_OPSET = 13
 """The first version of standard ONNX in which every node written here has the form it is written in."""
@@ -124,13 +124,6 @@ def write_standard(problem: Problem | Conversion, builder: Builder) -> bool:
     for role in problem.results:
         write_result(problem, builder, role)
     return True
-
-
-def write_wide(problem: Problem | Conversion, builder: Builder) -> bool:
-    """Write a node of ours in standard ONNX over float64 values, with no rounding in between."""
-    if isinstance(problem, Conversion):
-        return write_unrounded(problem, builder)
-    return write_standard(widened(problem), builder)
 
 
 def write_masked(problem: Problem, builder: Builder) -> None:

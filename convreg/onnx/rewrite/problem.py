@@ -6,7 +6,7 @@ The shapes come from inference. Every extent must be known but the batch, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from onnx import NodeProto
 
@@ -27,8 +27,8 @@ class Problem:
     """A node of ours with everything known about it.
 
     `names` holds the values of the operands that are there and of the results that are computed; `masked` the outputs
-    that are named although the node's attributes mask them off. `batch` is None where only a run will tell. Where it
-    is not `rounded`, everything is float64. `scales` holds the values that operands are multiplied by.
+    that are named although the node's attributes mask them off. `batch` is None where only a run will tell. `scales`
+    holds the values that operands are multiplied by.
     """
 
     node: NodeProto
@@ -37,7 +37,6 @@ class Problem:
     batch: int | None
     names: Mapping[Role, str]
     masked: tuple[tuple[int, str], ...]
-    rounded: bool = True
     scales: Mapping[Role, str] = field(default_factory=dict)
 
     @property
@@ -63,7 +62,7 @@ class Problem:
     @property
     def precision(self) -> Precision:
         """Roundings that the operator adds."""
-        return self.plan.precision if self.rounded else Precision()
+        return self.plan.precision
 
     def stage(self, role: Role) -> str | None:
         """The format in which a result leaves its kernel, None for that of the sums."""
@@ -73,7 +72,7 @@ class Problem:
     @property
     def rounds_as_usual(self) -> bool:
         """Whether results are rounded as everyone does, not as `rounding` and `saturate` choose."""
-        return not self.rounded or self.plan.emulation is None or self.plan.emulation.last.usual
+        return self.plan.emulation is None or self.plan.emulation.last.usual
 
     @property
     def results(self) -> list[Role]:
@@ -101,15 +100,6 @@ class Problem:
     def error(self, reason: str) -> GraphError:
         """Return the exception for a problem that cannot be written."""
         return GraphError(f"{self.where}: {reason}")
-
-
-def widened(problem: Problem) -> Problem:
-    """Return the same problem over float64 operands, with float64 results and no roundings."""
-    def wide(tensors: tuple[TensorType | None, ...]) -> tuple[TensorType | None, ...]:
-        return tuple(None if tensor is None else tensor._replace(format="float64") for tensor in tensors)
-
-    return replace(problem, call=replace(problem.call, inputs=wide(problem.call.inputs)),
-                   plan=replace(problem.plan, outputs=wide(problem.plan.outputs)), rounded=False)
 
 
 def problem_of(node: NodeProto, scope: Scope, version: int | None) -> Problem | None:

@@ -1,0 +1,281 @@
+"""Golden vectors in the folders of other tools: cases written one at a time, read back, and devices' results read.
+
+    LAYOUTS         name -> description
+    write           fills a folder with cases and a manifest
+    load_case       returns a case of such a folder
+    read_results    returns what a device wrote for a case
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from ...archives import load_one, load_together
+from ...errors import GraphError
+from ...files import PathLike, is_folder, new_folder, refuse_devices
+from ...guard import guarded
+from ...memory import Array
+from ...paths import path_of
+from .. import archive, manifest
+from ..archive import check_array
+from ..calling import Parts, check_parts
+from ..data import digest, digest_of_file, format_name, named, read_content
+from ..manifest import Entry, Manifest, Stored
+from ..record import Golden
+from .base import Files, Layout, write_bytes
+from .bin import Bin
+from .hipdnn import Hipdnn
+from .npz import Npz
+from .onnx import Onnx, read_tensor
+from .ttk import Ttk
+
+__all__ = ["LAYOUTS", "load_case", "read_results", "results_from", "write"]
+
+_KINDS: dict[str, tuple[str, type[Layout]]] = {
+    "npz": ("one .npz file per case, with the reference and the bound", Npz),
+    "bin": ("raw bytes, a file per array; types and shapes are in the manifest", Bin),
+    "onnx": ("folders of onnx's backend tests; the model is a node of convreg's domain", Onnx),
+    "ttk": ("the Ascend operator test kit: data for replay and the table of the cases", Ttk),
+    "hipdnn": ("bundles of hipDNN's integration tests", Hipdnn)}
+LAYOUTS: dict[str, str] = {name: text for name, (text, _) in _KINDS.items()}
+"""Name -> description."""
+
+
+def _layout(name: str) -> Layout:
+    if not isinstance(name, str) or name not in _KINDS:
+        raise GraphError(f"layout {name!r} is refused; allowed: {', '.join(_KINDS)}")
+    return _KINDS[name][1]()
+
+
+@guarded("convreg::golden")
+def write(
+    layout: str, folder: PathLike, goldens: Iterable[Golden], *, seed: int | None = None, fill: str | None = None,
+    command: str = "", progress: Callable[[str], object] | None = None,
+) -> Manifest:
+    """Write golden vectors into a new folder, one at a time, and a manifest with the SHA-256 of every file.
+
+    Parameters
+    ----------
+    layout : str
+        A key of `LAYOUTS`.
+    folder : path-like
+        It does not exist, or is empty. It is filled at the end: after an exception it is as it was before.
+    goldens : iterable of Golden
+        Each is dropped before the next one is asked for.
+    seed, fill, command
+        How the vectors were made, for the manifest.
+    progress : callable, optional
+        Called with the name of every case that is written.
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    GraphError
+        If the folder holds something, a file cannot be written, two cases have one name, or the layout cannot express a
+        case; also what the iterable raises.
+    """
+    kind = _layout(layout)
+    with new_folder(folder, manifest.NAME) as root:
+        cases: dict[str, Entry] = {}
+        taken = {kind.folder(name): f"the file {name}" for name in (manifest.NAME, *kind.root_files)}
+        for golden in goldens:
+            name = golden.name
+            place = kind.folder(name)
+            if place in taken or name in cases:
+                raise GraphError(f"case {name!r} and {taken.get(place, 'another case')} would both be {place!r} in "
+                                 f"{folder}; needed: different names")
+            taken[place] = f"case {name!r}"
+            cases[name] = _entry(golden, kind.write(golden, place, root), kind, root)
+            del golden  # before the next one is made
+            if progress is not None:
+                progress(name)
+        kind.close(root)
+        made = Manifest(layout, cases, {name: digest_of_file(root / name) for name in kind.root_files}, seed, fill,
+                        command)
+        write_bytes(manifest.written(made), root / manifest.NAME)
+    return made
+
+
+def _entry(golden: Golden, files: Files, kind: Layout, root: Path) -> Entry:
+    def stored(arrays: Mapping[str, Array], held: Mapping[str, str]) -> dict[str, Stored]:
+        return {name: Stored(held[name], format_name(array), list(array.shape), digest(array))
+                for name, array in arrays.items()}
+
+    inputs, outputs = stored(golden.inputs, files.inputs), stored(golden.outputs, files.outputs)
+    arrays = [*inputs.values(), *outputs.values()]
+    hashes = {array.file: array.sha256 for array in arrays} if kind.raw else {}
+    for file in dict.fromkeys([*(array.file for array in arrays), *files.others]):
+        if file not in hashes:
+            hashes[file] = digest_of_file(root / file)
+    return Entry(golden.name, files.paths, golden.op, golden.conformance, dict(golden.attributes), inputs, outputs,
+                 hashes)
+
+
+@guarded("convreg::golden")
+def load_case(root: PathLike, name: str) -> Golden:
+    """Return a case of a folder that `write` filled.
+
+    Parameters
+    ----------
+    root : path-like
+        The folder with the manifest.
+    name : str
+        The name of the case.
+
+    Returns
+    -------
+    Golden
+
+    Raises
+    ------
+    GraphError
+        If there is no such case, an array differs from its SHA-256, dtype or shape in the manifest, or the arrays are
+        none of a call of the operator.
+    """
+    known = manifest.read(root)
+    try:
+        case = known.case(name)
+    except GraphError as error:
+        raise GraphError(f"{path_of(root) / manifest.NAME}: {error}") from None
+    return from_entry(path_of(root), case, known.layout)
+
+
+def from_entry(root: Path, case: Entry, layout: str) -> Golden:
+    """Return a case of a manifest that was read."""
+    held = _layout(layout).read(root, case)
+    parts = Parts(case.op, case.attributes, case.conformance, _checked(root, case.inputs, held.inputs),
+                  _checked(root, case.outputs, held.outputs))
+    try:
+        check_parts(parts)
+    except GraphError as error:
+        raise GraphError(f"{root / manifest.NAME}: case {case.name!r} {error}") from None
+    return Golden(case.name, *parts)
+
+
+def _checked(root: Path, entries: Mapping[str, Stored], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    found = {}
+    for name, entry in entries.items():
+        if name not in arrays:
+            raise GraphError(f"{root / entry.file}: {name!r} is missing; needed: what the manifest names")
+        found[name] = check_array(arrays[name], entry._asdict(), f"{root / entry.file}: {name!r}")
+    return found
+
+
+@guarded("convreg::golden")
+def read_results(
+    golden: Golden, path: PathLike, layout: str | None = None, *, many: bool = False
+) -> dict[str, Array]:
+    """Return what a device wrote for a case.
+
+    Parameters
+    ----------
+    golden : Golden
+        The case.
+    path : path-like
+        An .npz file keyed by the names of the outputs; an .npy, .bin or .pb file of the only output; or a folder with a
+        file for each output, named as in the layout. Golden vectors of the same call, as `Golden.save` or `write` wrote
+        them, are taken for results too.
+    layout : str, optional
+        A key of `LAYOUTS`; by default the names of all layouts are looked for, in the order of `LAYOUTS`.
+    many : bool
+        Whether a folder has results of several cases; the file of an output then carries the name of its case, or lies
+        in the folder of its case.
+
+    Returns
+    -------
+    dict
+        Output -> array in the format and shape of the golden one.
+
+    Raises
+    ------
+    GraphError
+        If a file is missing, unreadable, of another dtype or shape, or belongs to another case.
+    """
+    place = path_of(path)
+    if not is_folder(place):
+        return _of_file(golden, place)
+    if (place / manifest.NAME).is_file():
+        return results_from(golden, load_case(place, golden.name), place)
+    kinds = [_layout(name) for name in (_KINDS if layout is None else (layout,))]
+    for kind in kinds:
+        if (together := place / f"{kind.folder(golden.name)}.npz").is_file():
+            return _of_file(golden, together)
+    found = {}
+    for output in golden.outputs:
+        names = [name for kind in kinds for name in _candidates(kind, golden, output, many)]
+        file = next((place / name for name in names if (place / name).is_file()), None)
+        if file is None:
+            raise GraphError(f"{place}: no file for output {output!r} of case {golden.name!r}; needed: one of "
+                             f"{', '.join(dict.fromkeys(names))}")
+        found[output] = _one(golden, output, file)
+    return found
+
+
+def _candidates(kind: Layout, golden: Golden, output: str, many: bool) -> list[str]:
+    name = kind.folder(golden.name)
+    try:
+        several = kind.results_of_many(golden, name, output)
+    except GraphError:  # the layout cannot express the case
+        return []
+    return several if many else [*several, *kind.results(golden, name, output)]
+
+
+def _of_file(golden: Golden, path: Path) -> dict[str, Array]:
+    """Return the results in a single file."""
+    if path.suffix == ".npz":
+        arrays = load_together(path, None)
+        if archive.is_golden(arrays):
+            return results_from(golden, Golden(*archive.read(path, arrays)), path)
+        for name in arrays.keys() ^ golden.outputs.keys():
+            what = "is no output" if name in arrays else "is missing"
+            raise GraphError(f"{path}: {name!r} {what} of case {golden.name!r}; needed: {', '.join(golden.outputs)}")
+        return {name: _fitting(golden, name, arrays[name], path) for name in golden.outputs}
+    if len(golden.outputs) != 1:
+        raise GraphError(f"{path}: a file of one array; needed: results for {', '.join(golden.outputs)}")
+    (output,) = golden.outputs
+    return {output: _one(golden, output, path)}
+
+
+def _one(golden: Golden, output: str, path: Path) -> Array:
+    """Return the result in a file of one array."""
+    try:
+        refuse_devices(path)
+    except ValueError as error:
+        raise GraphError(f"{path}: {error}") from None
+    wanted = golden.outputs[output]
+    if path.suffix == ".npy":
+        return _fitting(golden, output, load_one(path), path)
+    if path.suffix == ".bin":
+        return read_content(path, format_name(wanted), wanted.shape)
+    if path.suffix == ".pb":
+        return _fitting(golden, output, read_tensor(path, format_name(wanted)), path)
+    raise GraphError(f"{path}: a file of unknown kind; needed: .npz, .npy, .bin or .pb")
+
+
+def _fitting(golden: Golden, output: str, array: Array, path: Path) -> Array:
+    """Return a result in the format of its output; refuse another dtype or shape."""
+    wanted = golden.outputs[output]
+    if not hasattr(array, "dtype") or array.shape != wanted.shape:
+        shape = list(array.shape) if hasattr(array, "shape") else "none"
+        raise GraphError(f"{path}: output {output!r} has shape {shape}; needed: {list(wanted.shape)}")
+    try:
+        return named(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")),
+                     format_name(wanted))
+    except GraphError as error:
+        raise GraphError(f"{path}: output {output!r} has {error}") from None
+
+
+def results_from(golden: Golden, other: Golden, path: Path) -> dict[str, Array]:
+    """Return the outputs of other golden vectors as results; refuse those of another call."""
+    mine, theirs = ((each.op, dict(each.attributes), each.conformance) for each in (golden, other))
+    same = mine == theirs and golden.inputs.keys() == other.inputs.keys() and all(
+        format_name(array) == format_name(other.inputs[name]) and array.shape == other.inputs[name].shape
+        and digest(array) == digest(other.inputs[name]) for name, array in golden.inputs.items())
+    if not same:
+        raise GraphError(f"{path}: holds case {other.name!r} with another call or other inputs; needed: case "
+                         f"{golden.name!r}")
+    return {name: _fitting(golden, name, other.outputs[name], path) for name in golden.outputs}

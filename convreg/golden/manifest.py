@@ -1,0 +1,144 @@
+"""The manifest of a folder of golden vectors: every case and file with its SHA-256, and how all was made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from .. import __version__
+from ..errors import GraphError
+from ..files import PathLike, json_of, read_bytes
+from ..paths import path_of
+from .archive import ARRAY, check_fields
+
+NAME = "manifest.json"
+KIND, VERSION = "convreg golden manifest", 1
+REQUIRED = {"kind": str, "version": int, "layout": str, "seed": int | None, "fill": str | None, "command": str,
+            "versions": dict, "files": dict, "cases": list}
+CASE = {"name": str, "paths": list, "op": str, "conformance": str | None, "attributes": dict, "inputs": dict,
+        "outputs": dict, "files": dict}
+
+
+class Stored(NamedTuple):
+    """An array in a file of the folder; the hash is that of the array's bytes."""
+
+    file: str
+    format: str
+    shape: list[int]
+    sha256: str
+
+
+class Entry(NamedTuple):
+    """A case: the files and folders that hold nothing else, its call, its arrays, and the hashes of its files."""
+
+    name: str
+    paths: list[str]
+    op: str
+    conformance: str | None
+    attributes: dict[str, Any]
+    inputs: dict[str, Stored]
+    outputs: dict[str, Stored]
+    files: dict[str, str]
+
+
+class Manifest(NamedTuple):
+    """What a folder of golden vectors holds, and how it was made: by which seed, fill and command."""
+
+    layout: str
+    cases: dict[str, Entry]
+    files: dict[str, str]
+    seed: int | None = None
+    fill: str | None = None
+    command: str = ""
+
+    def case(self, name: str) -> Entry:
+        """Return a case by its name.
+
+        Raises
+        ------
+        GraphError
+        """
+        if name not in self.cases:
+            known = ", ".join(map(repr, list(self.cases)[:10])) + (", ..." if len(self.cases) > 10 else "")
+            raise GraphError(f"no case {name!r}; the manifest has {known or 'none'}")
+        return self.cases[name]
+
+
+def written(manifest: Manifest) -> bytes:
+    """Return the content of the file."""
+    def arrays(held: Mapping[str, Stored]) -> dict[str, Any]:
+        return {name: {"file": array.file, "format": array.format, "shape": array.shape, "sha256": array.sha256}
+                for name, array in held.items()}
+
+    cases = [{**case._asdict(), "inputs": arrays(case.inputs), "outputs": arrays(case.outputs)}
+             for case in manifest.cases.values()]
+    return json.dumps({
+        "kind": KIND, "version": VERSION, "layout": manifest.layout, "seed": manifest.seed, "fill": manifest.fill,
+        "command": manifest.command,
+        "versions": {"convreg": __version__, "numpy": np.__version__, "ml_dtypes": ml_dtypes.__version__},
+        "files": manifest.files, "cases": cases}, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def read(root: PathLike) -> Manifest:
+    """Return the manifest of a folder.
+
+    Raises
+    ------
+    GraphError
+        If there is none, or it is damaged.
+    """
+    path = path_of(root) / NAME
+    content = read_bytes(path)
+    try:
+        about = json_of(content)
+        check_fields(about, REQUIRED, "the manifest")
+        if about["kind"] != KIND or about["version"] != VERSION:
+            raise GraphError(f"{about['kind']!r} version {about['version']}; needed: {KIND!r} version {VERSION}")
+        cases = {}
+        for entry in about["cases"]:
+            check_fields(entry, CASE, "a case")
+            cases[entry["name"]] = Entry(**{
+                **{name: entry[name] for name in Entry._fields}, "paths": [_inside(each) for each in entry["paths"]],
+                "inputs": _arrays(entry["inputs"]), "outputs": _arrays(entry["outputs"])})
+        return Manifest(about["layout"], cases, about["files"], about["seed"], about["fill"], about["command"])
+    except ValueError as error:  # GraphError is one
+        raise GraphError(f"{path}: {error}") from None
+
+
+def _arrays(entries: Mapping[str, Any]) -> dict[str, Stored]:
+    found = {}
+    for name, entry in entries.items():
+        check_fields(entry, {"file": str, **ARRAY}, f"the array {name!r}")
+        shape = entry["shape"]
+        if not all(isinstance(extent, int) and 0 <= extent < 2**62 for extent in shape) or len(shape) > 32:
+            raise GraphError(f"the array {name!r} has the shape {shape}; needed: at most 32 integers, none below 0")
+        found[name] = Stored(_inside(entry["file"]), entry["format"], shape, entry["sha256"])
+    return found
+
+
+def _inside(path: Any) -> str:
+    """Return a path of the manifest, refused where it leaves the folder."""
+    if not isinstance(path, str) or not path or "\0" in path or Path(path).is_absolute() or ".." in Path(path).parts:
+        raise GraphError(f"the path {path!r} leaves the folder; needed: a path inside it")
+    return path
+
+
+def root_of(path: PathLike) -> tuple[Path, str | None] | None:
+    """Return the folder with the manifest that a path belongs to, and the case at the path if it is one.
+
+    None means that neither the path nor a folder above it has a manifest.
+    """
+    place = path_of(path).resolve()
+    if (place / NAME).is_file():
+        return place, None
+    for root in place.parents:
+        if (root / NAME).is_file():
+            inside = place.relative_to(root).as_posix()
+            name = next((case.name for case in read(root).cases.values() if inside in case.paths), None)
+            return None if name is None else (root, name)
+    return None
