@@ -197,7 +197,7 @@ _BY_DTYPE = {**{format.dtype: format for format in FORMATS.values()},
 # Casts between hifloat8 and the types of other packages; en_dtypes is no requirement, so it is not imported here.
 for _package in (ml_dtypes, sys.modules.get("en_dtypes")):
     for _type in vars(_package).values() if _package else ():
-        if isinstance(_type, type) and issubclass(_type, np.generic):
+        if isinstance(_type, type) and issubclass(_type, np.generic) and np.can_cast(_type, np.float32):
             connect(_type)
 
 

@@ -5,16 +5,25 @@
  */
 #include "hifloat8.h"
 
-/* A double that rounds as the number does: inexact ones are odd in their last bit. */
+#include <math.h>
+
+/* A double that rounds as the number does: inexact ones are odd in their last bit. What has no double, and would raise
+ * a flag, is far beyond HiFloat8. */
 static double odd_double(npy_longdouble number)
 {
-    double near = (double)number;
+    npy_longdouble magnitude = fabsl(number);
+    double near;
     uint64_t bits;
-    if ((npy_longdouble)near == number || number != number)
+    if (number != number)
+        return NAN;
+    if (magnitude > 1e9 || magnitude < 1e-9)
+        return magnitude < 1 ? 0 : number < 0 ? -1e9 : 1e9;
+    near = (double)number;
+    if ((npy_longdouble)near == number)
         return near;
     memcpy(&bits, &near, sizeof bits);
-    if ((near < 0 ? -(npy_longdouble)near : near) > (number < 0 ? -number : number))
-        bits -= 1; /* toward zero, from infinity to the largest double */
+    if (fabsl(near) > magnitude)
+        bits -= 1; /* toward zero */
     bits |= 1;
     memcpy(&near, &bits, sizeof near);
     return near;
@@ -93,7 +102,8 @@ static const int wider[] = {NPY_FLOAT, NPY_DOUBLE, NPY_LONGDOUBLE, NPY_CFLOAT, N
 static const int narrower[] = {NPY_BOOL, NPY_BYTE, NPY_UBYTE};
 
 /* Types of other packages. A cast function is told no type, so each type gets a pair of functions of its own, from a
- * fixed store. They go through float32, by the casts that the other package registered. */
+ * fixed store. They go through float32, by the casts that the other package registered, and round once because float32 represents
+ * the numbers of both. */
 
 enum { CONNECTIONS = 64, BLOCK = 256 };
 
@@ -211,8 +221,10 @@ PyObject *connect_hifloat8(PyObject *module, PyObject *type)
     connections[connected].size = PyDataType_ELSIZE(theirs);
     connections[connected].to_float = cast_to(theirs, NPY_FLOAT);
     connections[connected].from_float = cast_to(lasting(NPY_FLOAT), number);
-    if (connections[connected].to_float == NULL || connections[connected].from_float == NULL)
-        return PyErr_Format(PyExc_TypeError, "connect needs a type that is cast to and from float32, and got %R", type);
+    if (connections[connected].to_float == NULL || connections[connected].from_float == NULL ||
+        !PyArray_CanCastSafely(number, NPY_FLOAT))
+        return PyErr_Format(PyExc_TypeError, "connect needs a type whose numbers float32 represents, with casts to and "
+                            "from it, and got %R", type);
     if (PyArray_RegisterCastFunc(theirs, hifloat8_number, pairs[connected].from) < 0 ||
         PyArray_RegisterCastFunc(ours, number, pairs[connected].to) < 0)
         return NULL;

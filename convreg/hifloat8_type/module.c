@@ -26,8 +26,8 @@ static void fill_tables(void)
 static PyMethodDef functions[] = {
     {"connect", connect_hifloat8, METH_O,
      "connect(type)\n--\n\nRegister casts between hifloat8 and a scalar type that another package registered with NumPy.\n\n"
-     "They go through float32, which represents every number of HiFloat8. A second call for a type does nothing.\n\n"
-     "Raises\n------\nTypeError\n    If `type` is not such a type, or cannot be cast to and from float32.\n"},
+     "They go through float32, which represents every number of both. A second call for a type does nothing.\n\n"
+     "Raises\n------\nTypeError\n    If `type` is not such a type, or float32 does not represent its numbers.\n"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -30,14 +30,7 @@ static PyObject *scalar_of(uint8_t code)
 static PyObject *cast_array(PyObject *object)
 {
     PyArray_Descr *descr = PyArray_DescrFromType(hifloat8_number);
-    PyObject *array;
-    if (descr == NULL || Py_EnterRecursiveCall(" while hifloat8 casts an array")) { /* one may hold itself */
-        Py_XDECREF((PyObject *)descr);
-        return NULL;
-    }
-    array = PyArray_FromAny(object, descr, 0, 0, NPY_ARRAY_FORCECAST, NULL);
-    Py_LeaveRecursiveCall();
-    return array;
+    return descr == NULL ? NULL : PyArray_FromAny(object, descr, 0, 0, NPY_ARRAY_FORCECAST, NULL);
 }
 
 int hifloat8_from_object(PyObject *object, uint8_t *code)
@@ -51,8 +44,10 @@ int hifloat8_from_object(PyObject *object, uint8_t *code)
         PyErr_SetString(PyExc_TypeError, "hifloat8 needs a real number or the text of one, and got a complex number");
         return -1;
     }
-    /* float() would round a long double twice. */
-    if (PyArray_IsScalar(object, LongDouble) || (PyArray_Check(object) && PyArray_NDIM((PyArrayObject *)object) == 0)) {
+    /* float() would round a long double twice. An array of objects may hold itself, which float() knows. */
+    if (PyArray_IsScalar(object, LongDouble) ||
+        (PyArray_Check(object) && PyArray_NDIM((PyArrayObject *)object) == 0 &&
+         PyArray_TYPE((PyArrayObject *)object) != NPY_OBJECT)) {
         PyObject *array = cast_array(object);
         if (array == NULL)
             return -1;
@@ -63,10 +58,10 @@ int hifloat8_from_object(PyObject *object, uint8_t *code)
     number = PyNumber_Float(object);
     if (number == NULL) {
         if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyObject *name = PyType_GetName(Py_TYPE(object));
+            PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
             if (name == NULL)
                 return -1;
-            PyErr_Format(PyExc_TypeError, "hifloat8 needs a real number or the text of one, and got %U", name);
+            PyErr_Format(PyExc_TypeError, "hifloat8 needs a real number or the text of one, and got %S", name);
             Py_DECREF(name);
         }
         return -1;
@@ -122,8 +117,14 @@ static Py_hash_t hash(PyObject *self)
 static PyObject *compare(PyObject *self, PyObject *other, int operation)
 {
     PyObject *number, *exact, *result;
-    if (!PyObject_TypeCheck(other, hifloat8_type) && !PyFloat_CheckExact(other) && !PyLong_CheckExact(other))
-        return ((richcmpfunc)PyType_GetSlot(&PyGenericArrType_Type, Py_tp_richcompare))(self, other, operation);
+    if (!PyObject_TypeCheck(other, hifloat8_type) && !PyFloat_CheckExact(other) && !PyLong_CheckExact(other)) {
+        result = ((richcmpfunc)PyType_GetSlot(&PyGenericArrType_Type, Py_tp_richcompare))(self, other, operation);
+        if (result == NULL && (operation == Py_EQ || operation == Py_NE) && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear(); /* what NumPy cannot compare with a number is unequal */
+            Py_RETURN_NOTIMPLEMENTED;
+        }
+        return result;
+    }
     number = float_of(self);
     if (number == NULL)
         return NULL;
