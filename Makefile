@@ -5,7 +5,7 @@ VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check
 BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(wildcard \
-  ops/kernels/* ops/kernels/*/* ops/kernels/*/*/* convreg/calls/*.pyx convreg/onnx/runtime_ort/*))
+  ops/kernels/* ops/kernels/*/* ops/kernels/*/*/* convreg/calls/*.pyx convreg/hifloat8_type/* convreg/onnx/runtime_ort/*))
 
 .NOTPARALLEL:
 .PHONY: help demo test lint wheel deep clean

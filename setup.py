@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import BoundedSemaphore
 
+import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -27,17 +28,19 @@ STABLE_ABI = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GI
 JOBS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 MATRIX = {None: "matrix", "emulated": "matrix_emulated"}[os.environ.get("CONVREG_MATRIX")]
 KERNELS = Path("ops/kernels")
-HEADERS = sorted(map(str, KERNELS.rglob("*.h")))
+HIFLOAT8 = Path("convreg/hifloat8_type")
+HEADERS = sorted(map(str, [*KERNELS.rglob("*.h"), *HIFLOAT8.glob("*.h")]))
 ENGINE = [f"ops/kernels/{name}.c" for name in  # what takes longest to compile comes first
           ("simd/targets/avx512", "simd/targets/generic", "simd/targets/avx512bf16", "simd/targets/avx2",
            f"simd/{MATRIX}", "simd/targets/dispatch", "numbers/codes")]
 
 
-def extension(name, *sources):
+def extension(name, *sources, include=(), libraries=()):
     return Extension(
         name,
         list(sources),
-        include_dirs=[str(KERNELS)],
+        include_dirs=[str(KERNELS), *include],
+        libraries=list(libraries),
         depends=HEADERS,
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if STABLE_ABI else [],
         py_limited_api=STABLE_ABI,
@@ -95,6 +98,8 @@ if __name__ == "__main__":  # Cython's processes may import this file
                 extension("convreg.ops.kernels.convert", "ops/kernels/numbers/convert.pyx",
                           "ops/kernels/numbers/conversion.c"),
                 extension("convreg.onnx.runtime_ort._ort", "convreg/onnx/runtime_ort/_ort.pyx"),
+                extension("convreg._hifloat8", *sorted(map(str, HIFLOAT8.glob("*.c"))),
+                          include=[numpy.get_include()], libraries=["m"]),
                 extension("convreg.calls._likeness", "convreg/calls/_likeness.pyx"),
                 extension("convreg._cyutility"),  # what Cython's modules share
             ],

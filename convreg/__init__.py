@@ -32,12 +32,14 @@ def _import_compiled(module: str) -> None:
 
 _import_compiled("convreg.ops.kernels")
 _import_compiled("convreg.calls._likeness")
+_import_compiled("convreg._hifloat8")
 from .algorithms import algorithm, algorithm_names, force_algorithm  # noqa: E402
 from .conversion import dequantize, quantize  # noqa: E402
 from .errors import GraphError, OpError, OpTypeError, UnknownOp  # noqa: E402
 from .explain import explain  # noqa: E402
 from .formats import formats, hifloat8  # noqa: E402
 from .guard import guarded  # noqa: E402
+from .limits import finfo  # noqa: E402
 from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
 from .workspace import workspace_bytes  # noqa: E402
@@ -112,6 +114,7 @@ __all__ = [
     "capabilities",
     "dequantize",
     "explain",
+    "finfo",
     "force_algorithm",
     "formats",
     "get",

@@ -14,6 +14,7 @@ import numpy as np
 
 from .errors import GraphError, shorten
 from .files import PathLike, Write, read_bytes, reading, reason, size_of, write_atomically
+from .formats import FORMATS, HIFLOAT8_IN_FILES, format_of, hifloat8
 from .memory import Array
 from .paths import path_of
 
@@ -30,6 +31,8 @@ LONGEST_ENTRY = 65_000
 def load_one(path: PathLike) -> Array:
     """Return the array of an .npy file; formats that NumPy files cannot name (bfloat16, float8) come as raw bits.
 
+    HiFloat8 comes as such from files that convreg wrote.
+
     Raises
     ------
     GraphError
@@ -42,7 +45,7 @@ def load_one(path: PathLike) -> Array:
         raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
     if not isinstance(array, np.ndarray):
         raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
-    return array
+    return _named(array)
 
 
 def load_together(path: PathLike, names: Collection[str] | None) -> dict[str, Array]:
@@ -66,7 +69,7 @@ def load_together(path: PathLike, names: Collection[str] | None) -> dict[str, Ar
             _check_entries(path, size_of(file), sizes, names)
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
-                return dict(arrays)
+                return {name: _named(array) for name, array in arrays.items()}
         except (GraphError, OSError):
             raise
         except Exception as error:  # damaged archives raise whatever the reader does
@@ -112,8 +115,15 @@ def archive_of(results: Mapping[str, Array]) -> Write:
 
 
 def _plain(array: Array) -> Array:
-    """An array without objects: strings as text."""
+    """An array without objects: strings as text; HiFloat8 as a dtype that files name."""
+    if array.dtype == hifloat8:
+        return array.view(HIFLOAT8_IN_FILES)
     return array.astype(np.str_) if array.dtype == object else array
+
+
+def _named(array: Array) -> Array:
+    """An array from a file, with HiFloat8 as the dtype that it has in memory."""
+    return array.view(hifloat8) if format_of(array.dtype) is FORMATS["hifloat8"] else array
 
 
 def apart(results: Mapping[str, Array], folder: PathLike) -> list[tuple[Path, Write]]:

@@ -116,8 +116,8 @@ def dequantize(
     Parameters
     ----------
     codes : array_like
-        An array of a format's dtype (``convreg.hifloat8``, ml_dtypes, en_dtypes), or raw codes as unsigned integers of
-        its width. Any shape and strides.
+        An array of a format's dtype (``convreg.hifloat8``, ml_dtypes, en_dtypes), or raw codes: unsigned integers of
+        its width, or what `numpy.load` returns for such arrays. Any shape and strides.
     format : str, optional
         Name of the format; required for raw codes.
     dtype : dtype
@@ -149,7 +149,7 @@ def dequantize(
         if array.dtype.kind == "u":
             raise ask.refuse("format", None, "the name of the format that the codes are in", wrong_type=True)
         raise ask.refuse("codes", str(array.dtype), allowed, wrong_type=True)
-    if held is not source and array.dtype != source.storage:
+    if held is not source and array.dtype not in (source.storage, _unnamed(source)):
         raise ask.refuse("codes", str(array.dtype), f"{source.dtype} or {source.storage}, the codes of {source.name}",
                    wrong_type=True)
     try:
@@ -273,6 +273,11 @@ class _Asking(Asking):
         if overlaps_itself(out):
             raise self.refuse("out", f"strides {out.strides}", "an array whose elements do not overlap")
         return out
+
+
+def _unnamed(format: Format) -> np.dtype[Any]:
+    """Return the dtype of arrays of a format that come from NumPy's files, which cannot name it."""
+    return np.dtype((np.void, format.storage.itemsize))
 
 
 def _seed(ask: _Asking, seed: Any) -> int:

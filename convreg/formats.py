@@ -15,14 +15,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ._hifloat8 import connect, hifloat8
 from .errors import Asking, UnknownOp, shorten
 from .guard import guarded
 
-hifloat8: np.dtype[Any] = np.dtype([("hifloat8", "V1"), ("codes", "V0")])
-"""The dtype of HiFloat8 codes: a structured dtype of one byte, which slices, files and views keep.
+HIFLOAT8_IN_FILES = np.dtype([("hifloat8", "V1"), ("codes", "V0")])
+"""What arrays of HiFloat8 are in the files that convreg writes: NumPy's files cannot name a registered dtype.
 
-NumPy does not read a byte of type V1 as a number, and it casts a structure with two fields, one of them empty, to no
-other type. Therefore casts from HiFloat8 raise an exception and do not return codes as numbers.
+NumPy casts a structure with two fields, one of them empty, to no other type, so nobody takes the codes for numbers.
 """
 
 _FORMER_HIFLOAT8 = np.dtype([("hifloat8", np.uint8)])
@@ -171,7 +171,7 @@ FORMATS: dict[str, Format] = {
                    _ML_DTYPES, _ONNX_CAST,
                    Practice("PyTorch .to()", "nearest_even", False, "torch 2.13, run"),
                    Practice("Ascend, quantisation", "nearest_even", True, "quantisation operators of ops-nn"))),
-        Format("hifloat8", 8, hifloat8, np.dtype(np.uint8), "1, dot, 0-4, 3-1 or 0", 3,
+        Format("hifloat8", 8, np.dtype(hifloat8), np.dtype(np.uint8), "1, dot, 0-4, 3-1 or 0", 3,
                32768.0, 2.0**-15, 2.0**-22, 0x6F, 0x80, negative_zero=False, rounding="half_away", practices=(
                    Practice("paper, forward pass", "half_away", False, _HIFLOAT8),
                    Practice("paper, backward pass", "hybrid", False, _HIFLOAT8 + ", beside half_away"),
@@ -191,7 +191,14 @@ OPERAND_ROUNDINGS: dict[str, Format] = {
 }
 """Formats that no array is stored in: operands are rounded to them and keep their dtype."""
 
-_BY_DTYPE = {**{format.dtype: format for format in FORMATS.values()}, _FORMER_HIFLOAT8: FORMATS["hifloat8"]}
+_BY_DTYPE = {**{format.dtype: format for format in FORMATS.values()},
+             **dict.fromkeys((HIFLOAT8_IN_FILES, _FORMER_HIFLOAT8), FORMATS["hifloat8"])}
+
+# Casts between hifloat8 and the types of other packages; en_dtypes is no requirement, so it is not imported here.
+for _package in (ml_dtypes, sys.modules.get("en_dtypes")):
+    for _type in vars(_package).values() if _package else ():
+        if isinstance(_type, type) and issubclass(_type, np.generic) and np.can_cast(_type, np.float32):
+            connect(_type)
 
 
 def format_of(dtype: np.dtype[Any]) -> Format | None:

@@ -116,7 +116,8 @@ def _extents(name: str, kind: TypeProto, chosen: str) -> list[int]:
 def _declared(array: Array, wanted: Wanted) -> Array:
     """Raw bits as the formats that they stand for: NumPy files cannot name bfloat16 and float8."""
     dtype = wanted.dtype
-    if dtype.isbuiltin != 1 and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu":
+    if (dtype.isbuiltin != 1 and array.dtype.itemsize == dtype.itemsize and array.dtype.kind in "Vu"
+            and format_of(array.dtype) in (None, format_of(dtype))):
         return array.view(dtype)
     return array
 
