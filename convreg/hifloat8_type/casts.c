@@ -33,18 +33,30 @@ static double odd_double(npy_longdouble number)
 #define ENCODE_HALF(number) encode_hifloat8(decode_float16(number))
 #define ENCODE_FLOAT(number) encode_hifloat8(number)
 #define ENCODE_LONG_DOUBLE(number) hifloat8_of(odd_double(number))
-#define DECODE_REAL(value, type, lowest, highest) ((type)(value))
-#define DECODE_HALF(value, type, lowest, highest) encode_float16(value)
-#define DECODE_BOOL(value, type, lowest, highest) ((type)((value) != 0)) /* NaN is true, as everywhere in NumPy */
-/* Toward zero; what is beyond the type's limits, as infinities are, becomes the limit, and NaN becomes 0. */
-#define DECODE_INTEGER(value, type, lowest, highest)                                                                   \
-    ((value) != (value)             ? 0                                                                                \
-     : (value) < (float)(lowest)    ? (lowest)                                                                         \
-     : (value) >= (float)(highest)  ? (highest)                                                                        \
-                                    : (type)(value))
+#define DECODE_REAL(code, type, lowest, highest) ((type)hifloat8_values[code])
+#define DECODE_HALF(code, type, lowest, highest) encode_float16(hifloat8_values[code])
+#define DECODE_BOOL(code, type, lowest, highest) ((type)((code) != 0)) /* NaN is true, as everywhere in NumPy */
+#define DECODE_INTEGER(code, type, lowest, highest)                                                                    \
+    (integers[code] == INT32_MAX || (integers[code] > 0 && (uint64_t)integers[code] > (uint64_t)(highest)) ? (highest) \
+     : integers[code] == INT32_MIN || integers[code] < (int64_t)(lowest)                                 ? (lowest)    \
+                                                                                          : (type)integers[code])
+
+/* The integer part of every number, with INT32_MAX and INT32_MIN for the infinities, and 0 for NaN. Compilers that
+ * convert floats beyond an integer's range ahead of a test raise flags, of which NumPy makes warnings. */
+static int32_t integers[256];
+
+static void fill_integers(void)
+{
+    for (int code = 0; code < 256; code++)
+        integers[code] = hifloat8_is_nan((uint8_t)code)        ? 0
+                         : !hifloat8_is_infinite((uint8_t)code) ? (int32_t)hifloat8_values[code]
+                         : code < HIFLOAT8_NAN                  ? INT32_MAX
+                                                                : INT32_MIN;
+}
 
 /* CAST(NumPy's name, C type of the stored element or of its parts, how many parts, encoder, decoder, limits): a complex
- * number has two parts, of which casts to hifloat8 drop the second, as ml_dtypes does. */
+ * number has two parts, of which casts to hifloat8 drop the second, as ml_dtypes does. Integers are taken toward zero;
+ * what is beyond the type's limits, as infinities are, becomes the limit. */
 #define CASTS(CAST)                                                                                                    \
     CAST(BOOL, npy_bool, 1, ENCODE_REAL, DECODE_BOOL, 0, 1)                                                            \
     CAST(BYTE, npy_byte, 1, ENCODE_REAL, DECODE_INTEGER, NPY_MIN_BYTE, NPY_MAX_BYTE)                                   \
@@ -81,7 +93,7 @@ static double odd_double(npy_longdouble number)
         (void)from_array, (void)to_array;                                                                              \
         for (npy_intp i = 0; i < count; i++) {                                                                         \
             numbers[parts * i + parts - 1] = 0;                                                                        \
-            numbers[parts * i] = DECODE(hifloat8_values[codes[i]], type, lowest, highest);                             \
+            numbers[parts * i] = DECODE(codes[i], type, lowest, highest);                                              \
         }                                                                                                              \
     }
 CASTS(DEFINE)
@@ -186,6 +198,7 @@ int register_hifloat8_casts(void)
     PyArray_Descr *ours = lasting(hifloat8_number);
     if (ours == NULL)
         return -1;
+    fill_integers();
     for (size_t i = 0; i < sizeof casts / sizeof *casts; i++)
         if (PyArray_RegisterCastFunc(lasting(casts[i].number), hifloat8_number, casts[i].from) < 0 ||
             PyArray_RegisterCastFunc(ours, casts[i].number, casts[i].to) < 0)
