@@ -8,14 +8,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 import rounding_model as model
-from convreg.conversion import round_operand
 from convreg.ops.kernels import engine, reference
-from convreg.roles import Precision
 from places import DATA
 from rounding_model import FORMATS, NARROW, PLAIN_ROUNDINGS, as_float64, boundaries, spread
 
 import convreg
 from convreg import OpError, OpTypeError, UnknownOp
+from convreg.conversion import round_operand
+from convreg.roles import Precision
 
 
 def codes(array: np.ndarray) -> np.ndarray:
