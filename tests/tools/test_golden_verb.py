@@ -159,8 +159,8 @@ def test_compare_folders(root, capsys):
     place.write_bytes(bytes(len(place.read_bytes())))
     status, out, _ = run(capsys, "compare", root, "results")
     assert status == 1
-    assert out.splitlines() == ["FAIL  1 of 3 cases", "FAIL  c d: gradBias", "", "FAIL  c d: gradBias", "details"]
-    status, out, _ = run(capsys, "compare", root, "results", "--json")
+    assert out.splitlines() == ["FAIL  1 of 3 cases", "FAIL  c d: gradBias", "details"]
+    status, out, _ = run(capsys, "compare", root, "results", "--json")  # nothing but JSON
     assert status == 1
     assert {name: about["passed"] for name, about in json.loads(out)["cases"].items()} == {
         "a": True, "b": True, "c d": False}
@@ -206,3 +206,10 @@ def test_usage(capsys):
             main(arguments)
         assert caught.value.code == 2
     capsys.readouterr()
+
+
+def test_several_failures(root, capsys, monkeypatch):
+    """The first in full, the others by their verdicts, no more than a screen."""
+    monkeypatch.setattr(golden, "compare", lambda case, *rest, **more: Report(False, f"FAIL  {case.name}", {}))
+    assert run(capsys, "compare", root, root)[1].splitlines() == [
+        "FAIL  3 of 3 cases", "FAIL  a", "details", "FAIL  b", "FAIL  c d"]
