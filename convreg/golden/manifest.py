@@ -20,12 +20,12 @@ NAME = "manifest.json"
 KIND, VERSION = "convreg golden manifest", 1
 REQUIRED = {"kind": str, "version": int, "layout": str, "seed": int | None, "fill": str | None, "command": str,
             "versions": dict, "files": dict, "cases": list}
-CASE = {"name": str, "paths": list, "op": str, "conformance": str | None, "attributes": dict, "inputs": dict,
-        "outputs": dict, "files": dict}
+CASE = {"name": str, "paths": list, "op": str, "conformance": str | None, "attributes": dict, "fields": dict,
+        "inputs": dict, "outputs": dict, "files": dict}
 
 
 class Stored(NamedTuple):
-    """An array in a file of the folder; the hash is that of the array's bytes."""
+    """An array in a file of the folder; the hash is that of the array's bytes. Zeros may have no file: ``""``."""
 
     file: str
     format: str
@@ -34,13 +34,17 @@ class Stored(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A case: the files and folders that hold nothing else, its call, its arrays, and the hashes of its files."""
+    """A case: the files and folders that hold nothing else, its call, its arrays, and the hashes of its files.
+
+    `fields` is the record of the case in the source that it was read from.
+    """
 
     name: str
     paths: list[str]
     op: str
     conformance: str | None
     attributes: dict[str, Any]
+    fields: dict[str, str]
     inputs: dict[str, Stored]
     outputs: dict[str, Stored]
     files: dict[str, str]
@@ -117,7 +121,7 @@ def _arrays(entries: Mapping[str, Any]) -> dict[str, Stored]:
         shape = entry["shape"]
         if not all(isinstance(extent, int) and 0 <= extent < 2**62 for extent in shape) or len(shape) > 32:
             raise GraphError(f"the array {name!r} has the shape {shape}; needed: at most 32 integers, none below 0")
-        found[name] = Stored(_inside(entry["file"]), entry["format"], shape, entry["sha256"])
+        found[name] = Stored(entry["file"] and _inside(entry["file"]), entry["format"], shape, entry["sha256"])
     return found
 
 

@@ -9,10 +9,11 @@ import re
 
 import numpy as np
 import pytest
+import vendor_tables
 from golden_cases import ascend_case, data_case, files_of
 
 from convreg import GraphError
-from convreg.golden import layouts
+from convreg.golden import cases, compare, layouts
 
 PROTOCOL = re.compile(r"(input|golden)_(0|[1-9]\d*)_([a-z0-9_]+?)(__shape_(\d+(?:x\d+)*|scalar))?\.bin")
 """The kit's names of files, from its document of prepared data."""
@@ -107,8 +108,7 @@ def test_a_transposed_case_has_the_bias_of_gradoutput(tmp_path):
 
 @pytest.mark.parametrize(("golden", "message"), [
     (data_case("other"), "case 'other' cannot be written as ttk: the operator is onednn::ConvolutionBackwardData"),
-    (ascend_case("s", "float32", conformance="emulation"), None),
-    (ascend_case("m", "float32", (False, False, False)), "it has no output")])
+    (ascend_case("s", "float32", conformance="emulation"), None)])
 def test_what_the_kit_cannot_state(tmp_path, golden, message):
     from dataclasses import replace
 
@@ -146,3 +146,52 @@ def test_tables_are_read_by_other_readers(root):
     text = (root / "cases.csv").read_text()
     assert len(text.splitlines()) == 4
     assert all(len(row) == 24 for row in csv.reader(io.StringIO(text)))
+
+
+def test_a_case_without_outputs_has_empty_markers_alone(tmp_path):
+    layouts.write("ttk", tmp_path / "root", [ascend_case("m", "float32", (False, False, False)).make()])
+    goldens = [file for file in files_of(tmp_path / "root" / "m") if file.startswith("golden")]
+    assert goldens == [f"golden_{index}_none.bin" for index in range(3)]
+    assert not layouts.load_case(tmp_path / "root", "m").outputs
+
+
+def kernel_cases(tmp_path, name):
+    file = tmp_path / name
+    file.write_text(vendor_tables.ttk_tables()[name])
+    return list(cases(file))
+
+
+@pytest.mark.parametrize(("name", "dtype", "stated"), [
+    ("ttk_kernel_input.csv", "float16", 0), ("ttk_kernel_filter.csv", "float32", 1)])
+def test_kernels_are_written_as_kernels(tmp_path, name, dtype, stated):
+    """All inputs, the int32 shape among them, the only result, and the row; what is read back is the same call."""
+    made = [case.make() for case in kernel_cases(tmp_path, name)]
+    layouts.write("ttk", tmp_path / "root", made)
+    read = rows(tmp_path / "root")
+    assert [row["testcase_name"] for row in read] == [golden.name for golden in made]
+    first, row = made[0], read[0]
+    (result,) = first.outputs.values()
+    shapes = ast.literal_eval(row["input_shapes"])
+    types = ast.literal_eval(row["input_dtypes"])
+    assert [*files_of(tmp_path / "root" / first.name)] == [
+        f"golden_0_{dtype}__shape_{'x'.join(map(str, result.shape))}.bin",
+        *(f"input_{index}_{kind}.bin" for index, kind in enumerate(types))]
+    size = np.fromfile(tmp_path / "root" / first.name / f"input_{stated}_int32.bin", np.int32)
+    assert shapes[stated] == (size.size,)
+    assert tuple(size) == result.shape
+    again = layouts.load_case(tmp_path / "root", first.name)
+    assert again.fields == first.fields
+    assert {key: array.tobytes() for key, array in again.inputs.items()} == {
+        key: array.tobytes() for key, array in first.inputs.items()}
+    (tmp_path / f"{first.name}_output_0.bin").write_bytes(result.tobytes())
+    found = layouts.read_results(again, tmp_path, "ttk", many=True)
+    assert compare(again, found).passed
+    assert [case.attributes for case in cases(tmp_path / "root" / "cases.csv")] == [
+        golden.attributes for golden in made]
+
+
+def test_one_table_holds_kernels_or_calls_of_the_interface(tmp_path):
+    kernel = kernel_cases(tmp_path, "ttk_kernel_input.csv")[0].make()
+    with pytest.raises(GraphError, match="in one table; needed: a folder for either"):
+        layouts.write("ttk", tmp_path / "root", [kernel, ascend_case("c", "float32").make()])
+    assert not (tmp_path / "root").exists()

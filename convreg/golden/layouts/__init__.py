@@ -102,17 +102,17 @@ def write(
 
 def _entry(golden: Golden, files: Files, kind: Layout, root: Path) -> Entry:
     def stored(arrays: Mapping[str, Array], held: Mapping[str, str]) -> dict[str, Stored]:
-        return {name: Stored(held[name], format_name(array), list(array.shape), digest(array))
+        return {name: Stored(held.get(name, ""), format_name(array), list(array.shape), digest(array))
                 for name, array in arrays.items()}
 
     inputs, outputs = stored(golden.inputs, files.inputs), stored(golden.outputs, files.outputs)
     arrays = [*inputs.values(), *outputs.values()]
-    hashes = {array.file: array.sha256 for array in arrays} if kind.raw else {}
-    for file in dict.fromkeys([*(array.file for array in arrays), *files.others]):
+    hashes = {array.file: array.sha256 for array in arrays if array.file} if kind.raw else {}
+    for file in dict.fromkeys([*(array.file for array in arrays if array.file), *files.others]):
         if file not in hashes:
             hashes[file] = digest_of_file(root / file)
-    return Entry(golden.name, files.paths, golden.op, golden.conformance, dict(golden.attributes), inputs, outputs,
-                 hashes)
+    return Entry(golden.name, files.paths, golden.op, golden.conformance, dict(golden.attributes), dict(golden.fields),
+                 inputs, outputs, hashes)
 
 
 @guarded("convreg::golden")
@@ -153,7 +153,7 @@ def from_entry(root: Path, case: Entry, layout: str) -> Golden:
         check_parts(parts)
     except GraphError as error:
         raise GraphError(f"{root / manifest.NAME}: case {case.name!r} {error}") from None
-    return Golden(case.name, *parts)
+    return Golden(case.name, *parts, case.fields)
 
 
 def _checked(root: Path, entries: Mapping[str, Stored], arrays: Mapping[str, Array]) -> dict[str, Array]:

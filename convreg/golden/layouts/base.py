@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import numpy as np
+
 from ...errors import GraphError
 from ...files import writing
 from ...memory import Array
-from ..data import read_content, write_content
+from ..data import dtype_of, read_content, write_content
 from ..manifest import Entry, Stored
 
 if TYPE_CHECKING:
@@ -22,7 +24,10 @@ LONGEST, CUT = 120, 96
 
 
 class Files(NamedTuple):
-    """Where a layout wrote a case: what belongs to the case alone, the files of its arrays, and other files."""
+    """Where a layout wrote a case: what belongs to the case alone, the files of its arrays, and other files.
+
+    An input of zeros that the other tool does not have needs no file.
+    """
 
     paths: list[str]
     inputs: dict[str, str]
@@ -72,7 +77,8 @@ class Layout:
         GraphError
         """
         def of(held: Mapping[str, Stored]) -> dict[str, Array]:
-            return {name: read_content(root / array.file, array.format, array.shape) for name, array in held.items()}
+            return {name: read_content(root / array.file, array.format, array.shape) if array.file else
+                    np.zeros(array.shape, dtype_of(array.format)) for name, array in held.items()}
 
         return Arrays(of(case.inputs), of(case.outputs))
 

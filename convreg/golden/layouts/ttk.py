@@ -5,6 +5,9 @@ refuses a folder with any other file. A gradient that outputMask leaves out has 
 suppresses its comparison. ``ROOT/cases.csv`` has a row per case. The kit runs the device on them with
 ``python3 -m ttk aclnn -i ROOT/cases.csv --manual-data-dirs ROOT -o result.csv``.
 
+A case that was read from a kernel's row (``conv3d_backprop_input_v2`` and the like) is written as that kernel's again:
+its three inputs, one of them the int32 shape, its one result, and its row.
+
 Source: hicann/ops-test-kit 2.8, Manual_Data_Prepare_and_Replay.md and ACLNN_Case_Writing.md.
 """
 
@@ -22,6 +25,7 @@ from ...memory import Array
 from ...registry import get
 from ..calling import bound_call
 from ..data import format_name
+from ..sources.ttk import kernel_inputs, of_kernel
 from .base import Files, Layout, refuse, write_array, write_bytes
 
 if TYPE_CHECKING:
@@ -55,9 +59,15 @@ class Ttk(Layout):
 
     def __init__(self) -> None:
         self._rows: list[dict[str, str]] = []
+        self._columns: dict[str, None] = {}
 
     def write(self, golden: Golden, name: str, root: Path) -> Files:
         """Write the arrays of a case and keep its row."""
+        if self._rows and of_kernel(golden) != bool(self._columns):
+            raise refuse(golden, self.name, "cases of kernels and of the interface would be in one table",
+                         "a folder for either")
+        if of_kernel(golden):
+            return self._write_kernel(golden, name, root)
         row = self._row(golden)
         inputs = {key: f"{name}/input_{index}_{format_name(golden.inputs[key])}.bin"
                   for index, key in enumerate(INPUTS)}
@@ -73,10 +83,31 @@ class Ttk(Layout):
         self._rows.append(row)
         return Files([name], inputs, outputs, absent)
 
+    def _write_kernel(self, golden: Golden, name: str, root: Path) -> Files:
+        """Write the inputs and the result of a kernel."""
+        inputs, shapes = {}, []
+        arrays = kernel_inputs(golden, golden.fields["op_name"])
+        for index, array in enumerate(arrays):
+            file = f"{name}/input_{index}_{format_name(array)}.bin"
+            write_array(array, root / file)
+            key = next((key for key, own in golden.inputs.items() if own is array), None)
+            if key is None:
+                shapes.append(file)
+            else:
+                inputs[key] = file
+        (output, result), = golden.outputs.items()
+        file = f"{name}/golden_0_{_golden_type(result)}.bin"
+        write_array(result, root / file)
+        row = {**golden.fields, "testcase_name": golden.name, "is_enabled": "True",
+               "input_dtypes": repr(tuple(map(format_name, arrays))), "output_dtypes": repr((format_name(result),))}
+        self._columns.update(dict.fromkeys(row))
+        self._rows.append(row)
+        return Files([name], inputs, {output: file}, shapes)
+
     def close(self, root: Path) -> None:
         """Write the table."""
         text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+        table = csv.DictWriter(text, list(self._columns) or COLUMNS, restval="", lineterminator="\n")
         table.writeheader()
         table.writerows(self._rows)
         write_bytes(text.getvalue().encode(), root / TABLE)
@@ -88,8 +119,6 @@ class Ttk(Layout):
                       if golden.attributes.get(name)), None)
         if other is not None:
             raise refuse(golden, self.name, f"{other} is given", f"a call that {API} can state, without {other}")
-        if not golden.outputs:
-            raise refuse(golden, self.name, "it has no output", "an output")
         bound = bound_call(get(OPERATOR).spec, {**golden.inputs, **golden.attributes}, golden.conformance)
         shapes = [golden.inputs[key].shape for key in INPUTS]
         channels = (bound.call["biasSizes"] or _channels(bound))[:1]
@@ -107,16 +136,20 @@ class Ttk(Layout):
 
     def results(self, golden: Golden, name: str, output: str) -> list[str]:
         """``output_I`` in the folder of the case: raw bytes with or without the dtype, or ``.npy``."""
-        index = OUTPUTS.index(output) if output in OUTPUTS else 0
-        stem = f"output_{index}"
+        stem = f"output_{_index(golden, output)}"
         return [f"{stem}_{format_name(golden.outputs[output])}.bin", f"{stem}.bin", f"{stem}.npy"]
 
     def results_of_many(self, golden: Golden, name: str, output: str) -> list[str]:
         """What the kit dumps: ``CASE_output_I`` of all cases in one folder; ``CASE_fail_output_I`` of failed ones."""
-        index = OUTPUTS.index(output) if output in OUTPUTS else 0
+        index = _index(golden, output)
         dumped = [f"{case}_{phase}_{index}{suffix}" for case in dict.fromkeys((golden.name, name))
                   for phase in ("output", "fail_output") for suffix in (".bin", ".npy")]
         return [*super().results_of_many(golden, name, output), *dumped]
+
+
+def _index(golden: Golden, output: str) -> int:
+    """Return the number of an output; a kernel has one."""
+    return 0 if of_kernel(golden) or output not in OUTPUTS else OUTPUTS.index(output)
 
 
 def _channels(bound: Bound) -> tuple[int, ...]:
