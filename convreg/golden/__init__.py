@@ -20,5 +20,5 @@ from .report import OutputReport, Report
 from .sources import cases, write_cases
 from .verdict import compare
 
-__all__ = ["FILLS", "Case", "Golden", "Operand", "OutputReport", "Report", "cases", "compare", "layouts", "load", "make",
-           "write_cases"]
+__all__ = ["FILLS", "Case", "Golden", "Operand", "OutputReport", "Report", "cases", "compare", "layouts", "load",
+           "make", "write_cases"]
