@@ -195,12 +195,12 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _summary(verdicts: dict[str, tuple[bool, str]], shown: str) -> str:
-    """Return the verdict on several cases, those that fail, and the report of the first of them."""
+    """Return the verdict on several cases, the report of the first that fails, and the verdicts on others."""
     failed = [text for good, text in verdicts.values() if not good]
     if not failed:
         return f"PASS  {len(verdicts)} cases"
     more = [f"and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
-    return "\n".join([f"FAIL  {len(failed)} of {len(verdicts)} cases", *failed[:SHOWN], *more, "", shown])
+    return "\n".join([f"FAIL  {len(failed)} of {len(verdicts)} cases", shown, *failed[1:SHOWN], *more])
 
 
 def _subject(args: argparse.Namespace) -> Subject:

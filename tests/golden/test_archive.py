@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -156,12 +157,8 @@ def test_flipped_and_lost_bytes(tmp_path_factory, data):
     else:
         del content[place:]
     path.write_bytes(content)
-    try:
-        found = load(path)
-    except GraphError as error:
-        assert "\n" not in str(error)
-    else:
-        assert same_arrays(found, golden)
+    with contextlib.suppress(GraphError):
+        assert same_arrays(load(path), golden)
 
 
 def test_other_files_are_refused(tmp_path):

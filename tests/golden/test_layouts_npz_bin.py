@@ -11,7 +11,7 @@ from golden_cases import ascend_case, data_case, files_of
 from convreg import GraphError
 from convreg.archives import archive_of
 from convreg.files import write_atomically
-from convreg.golden import load, layouts
+from convreg.golden import layouts, load
 
 GOLDEN = data_case("one", "bfloat16").make()
 (OUTPUT,) = GOLDEN.outputs.values()

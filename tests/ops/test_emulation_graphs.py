@@ -106,18 +106,6 @@ def test_no_standard_form_of_chosen_roundings():
         convreg.onnx.lower(model_of(call, rounding="toward_zero"))
 
 
-def test_golden_vectors_of_scaled_calls():
-    golden = pytest.importorskip("convreg.tools.formats.golden").golden
-    rng = np.random.default_rng(15)
-    call = line("onednn::ConvolutionBackwardWeights", ("hifloat8", "float8_e5m2"), rng.standard_normal)
-    scales = (rng.uniform(1, 2, 4).astype(np.float32), None)
-    taken = convreg.onnx.NodeCall(convreg.get(call.name), call.tensors, {**call.arguments, "scales": scales})
-    arrays = golden(taken)
-    exact = convreg.get(call.name).reference(*call.tensors, **call.arguments, scales=scales)
-    np.testing.assert_allclose(arrays["f64_diff_weights"], exact, rtol=1e-12)
-    assert np.array_equal(arrays["in_src_scale"], scales[0])
-
-
 def test_explanations_show_the_conformance_where_it_differs():
     shapes = (CASE.small, CASE.weights, CASE.large)
     lists = {**CASE.attributes, "groups": 2, "data_format": "NCX", "weights_format": "OIX"}
