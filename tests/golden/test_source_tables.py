@@ -15,8 +15,8 @@ from plain_gradients import Windows, filled, outcome, wide
 import convreg
 from convreg import GraphError
 from convreg.golden import Golden, cases
+from convreg.golden.sources.kernels import arguments_of, kernel_inputs
 from convreg.golden.sources.literals import literal
-from convreg.golden.sources.ttk import kernel_inputs
 
 SIZES = tables.Sizes((2, 4, 5, 6, 4), (6, 2, 2, 3, 1), (2, 6, 3, 6, 2), (2, 1, 2), (1, 2, 0), (1, 2, 1), 2)
 WINDOWS = Windows(SIZES.stride, SIZES.padding, SIZES.dilation, 2)
@@ -290,6 +290,11 @@ def test_inputs_of_kernels_in_their_order(read, which):
     stated = found[0 if which == "input" else 1]
     assert (stated.dtype, tuple(stated)) == (np.int32, size)
     assert found[2] is operands["grad_output"]
+    back = arguments_of(case, f"conv3d_backprop_{which}_v2", found)
+    assert list(back) == list(operands)
+    assert all(np.array_equal(back[name], operands[name]) for name in operands)
+    with pytest.raises(GraphError, match="grad_output has the shape"):
+        arguments_of(case, f"conv3d_backprop_{which}_v2", [*found[:2], found[2][:1]])
 
 
 @pytest.mark.parametrize(("cells", "words"), [

@@ -25,7 +25,7 @@ from ...memory import Array
 from ...registry import get
 from ..calling import bound_call
 from ..data import format_name
-from ..sources.ttk import kernel_inputs, of_kernel
+from ..sources.kernels import kernel_inputs, of_kernel
 from .base import Files, Layout, refuse, write_array, write_bytes
 
 if TYPE_CHECKING:

@@ -1,0 +1,36 @@
+"""The example of somebody's kernel: the planted bug is found and located, and the repaired kernel passes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+EXAMPLE = ROOT / "examples" / "kernel_check" / "check.py"
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_bug_is_found_and_repaired():
+    made = run()
+    assert (made.returncode, made.stderr) == (1, "")
+    lines = made.stdout.splitlines()
+    assert lines[0] == "FAIL  onednn::ConvolutionBackwardData kernel.c: 132 of 594 elements of diff_src are wrong"
+    where = next(line for line in lines if line.split()[0] == "where")
+    assert where.endswith("in the last 2 rows (from 7 on): all 132 elements there")
+    made = run("--fixed")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.startswith("PASS  onednn::ConvolutionBackwardData kernel.c: 1 output, 594 elements")
+
+
+def test_the_example_is_short():
+    """A kernel developer reads it in a minute."""
+    assert len([line for line in EXAMPLE.read_text("utf-8").splitlines() if line.strip()]) <= 45
