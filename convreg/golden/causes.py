@@ -169,7 +169,7 @@ def _turns(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[tuple[str, Ca
     taps = [number for number, axis in enumerate(axes) if axis.kind == "tap"]
     found: list[tuple[str, Callable[[Array], Array]]] = []
     if any(shape[number] > 1 for number in taps):
-        found.append(("the result for reversed taps", lambda array: np.flip(array, taps)))
+        found.append(("the result for reversed taps", lambda array: np.flip(array, tuple(taps))))
     if len(taps) > 1 and shape[taps[-2]] == shape[taps[-1]] > 1:
         found.append(("the result for exchanged tap rows and columns",
                       lambda array: np.swapaxes(array, taps[-2], taps[-1])))

@@ -26,7 +26,7 @@ class Step(NamedTuple):
     def codes(self, values: Array) -> Array:
         """Round float64 numbers as the rule says; the roundings that choose are rounded to nearest."""
         rule = None if self.rounding in CHOSEN else self.rounding
-        return quantize(values, self.format.name, rounding=rule, saturate=self.saturate, threads=1)
+        return quantize(values, self.format.name, rounding=rule, saturate=self.saturate)
 
     def rank(self, values: Array) -> Array:
         """Return the ranks of rounded numbers; an overflow to NaN has the rank after the largest number."""

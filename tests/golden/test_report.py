@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from drawn import Drawn, normal
 from golden_problems import golden_of
-from gradient_calls import together
+from gradient_calls import single, together
+from places import ROOT
 
 from convreg.golden import Golden, compare
 
@@ -93,3 +94,15 @@ def test_json_has_everything(golden):
 def test_a_report_is_true_if_it_passed(golden):
     assert compare(golden, golden.outputs)
     assert not compare(golden, spoiled(golden))
+
+
+def test_the_report_of_the_documents_is_what_comes_out():
+    case = Drawn(1, (1, 1), (1, 1), (1, 1), (1, 1), (2, 16, 14, 14), (2, 8, 14, 14), (8, 16, 3, 3))
+    call = single(case, lambda shape: normal(np.random.default_rng(0), shape))[0]
+    fewer = call.tensors[1].copy()
+    fewer[:, :, 2] = 0
+    golden, other = golden_of(call), golden_of(call._replace(tensors=(call.tensors[0], fewer)))
+    results = golden.outputs["diff_src"].copy()
+    results[:, :, -1] = other.outputs["diff_src"][:, :, -1]
+    page = (ROOT / "docs" / "verdict.md").read_text(encoding="utf-8")
+    assert f"```text\n{compare(golden, results, ['bound', 'mixed', 'cosine'])}\n```" in page
