@@ -6,13 +6,15 @@ import ast
 import csv
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import vendor_tables as tables
 from golden_cases import ascend_case, data_case, files_of
 
 from convreg import GraphError
-from convreg.golden import layouts
+from convreg.golden import cases, layouts
 
 PROTOCOL = re.compile(r"(input|golden)_(0|[1-9]\d*)_([a-z0-9_]+?)(__shape_(\d+(?:x\d+)*|scalar))?\.bin")
 """The kit's names of files, from its document of prepared data."""
@@ -93,8 +95,6 @@ def test_the_table(root):
 
 
 def test_a_transposed_case_has_the_bias_of_gradoutput(tmp_path):
-    from dataclasses import replace
-
     case = ascend_case("t", "float32")
     case = replace(case, attributes={**case.attributes, "transposed": True, "bias_sizes": [3]}, inputs={
         "grad_output": replace(case.inputs["grad_output"], shape=(2, 3, 6, 6)),
@@ -107,11 +107,8 @@ def test_a_transposed_case_has_the_bias_of_gradoutput(tmp_path):
 
 @pytest.mark.parametrize(("golden", "message"), [
     (data_case("other"), "case 'other' cannot be written as ttk: the operator is onednn::ConvolutionBackwardData"),
-    (ascend_case("s", "float32", conformance="emulation"), None),
-    (ascend_case("m", "float32", (False, False, False)), "it has no output")])
+    (ascend_case("s", "float32", conformance="emulation"), None)])
 def test_what_the_kit_cannot_state(tmp_path, golden, message):
-    from dataclasses import replace
-
     if message is None:
         golden = replace(golden, attributes={**golden.attributes, "saturate": True})
         message = "saturate is given"
@@ -139,6 +136,76 @@ def test_results(tmp_path, names):
     path.unlink()
     with pytest.raises(GraphError, match="no file for output 'gradBias' of case 'conv'"):
         layouts.read_results(golden, tmp_path, "ttk", many=True)
+
+
+def test_a_case_without_any_gradient_has_three_markers(tmp_path):
+    layouts.write("ttk", tmp_path / "root", [ascend_case("none", "float32", (False, False, False)).make()])
+    assert sorted(files_of(tmp_path / "root" / "none"))[:3] == [f"golden_{index}_none.bin" for index in range(3)]
+    assert layouts.load_case(tmp_path / "root", "none").outputs == {}
+
+
+def test_formats_of_results_are_in_the_table(tmp_path):
+    case = ascend_case("f", "float16", conformance="emulation")
+    case = replace(case, attributes={**case.attributes, "output_formats": ["float32", "", "bfloat16"]})
+    layouts.write("ttk", tmp_path / "root", [case.make()])
+    (row,) = rows(tmp_path / "root")
+    assert ast.literal_eval(row["tensor_dtypes"])[3:] == ("float32", "float16", "bfloat16")
+    (back,) = cases(tmp_path / "root" / "cases.csv")
+    assert back.attributes["output_formats"] == ["float32", "", "bfloat16"]
+
+
+def test_all_253_cases_of_the_vendor_become_folders(tmp_path):
+    """Every file follows the protocol, has the size that its row states, and holds what the case has."""
+    texts = {**tables.ttk_tables(), "atk.json": tables.atk_table()}
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
+    goldens = [case.make() for file in texts for case in cases(tmp_path / file)]
+    layouts.write("ttk", tmp_path / "root", goldens)
+    by_row = {row["testcase_name"]: row for table in ("cases.csv", "kernel_cases.csv")
+              for row in csv.DictReader(io.StringIO((tmp_path / "root" / table).read_text()))}
+    assert len(by_row) == 253
+    again = {case.name: case for table in ("cases.csv", "kernel_cases.csv")
+             for case in cases(tmp_path / "root" / table)}
+    for golden in goldens:
+        row, files = by_row[golden.name], files_of(tmp_path / "root" / golden.name)
+        kernel = "op_name" in row
+        stated = ("input_dtypes", "input_shapes") if kernel else ("tensor_dtypes", "tensor_view_shapes")
+        types, shapes = (ast.literal_eval(row[column]) for column in stated)
+        inputs = [PROTOCOL.fullmatch(name) for name in sorted(files) if name.startswith("input")]
+        assert [int(found[2]) for found in inputs] == [0, 1, 2]
+        for found in inputs:
+            slot = int(found[2])
+            assert found[3] == types[slot]
+            size = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}[types[slot]]
+            assert len(files[found[0]]) == size * int(np.prod(shapes[slot]))
+        assert sum(name.startswith("golden") for name in files) == (1 if kernel else 3)
+        back = layouts.load_case(tmp_path / "root", golden.name)
+        assert list(back.inputs) == list(golden.inputs)
+        for held, own in ((back.inputs, golden.inputs), (back.outputs, golden.outputs)):
+            assert {name: array.tobytes() for name, array in held.items()} == {
+                name: array.tobytes() for name, array in own.items()}
+        case = again[golden.name]
+        assert (case.op, case.conformance) == (golden.op, golden.conformance)
+        assert {name: operand.shape for name, operand in case.inputs.items()} == {
+            name: array.shape for name, array in golden.inputs.items()}
+    kernel = tmp_path / "root" / "input_000"
+    assert np.frombuffer((kernel / "input_0_int32.bin").read_bytes(), np.int32).tolist() == list(
+        ast.literal_eval(by_row["input_000"]["attributes"])["input_size"])
+
+
+@pytest.mark.parametrize("which", ["input", "filter"])
+def test_results_of_kernels(tmp_path, which):
+    """A kernel has one output, whatever place its gradient has among the three of the interface."""
+    (tmp_path / "cases.csv").write_text(tables.table(tables.KERNEL_COLUMNS, tables.kernel_rows(which, 1)))
+    (case,) = cases(tmp_path / "cases.csv")
+    golden = case.make()
+    layouts.write("ttk", tmp_path / "root", [golden])
+    (output,) = golden.outputs
+    (tmp_path / "dumped").mkdir()
+    (tmp_path / "dumped" / f"{which}_000_output_0.bin").write_bytes(golden.outputs[output].tobytes())
+    for held in (golden, layouts.load_case(tmp_path / "root", golden.name)):
+        found = layouts.read_results(held, tmp_path / "dumped", "ttk", many=True)
+        assert found[output].tobytes() == golden.outputs[output].tobytes()
 
 
 def test_tables_are_read_by_other_readers(root):

@@ -22,7 +22,10 @@ LONGEST, CUT = 120, 96
 
 
 class Files(NamedTuple):
-    """Where a layout wrote a case: what belongs to the case alone, the files of its arrays, and other files."""
+    """Where a layout wrote a case: what belongs to the case alone, the files of its arrays, and other files.
+
+    An input without a file is one that `Layout.read` knows without it.
+    """
 
     paths: list[str]
     inputs: dict[str, str]
@@ -40,7 +43,8 @@ class Arrays(NamedTuple):
 class Layout:
     """How golden vectors lie in a folder.
 
-    One object writes one folder. `raw` says that every array has a file of its own with nothing but its bytes.
+    One object writes one folder. `root_files` are the files beside the cases that it may write. `raw` says that every
+    array has a file of its own with nothing but its bytes.
     """
 
     name: ClassVar[str]

@@ -5,6 +5,9 @@ refuses a folder with any other file. A gradient that outputMask leaves out has 
 suppresses its comparison. ``ROOT/cases.csv`` has a row per case. The kit runs the device on them with
 ``python3 -m ttk aclnn -i ROOT/cases.csv --manual-data-dirs ROOT -o result.csv``.
 
+A case that was read from a row of a kernel is written as one: ``ROOT/kernel_cases.csv`` has its row, the folder the
+inputs of the kernel, the shape that is one of them as int32, and one golden.
+
 Source: hicann/ops-test-kit 2.8, Manual_Data_Prepare_and_Replay.md and ACLNN_Case_Writing.md.
 """
 
@@ -15,6 +18,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...calls.binding import Bound
 from ...calls.signature import SCALES
 from ...formats import format_of
@@ -22,7 +27,9 @@ from ...memory import Array
 from ...registry import get
 from ..calling import bound_call
 from ..data import format_name
-from .base import Files, Layout, refuse, write_array, write_bytes
+from ..manifest import Entry
+from ..sources.kernels import KERNEL, kernel_inputs
+from .base import Arrays, Files, Layout, refuse, write_array, write_bytes
 
 if TYPE_CHECKING:
     from ..record import Golden
@@ -33,13 +40,17 @@ OUTPUTS = ("gradInput", "gradWeight", "gradBias")
 ATTRIBUTES = ("biasSizes", "stride", "padding", "dilation", "transposed", "outputPadding", "groups", "outputMask",
               "cubeMathType")
 """Arguments of the interface that are no tensors, in its order."""
-TABLE = "cases.csv"
+TABLE, KERNEL_TABLE = "cases.csv", "kernel_cases.csv"
 COLUMNS = (
     "testcase_name", "network_name", "api_name", "tensor_view_shapes", "tensor_formats", "tensor_dtypes",
     "tensor_storage_shapes", "tensor_view_offsets", "tensor_view_strides", "output_tensor_indexes",
     "output_inplace_indexes", "attributes", "scalar_dtypes", "input_data_ranges", "precision_tolerances",
     "absolute_precision", "scalar_data_ranges", "is_enabled", "remark", "soc_series", "priority", "dump_file_prefix",
     "manual_tensor_binaries", "manual_golden_binaries")
+KERNEL_COLUMNS = (
+    "testcase_name", "op_name", "input_dtypes", "input_ori_shapes", "output_ori_shapes", "input_ori_formats",
+    "output_ori_formats", "attributes", "input_shapes", "output_dtypes", "output_shapes", "input_formats",
+    "output_formats", "input_data_ranges", "precision_tolerances", "absolute_precision", "soc_series", "remark")
 KEPT = ("network_name", "input_data_ranges", "precision_tolerances", "absolute_precision", "remark", "soc_series",
         "priority", "dump_file_prefix")
 """Columns of a row that the case was read from which still hold; arrays lie densely here, whatever the row said."""
@@ -47,17 +58,20 @@ DATA_FORMATS = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
 
 
 class Ttk(Layout):
-    """Folders for replay, and the table."""
+    """Folders for replay, and the tables."""
 
     name = "ttk"
     raw = True
-    root_files = (TABLE,)
+    root_files = (TABLE, KERNEL_TABLE)
 
     def __init__(self) -> None:
         self._rows: list[dict[str, str]] = []
+        self._kernel_rows: list[dict[str, str]] = []
 
     def write(self, golden: Golden, name: str, root: Path) -> Files:
         """Write the arrays of a case and keep its row."""
+        if is_kernel(golden):
+            return self._kernel(golden, name, root)
         row = self._row(golden)
         inputs = {key: f"{name}/input_{index}_{format_name(golden.inputs[key])}.bin"
                   for index, key in enumerate(INPUTS)}
@@ -73,23 +87,44 @@ class Ttk(Layout):
         self._rows.append(row)
         return Files([name], inputs, outputs, absent)
 
+    def _kernel(self, golden: Golden, name: str, root: Path) -> Files:
+        """Write the arrays of a kernel's case as its row has them."""
+        op = golden.fields["op_name"].strip()
+        arrays = kernel_inputs(golden, op)
+        files = [f"{name}/input_{index}_{format_name(array)}.bin" for index, array in enumerate(arrays)]
+        for array, file in zip(arrays, files, strict=True):
+            write_array(array, root / file)
+        inputs = {argument: file for array, file in zip(arrays, files, strict=True)
+                  for argument, given in golden.inputs.items() if given is array}
+        ((port, result),) = golden.outputs.items()
+        outputs = {port: f"{name}/golden_0_{_golden_type(result)}.bin"}
+        write_array(result, root / outputs[port])
+        self._kernel_rows.append({**{column: golden.fields.get(column, "") for column in KERNEL_COLUMNS},
+                                  "testcase_name": golden.name, "op_name": op})
+        return Files([name], inputs, outputs, [file for file in files if file not in inputs.values()])
+
     def close(self, root: Path) -> None:
-        """Write the table."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-        table.writeheader()
-        table.writerows(self._rows)
-        write_bytes(text.getvalue().encode(), root / TABLE)
+        """Write the tables that have rows."""
+        if self._rows or not self._kernel_rows:
+            _write_table(COLUMNS, self._rows, root / TABLE)
+        if self._kernel_rows:
+            _write_table(KERNEL_COLUMNS, self._kernel_rows, root / KERNEL_TABLE)
+
+    def read(self, root: Path, case: Entry) -> Arrays:
+        """Return the arrays of a case; the operand that a kernel lacks is all zeros."""
+        held = super().read(root, case)
+        if case.op != OPERATOR or len(held.inputs) == len(INPUTS) or not held.outputs:
+            return held
+        (result,) = held.outputs.values()
+        absent = np.zeros(result.shape, held.inputs["grad_output"].dtype)
+        return held._replace(inputs={name: held.inputs.get(name, absent) for name in INPUTS})
 
     def _row(self, golden: Golden) -> dict[str, str]:
         if golden.op != OPERATOR:
             raise refuse(golden, self.name, f"the operator is {golden.op}", OPERATOR)
-        other = next((name for name in (SCALES, "rounding", "saturate", "output_formats")
-                      if golden.attributes.get(name)), None)
+        other = next((name for name in (SCALES, "rounding", "saturate") if golden.attributes.get(name)), None)
         if other is not None:
             raise refuse(golden, self.name, f"{other} is given", f"a call that {API} can state, without {other}")
-        if not golden.outputs:
-            raise refuse(golden, self.name, "it has no output", "an output")
         bound = bound_call(get(OPERATOR).spec, {**golden.inputs, **golden.attributes}, golden.conformance)
         shapes = [golden.inputs[key].shape for key in INPUTS]
         channels = (bound.call["biasSizes"] or _channels(bound))[:1]
@@ -107,16 +142,35 @@ class Ttk(Layout):
 
     def results(self, golden: Golden, name: str, output: str) -> list[str]:
         """``output_I`` in the folder of the case: raw bytes with or without the dtype, or ``.npy``."""
-        index = OUTPUTS.index(output) if output in OUTPUTS else 0
-        stem = f"output_{index}"
-        return [f"{stem}_{format_name(golden.outputs[output])}.bin", f"{stem}.bin", f"{stem}.npy"]
+        return [f"output_{index}{suffix}" for index in _indexes(golden, output)
+                for suffix in (f"_{format_name(golden.outputs[output])}.bin", ".bin", ".npy")]
 
     def results_of_many(self, golden: Golden, name: str, output: str) -> list[str]:
         """What the kit dumps: ``CASE_output_I`` of all cases in one folder; ``CASE_fail_output_I`` of failed ones."""
-        index = OUTPUTS.index(output) if output in OUTPUTS else 0
-        dumped = [f"{case}_{phase}_{index}{suffix}" for case in dict.fromkeys((golden.name, name))
-                  for phase in ("output", "fail_output") for suffix in (".bin", ".npy")]
+        dumped = [f"{case}_{phase}_{index}{suffix}" for index in _indexes(golden, output)
+                  for case in dict.fromkeys((golden.name, name)) for phase in ("output", "fail_output")
+                  for suffix in (".bin", ".npy")]
         return [*super().results_of_many(golden, name, output), *dumped]
+
+
+def is_kernel(golden: Golden) -> bool:
+    """Whether golden vectors were read from a kernel's row and have its one output."""
+    found = KERNEL.fullmatch(golden.fields.get("op_name", "").strip())
+    return found is not None and not golden.fields.get("api_name") and len(golden.outputs) == 1
+
+
+def _indexes(golden: Golden, output: str) -> list[int]:
+    """Return the numbers that an output may have: its place among the three, and 0 for the only one of a kernel."""
+    own = [OUTPUTS.index(output)] if output in OUTPUTS else []
+    return list(dict.fromkeys([*own, *([0] if len(golden.outputs) == 1 else [])]))
+
+
+def _write_table(columns: tuple[str, ...], rows: list[dict[str, str]], path: Path) -> None:
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_bytes(text.getvalue().encode(), path)
 
 
 def _channels(bound: Bound) -> tuple[int, ...]:
