@@ -41,7 +41,7 @@ deep: $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find convreg ops tools tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find convreg ops tools pytest_convreg tests examples -name __pycache__ -prune -exec rm -rf {} +
 	find convreg ops -name '*.so' -exec rm -f {} +
 
 # The editable install compiles; the extras then only add packages to it.

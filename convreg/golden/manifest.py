@@ -25,7 +25,7 @@ CASE = {"name": str, "paths": list, "op": str, "conformance": str | None, "attri
 
 
 class Stored(NamedTuple):
-    """An array in a file of the folder; the hash is that of the array's bytes. Zeros may have no file: ``""``."""
+    """An array in a file of the folder; the hash is that of the array's bytes."""
 
     file: str
     format: str
@@ -121,7 +121,7 @@ def _arrays(entries: Mapping[str, Any]) -> dict[str, Stored]:
         shape = entry["shape"]
         if not all(isinstance(extent, int) and 0 <= extent < 2**62 for extent in shape) or len(shape) > 32:
             raise GraphError(f"the array {name!r} has the shape {shape}; needed: at most 32 integers, none below 0")
-        found[name] = Stored(entry["file"] and _inside(entry["file"]), entry["format"], shape, entry["sha256"])
+        found[name] = Stored(_inside(entry["file"]), entry["format"], shape, entry["sha256"])
     return found
 
 

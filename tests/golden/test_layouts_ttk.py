@@ -6,14 +6,15 @@ import ast
 import csv
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import vendor_tables
+import vendor_tables as tables
 from golden_cases import ascend_case, data_case, files_of
 
 from convreg import GraphError
-from convreg.golden import cases, compare, layouts
+from convreg.golden import cases, layouts
 
 PROTOCOL = re.compile(r"(input|golden)_(0|[1-9]\d*)_([a-z0-9_]+?)(__shape_(\d+(?:x\d+)*|scalar))?\.bin")
 """The kit's names of files, from its document of prepared data."""
@@ -94,8 +95,6 @@ def test_the_table(root):
 
 
 def test_a_transposed_case_has_the_bias_of_gradoutput(tmp_path):
-    from dataclasses import replace
-
     case = ascend_case("t", "float32")
     case = replace(case, attributes={**case.attributes, "transposed": True, "bias_sizes": [3]}, inputs={
         "grad_output": replace(case.inputs["grad_output"], shape=(2, 3, 6, 6)),
@@ -110,8 +109,6 @@ def test_a_transposed_case_has_the_bias_of_gradoutput(tmp_path):
     (data_case("other"), "case 'other' cannot be written as ttk: the operator is onednn::ConvolutionBackwardData"),
     (ascend_case("s", "float32", conformance="emulation"), None)])
 def test_what_the_kit_cannot_state(tmp_path, golden, message):
-    from dataclasses import replace
-
     if message is None:
         golden = replace(golden, attributes={**golden.attributes, "saturate": True})
         message = "saturate is given"
@@ -141,57 +138,78 @@ def test_results(tmp_path, names):
         layouts.read_results(golden, tmp_path, "ttk", many=True)
 
 
+def test_a_case_without_any_gradient_has_three_markers(tmp_path):
+    layouts.write("ttk", tmp_path / "root", [ascend_case("none", "float32", (False, False, False)).make()])
+    assert sorted(files_of(tmp_path / "root" / "none"))[:3] == [f"golden_{index}_none.bin" for index in range(3)]
+    assert layouts.load_case(tmp_path / "root", "none").outputs == {}
+
+
+def test_formats_of_results_are_in_the_table(tmp_path):
+    case = ascend_case("f", "float16", conformance="emulation")
+    case = replace(case, attributes={**case.attributes, "output_formats": ["float32", "", "bfloat16"]})
+    layouts.write("ttk", tmp_path / "root", [case.make()])
+    (row,) = rows(tmp_path / "root")
+    assert ast.literal_eval(row["tensor_dtypes"])[3:] == ("float32", "float16", "bfloat16")
+    (back,) = cases(tmp_path / "root" / "cases.csv")
+    assert back.attributes["output_formats"] == ["float32", "", "bfloat16"]
+
+
+def test_all_253_cases_of_the_vendor_become_folders(tmp_path):
+    """Every file follows the protocol, has the size that its row states, and holds what the case has."""
+    texts = {**tables.ttk_tables(), "atk.json": tables.atk_table()}
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
+    goldens = [case.make() for file in texts for case in cases(tmp_path / file)]
+    layouts.write("ttk", tmp_path / "root", goldens)
+    by_row = {row["testcase_name"]: row for table in ("cases.csv", "kernel_cases.csv")
+              for row in csv.DictReader(io.StringIO((tmp_path / "root" / table).read_text()))}
+    assert len(by_row) == 253
+    again = {case.name: case for table in ("cases.csv", "kernel_cases.csv")
+             for case in cases(tmp_path / "root" / table)}
+    for golden in goldens:
+        row, files = by_row[golden.name], files_of(tmp_path / "root" / golden.name)
+        kernel = "op_name" in row
+        stated = ("input_dtypes", "input_shapes") if kernel else ("tensor_dtypes", "tensor_view_shapes")
+        types, shapes = (ast.literal_eval(row[column]) for column in stated)
+        inputs = [PROTOCOL.fullmatch(name) for name in sorted(files) if name.startswith("input")]
+        assert [int(found[2]) for found in inputs] == [0, 1, 2]
+        for found in inputs:
+            slot = int(found[2])
+            assert found[3] == types[slot]
+            size = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}[types[slot]]
+            assert len(files[found[0]]) == size * int(np.prod(shapes[slot]))
+        assert sum(name.startswith("golden") for name in files) == (1 if kernel else 3)
+        back = layouts.load_case(tmp_path / "root", golden.name)
+        assert list(back.inputs) == list(golden.inputs)
+        for held, own in ((back.inputs, golden.inputs), (back.outputs, golden.outputs)):
+            assert {name: array.tobytes() for name, array in held.items()} == {
+                name: array.tobytes() for name, array in own.items()}
+        case = again[golden.name]
+        assert (case.op, case.conformance) == (golden.op, golden.conformance)
+        assert {name: operand.shape for name, operand in case.inputs.items()} == {
+            name: array.shape for name, array in golden.inputs.items()}
+    kernel = tmp_path / "root" / "input_000"
+    assert np.frombuffer((kernel / "input_0_int32.bin").read_bytes(), np.int32).tolist() == list(
+        ast.literal_eval(by_row["input_000"]["attributes"])["input_size"])
+
+
+@pytest.mark.parametrize("which", ["input", "filter"])
+def test_results_of_kernels(tmp_path, which):
+    """A kernel has one output, whatever place its gradient has among the three of the interface."""
+    (tmp_path / "cases.csv").write_text(tables.table(tables.KERNEL_COLUMNS, tables.kernel_rows(which, 1)))
+    (case,) = cases(tmp_path / "cases.csv")
+    golden = case.make()
+    layouts.write("ttk", tmp_path / "root", [golden])
+    (output,) = golden.outputs
+    (tmp_path / "dumped").mkdir()
+    (tmp_path / "dumped" / f"{which}_000_output_0.bin").write_bytes(golden.outputs[output].tobytes())
+    for held in (golden, layouts.load_case(tmp_path / "root", golden.name)):
+        found = layouts.read_results(held, tmp_path / "dumped", "ttk", many=True)
+        assert found[output].tobytes() == golden.outputs[output].tobytes()
+
+
 def test_tables_are_read_by_other_readers(root):
     """No row has a line break or an unquoted comma in a cell."""
     text = (root / "cases.csv").read_text()
     assert len(text.splitlines()) == 4
     assert all(len(row) == 24 for row in csv.reader(io.StringIO(text)))
-
-
-def test_a_case_without_outputs_has_empty_markers_alone(tmp_path):
-    layouts.write("ttk", tmp_path / "root", [ascend_case("m", "float32", (False, False, False)).make()])
-    goldens = [file for file in files_of(tmp_path / "root" / "m") if file.startswith("golden")]
-    assert goldens == [f"golden_{index}_none.bin" for index in range(3)]
-    assert not layouts.load_case(tmp_path / "root", "m").outputs
-
-
-def kernel_cases(tmp_path, name):
-    file = tmp_path / name
-    file.write_text(vendor_tables.ttk_tables()[name])
-    return list(cases(file))
-
-
-@pytest.mark.parametrize(("name", "dtype", "stated"), [
-    ("ttk_kernel_input.csv", "float16", 0), ("ttk_kernel_filter.csv", "float32", 1)])
-def test_kernels_are_written_as_kernels(tmp_path, name, dtype, stated):
-    """All inputs, the int32 shape among them, the only result, and the row; what is read back is the same call."""
-    made = [case.make() for case in kernel_cases(tmp_path, name)]
-    layouts.write("ttk", tmp_path / "root", made)
-    read = rows(tmp_path / "root")
-    assert [row["testcase_name"] for row in read] == [golden.name for golden in made]
-    first, row = made[0], read[0]
-    (result,) = first.outputs.values()
-    shapes = ast.literal_eval(row["input_shapes"])
-    types = ast.literal_eval(row["input_dtypes"])
-    assert [*files_of(tmp_path / "root" / first.name)] == [
-        f"golden_0_{dtype}__shape_{'x'.join(map(str, result.shape))}.bin",
-        *(f"input_{index}_{kind}.bin" for index, kind in enumerate(types))]
-    size = np.fromfile(tmp_path / "root" / first.name / f"input_{stated}_int32.bin", np.int32)
-    assert shapes[stated] == (size.size,)
-    assert tuple(size) == result.shape
-    again = layouts.load_case(tmp_path / "root", first.name)
-    assert again.fields == first.fields
-    assert {key: array.tobytes() for key, array in again.inputs.items()} == {
-        key: array.tobytes() for key, array in first.inputs.items()}
-    (tmp_path / f"{first.name}_output_0.bin").write_bytes(result.tobytes())
-    found = layouts.read_results(again, tmp_path, "ttk", many=True)
-    assert compare(again, found).passed
-    assert [case.attributes for case in cases(tmp_path / "root" / "cases.csv")] == [
-        golden.attributes for golden in made]
-
-
-def test_one_table_holds_kernels_or_calls_of_the_interface(tmp_path):
-    kernel = kernel_cases(tmp_path, "ttk_kernel_input.csv")[0].make()
-    with pytest.raises(GraphError, match="in one table; needed: a folder for either"):
-        layouts.write("ttk", tmp_path / "root", [kernel, ascend_case("c", "float32").make()])
-    assert not (tmp_path / "root").exists()

@@ -40,7 +40,7 @@ def python(*arguments, path=(), cwd):
     return subprocess.run([sys.executable, "-S", *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-TOP_LEVEL = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools"}
+TOP_LEVEL = {"convreg": "convreg", "ops": "convreg.ops", "tools": "convreg.tools", "pytest_convreg": "pytest_convreg"}
 """Top-level folder -> the package it installs as."""
 
 

@@ -1,48 +1,17 @@
 """Every example of README.md runs and prints what the page shows."""
 
-import contextlib
-import io
 import re
-import shlex
 import shutil
 import textwrap
-from typing import NamedTuple
 
 import pytest
-from convreg.tools import cli
+from pages import BLOCK, Step, run, steps_of
 from places import ROOT
 
 import convreg
 from convreg.calls.text import table
 
 README = (ROOT / "README.md").read_text("utf-8")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-class Step(NamedTuple):
-    """A Python block or a command of the page, and what it prints there."""
-
-    source: str
-    printed: str
-    is_command: bool
-
-
-def steps_of(page: str) -> list[Step]:
-    """Return the page's Python blocks and its commands behind ``$``, in order.
-
-    The output of a Python block is the text block that follows it without another block in between.
-    """
-    steps: list[Step] = []
-    blocks = BLOCK.findall(page)
-    for place, (language, text) in enumerate(blocks):
-        if language == "python":
-            following, printed = blocks[place + 1] if place + 1 < len(blocks) else ("", "")
-            steps.append(Step(text, printed if following == "text" else "", False))
-        elif language == "console":
-            for command in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-                line, _, printed = command.partition("\n")
-                steps.append(Step(line, printed, True))
-    return steps
 
 
 def test_steps_are_found():
@@ -77,15 +46,7 @@ def test_examples_print_what_the_page_shows(tmp_path, monkeypatch):
     assert sum(step.is_command for step in steps) >= 3
     assert sum(not step.is_command for step in steps) >= 5
     for step in steps:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            if step.is_command:
-                program, *arguments = shlex.split(step.source)
-                assert program == "convreg"
-                assert cli.main(arguments) == 0, step.source
-            else:
-                exec(compile(step.source, "README.md", "exec"), names)
-        assert printed.getvalue() == step.printed, step.source
+        assert run(step, names) == (step.printed, 0), step.source
 
 
 def test_every_text_block_is_checked():

@@ -94,21 +94,21 @@ def write(
             if progress is not None:
                 progress(name)
         kind.close(root)
-        made = Manifest(layout, cases, {name: digest_of_file(root / name) for name in kind.root_files}, seed, fill,
-                        command)
+        made = Manifest(layout, cases, {name: digest_of_file(root / name) for name in kind.root_files
+                                         if (root / name).is_file()}, seed, fill, command)
         write_bytes(manifest.written(made), root / manifest.NAME)
     return made
 
 
 def _entry(golden: Golden, files: Files, kind: Layout, root: Path) -> Entry:
     def stored(arrays: Mapping[str, Array], held: Mapping[str, str]) -> dict[str, Stored]:
-        return {name: Stored(held.get(name, ""), format_name(array), list(array.shape), digest(array))
-                for name, array in arrays.items()}
+        return {name: Stored(held[name], format_name(array), list(array.shape), digest(array))
+                for name, array in arrays.items() if name in held}
 
     inputs, outputs = stored(golden.inputs, files.inputs), stored(golden.outputs, files.outputs)
     arrays = [*inputs.values(), *outputs.values()]
-    hashes = {array.file: array.sha256 for array in arrays if array.file} if kind.raw else {}
-    for file in dict.fromkeys([*(array.file for array in arrays if array.file), *files.others]):
+    hashes = {array.file: array.sha256 for array in arrays} if kind.raw else {}
+    for file in dict.fromkeys([*(array.file for array in arrays), *files.others]):
         if file not in hashes:
             hashes[file] = digest_of_file(root / file)
     return Entry(golden.name, files.paths, golden.op, golden.conformance, dict(golden.attributes), dict(golden.fields),
@@ -147,8 +147,8 @@ def load_case(root: PathLike, name: str) -> Golden:
 def from_entry(root: Path, case: Entry, layout: str) -> Golden:
     """Return a case of a manifest that was read."""
     held = _layout(layout).read(root, case)
-    parts = Parts(case.op, case.attributes, case.conformance, _checked(root, case.inputs, held.inputs),
-                  _checked(root, case.outputs, held.outputs))
+    inputs = held.inputs | _checked(root, case.inputs, held.inputs)
+    parts = Parts(case.op, case.attributes, case.conformance, inputs, _checked(root, case.outputs, held.outputs))
     try:
         check_parts(parts)
     except GraphError as error:

@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import numpy as np
-
 from ...errors import GraphError
 from ...files import writing
 from ...memory import Array
-from ..data import dtype_of, read_content, write_content
+from ..data import read_content, write_content
 from ..manifest import Entry, Stored
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ LONGEST, CUT = 120, 96
 class Files(NamedTuple):
     """Where a layout wrote a case: what belongs to the case alone, the files of its arrays, and other files.
 
-    An input of zeros that the other tool does not have needs no file.
+    An input without a file is one that `Layout.read` knows without it.
     """
 
     paths: list[str]
@@ -45,7 +43,8 @@ class Arrays(NamedTuple):
 class Layout:
     """How golden vectors lie in a folder.
 
-    One object writes one folder. `raw` says that every array has a file of its own with nothing but its bytes.
+    One object writes one folder. `root_files` are the files beside the cases that it may write. `raw` says that every
+    array has a file of its own with nothing but its bytes.
     """
 
     name: ClassVar[str]
@@ -77,8 +76,7 @@ class Layout:
         GraphError
         """
         def of(held: Mapping[str, Stored]) -> dict[str, Array]:
-            return {name: read_content(root / array.file, array.format, array.shape) if array.file else
-                    np.zeros(array.shape, dtype_of(array.format)) for name, array in held.items()}
+            return {name: read_content(root / array.file, array.format, array.shape) for name, array in held.items()}
 
         return Arrays(of(case.inputs), of(case.outputs))
 

@@ -5,8 +5,8 @@ refuses a folder with any other file. A gradient that outputMask leaves out has 
 suppresses its comparison. ``ROOT/cases.csv`` has a row per case. The kit runs the device on them with
 ``python3 -m ttk aclnn -i ROOT/cases.csv --manual-data-dirs ROOT -o result.csv``.
 
-A case that was read from a kernel's row (``conv3d_backprop_input_v2`` and the like) is written as that kernel's again:
-its three inputs, one of them the int32 shape, its one result, and its row.
+A case that was read from a row of a kernel is written as one: ``ROOT/kernel_cases.csv`` has its row, the folder the
+inputs of the kernel, the shape that is one of them as int32, and one golden.
 
 Source: hicann/ops-test-kit 2.8, Manual_Data_Prepare_and_Replay.md and ACLNN_Case_Writing.md.
 """
@@ -18,6 +18,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...calls.binding import Bound
 from ...calls.signature import SCALES
 from ...formats import format_of
@@ -25,8 +27,9 @@ from ...memory import Array
 from ...registry import get
 from ..calling import bound_call
 from ..data import format_name
-from ..sources.kernels import kernel_inputs, of_kernel
-from .base import Files, Layout, refuse, write_array, write_bytes
+from ..manifest import Entry
+from ..sources.kernels import KERNEL, kernel_inputs
+from .base import Arrays, Files, Layout, refuse, write_array, write_bytes
 
 if TYPE_CHECKING:
     from ..record import Golden
@@ -37,13 +40,17 @@ OUTPUTS = ("gradInput", "gradWeight", "gradBias")
 ATTRIBUTES = ("biasSizes", "stride", "padding", "dilation", "transposed", "outputPadding", "groups", "outputMask",
               "cubeMathType")
 """Arguments of the interface that are no tensors, in its order."""
-TABLE = "cases.csv"
+TABLE, KERNEL_TABLE = "cases.csv", "kernel_cases.csv"
 COLUMNS = (
     "testcase_name", "network_name", "api_name", "tensor_view_shapes", "tensor_formats", "tensor_dtypes",
     "tensor_storage_shapes", "tensor_view_offsets", "tensor_view_strides", "output_tensor_indexes",
     "output_inplace_indexes", "attributes", "scalar_dtypes", "input_data_ranges", "precision_tolerances",
     "absolute_precision", "scalar_data_ranges", "is_enabled", "remark", "soc_series", "priority", "dump_file_prefix",
     "manual_tensor_binaries", "manual_golden_binaries")
+KERNEL_COLUMNS = (
+    "testcase_name", "op_name", "input_dtypes", "input_ori_shapes", "output_ori_shapes", "input_ori_formats",
+    "output_ori_formats", "attributes", "input_shapes", "output_dtypes", "output_shapes", "input_formats",
+    "output_formats", "input_data_ranges", "precision_tolerances", "absolute_precision", "soc_series", "remark")
 KEPT = ("network_name", "input_data_ranges", "precision_tolerances", "absolute_precision", "remark", "soc_series",
         "priority", "dump_file_prefix")
 """Columns of a row that the case was read from which still hold; arrays lie densely here, whatever the row said."""
@@ -51,23 +58,20 @@ DATA_FORMATS = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
 
 
 class Ttk(Layout):
-    """Folders for replay, and the table."""
+    """Folders for replay, and the tables."""
 
     name = "ttk"
     raw = True
-    root_files = (TABLE,)
+    root_files = (TABLE, KERNEL_TABLE)
 
     def __init__(self) -> None:
         self._rows: list[dict[str, str]] = []
-        self._columns: dict[str, None] = {}
+        self._kernel_rows: list[dict[str, str]] = []
 
     def write(self, golden: Golden, name: str, root: Path) -> Files:
         """Write the arrays of a case and keep its row."""
-        if self._rows and of_kernel(golden) != bool(self._columns):
-            raise refuse(golden, self.name, "cases of kernels and of the interface would be in one table",
-                         "a folder for either")
-        if of_kernel(golden):
-            return self._write_kernel(golden, name, root)
+        if is_kernel(golden):
+            return self._kernel(golden, name, root)
         row = self._row(golden)
         inputs = {key: f"{name}/input_{index}_{format_name(golden.inputs[key])}.bin"
                   for index, key in enumerate(INPUTS)}
@@ -83,40 +87,42 @@ class Ttk(Layout):
         self._rows.append(row)
         return Files([name], inputs, outputs, absent)
 
-    def _write_kernel(self, golden: Golden, name: str, root: Path) -> Files:
-        """Write the inputs and the result of a kernel."""
-        inputs, shapes = {}, []
-        arrays = kernel_inputs(golden, golden.fields["op_name"])
-        for index, array in enumerate(arrays):
-            file = f"{name}/input_{index}_{format_name(array)}.bin"
+    def _kernel(self, golden: Golden, name: str, root: Path) -> Files:
+        """Write the arrays of a kernel's case as its row has them."""
+        op = golden.fields["op_name"].strip()
+        arrays = kernel_inputs(golden, op)
+        files = [f"{name}/input_{index}_{format_name(array)}.bin" for index, array in enumerate(arrays)]
+        for array, file in zip(arrays, files, strict=True):
             write_array(array, root / file)
-            key = next((key for key, own in golden.inputs.items() if own is array), None)
-            if key is None:
-                shapes.append(file)
-            else:
-                inputs[key] = file
-        (output, result), = golden.outputs.items()
-        file = f"{name}/golden_0_{_golden_type(result)}.bin"
-        write_array(result, root / file)
-        row = {**golden.fields, "testcase_name": golden.name, "is_enabled": "True",
-               "input_dtypes": repr(tuple(map(format_name, arrays))), "output_dtypes": repr((format_name(result),))}
-        self._columns.update(dict.fromkeys(row))
-        self._rows.append(row)
-        return Files([name], inputs, {output: file}, shapes)
+        inputs = {argument: file for array, file in zip(arrays, files, strict=True)
+                  for argument, given in golden.inputs.items() if given is array}
+        ((port, result),) = golden.outputs.items()
+        outputs = {port: f"{name}/golden_0_{_golden_type(result)}.bin"}
+        write_array(result, root / outputs[port])
+        self._kernel_rows.append({**{column: golden.fields.get(column, "") for column in KERNEL_COLUMNS},
+                                  "testcase_name": golden.name, "op_name": op})
+        return Files([name], inputs, outputs, [file for file in files if file not in inputs.values()])
 
     def close(self, root: Path) -> None:
-        """Write the table."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(self._columns) or COLUMNS, restval="", lineterminator="\n")
-        table.writeheader()
-        table.writerows(self._rows)
-        write_bytes(text.getvalue().encode(), root / TABLE)
+        """Write the tables that have rows."""
+        if self._rows or not self._kernel_rows:
+            _write_table(COLUMNS, self._rows, root / TABLE)
+        if self._kernel_rows:
+            _write_table(KERNEL_COLUMNS, self._kernel_rows, root / KERNEL_TABLE)
+
+    def read(self, root: Path, case: Entry) -> Arrays:
+        """Return the arrays of a case; the operand that a kernel lacks is all zeros."""
+        held = super().read(root, case)
+        if case.op != OPERATOR or len(held.inputs) == len(INPUTS) or not held.outputs:
+            return held
+        (result,) = held.outputs.values()
+        absent = np.zeros(result.shape, held.inputs["grad_output"].dtype)
+        return held._replace(inputs={name: held.inputs.get(name, absent) for name in INPUTS})
 
     def _row(self, golden: Golden) -> dict[str, str]:
         if golden.op != OPERATOR:
             raise refuse(golden, self.name, f"the operator is {golden.op}", OPERATOR)
-        other = next((name for name in (SCALES, "rounding", "saturate", "output_formats")
-                      if golden.attributes.get(name)), None)
+        other = next((name for name in (SCALES, "rounding", "saturate") if golden.attributes.get(name)), None)
         if other is not None:
             raise refuse(golden, self.name, f"{other} is given", f"a call that {API} can state, without {other}")
         bound = bound_call(get(OPERATOR).spec, {**golden.inputs, **golden.attributes}, golden.conformance)
@@ -136,20 +142,34 @@ class Ttk(Layout):
 
     def results(self, golden: Golden, name: str, output: str) -> list[str]:
         """``output_I`` in the folder of the case: raw bytes with or without the dtype, or ``.npy``."""
-        stem = f"output_{_index(golden, output)}"
-        return [f"{stem}_{format_name(golden.outputs[output])}.bin", f"{stem}.bin", f"{stem}.npy"]
+        return [f"output_{_index(golden, output)}{suffix}"
+                for suffix in (f"_{format_name(golden.outputs[output])}.bin", ".bin", ".npy")]
 
     def results_of_many(self, golden: Golden, name: str, output: str) -> list[str]:
         """What the kit dumps: ``CASE_output_I`` of all cases in one folder; ``CASE_fail_output_I`` of failed ones."""
-        index = _index(golden, output)
-        dumped = [f"{case}_{phase}_{index}{suffix}" for case in dict.fromkeys((golden.name, name))
-                  for phase in ("output", "fail_output") for suffix in (".bin", ".npy")]
+        dumped = [f"{case}_{phase}_{_index(golden, output)}{suffix}"
+                  for case in dict.fromkeys((golden.name, name)) for phase in ("output", "fail_output")
+                  for suffix in (".bin", ".npy")]
         return [*super().results_of_many(golden, name, output), *dumped]
 
 
+def is_kernel(golden: Golden) -> bool:
+    """Whether golden vectors were read from a kernel's row and have its one output."""
+    found = KERNEL.fullmatch(golden.fields.get("op_name", "").strip())
+    return found is not None and not golden.fields.get("api_name") and len(golden.outputs) == 1
+
+
 def _index(golden: Golden, output: str) -> int:
-    """Return the number of an output; a kernel has one."""
-    return 0 if of_kernel(golden) or output not in OUTPUTS else OUTPUTS.index(output)
+    """Return the number of an output: its place among the three, and 0 for the only one of a kernel."""
+    return 0 if is_kernel(golden) or output not in OUTPUTS else OUTPUTS.index(output)
+
+
+def _write_table(columns: tuple[str, ...], rows: list[dict[str, str]], path: Path) -> None:
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_bytes(text.getvalue().encode(), path)
 
 
 def _channels(bound: Bound) -> tuple[int, ...]:

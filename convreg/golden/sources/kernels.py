@@ -136,11 +136,6 @@ def _by_onednn(row: Row, operands: Sequence[Operand], of_data: bool, size: tuple
                 "emulation" if emulated else None, dict(row.fields))
 
 
-def of_kernel(golden: Golden) -> bool:
-    """Whether golden vectors are those of a kernel's row."""
-    return len(golden.outputs) == 1 and KERNEL.fullmatch(golden.fields.get("op_name", "").strip()) is not None
-
-
 def kernel_inputs(golden: Golden, op_name: str) -> list[Array]:
     """Return the inputs of a kernel in TTK's order, the shape that is one of them as int32.
 
