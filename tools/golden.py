@@ -175,8 +175,8 @@ def _compare(args: argparse.Namespace) -> int:
         if progress is not None:
             progress(len(verdicts), len(subject.names), name)
         case = subject.golden(name)
-        other = {} if args.other is None else {"other": subject.results(case, args.other)}
-        report = golden.compare(case, subject.results(case, args.result), args.standard, **choices, **other)
+        other = None if args.other is None else subject.results(case, args.other)
+        report = golden.compare(case, subject.results(case, args.result), args.standard, other=other, **choices)
         verdicts[name] = report.passed, report.verdict
         if args.json:
             reports[name] = report.to_dict()
