@@ -17,20 +17,20 @@ BATCH = """\
 g2mb3_ic4ih7iw6_oc6oh4ow6_kh3kw2_sh2sw1_ph1pw1_dh0dw1_n"first layer"
 --batch=other --stag=axb --wtag=any --dtag=axb ic2iw5oc4kw3pw1n1d
 """
-ODD = ["", "0", "-1", "None", "(", ")", "{", "}", "'", '"', ",", "\n", "\0", "9" * 30, "inf", "nan", "True", "\ud7ff", "--",
-       "=", ":", "1e400", "(((", "[]", "\\"]
+ODD = ["", "0", "-1", "None", "(", ")", "{", "}", "'", '"', ",", "\n", "\0", "9" * 30, "inf", "nan", "True", "\ud7ff",
+       "--", "=", ":", "1e400", "(((", "[]", "\\"]
 VALUES = [None, True, -1, 0, 2**70, 1.5, "", "x", [], {}, [[]], [None], {"a": 1}, "nan"]
 
 
 def attempt(path):
     """Read all cases; what is wrong is told in one sentence that names the file."""
     try:
-        found = list(cases(path))
+        return list(cases(path))
     except GraphError as error:
-        assert str(path.parent) in str(error) or "descriptor" in str(error), str(error)
-        assert "\n" not in str(error)
-        return []
-    return found
+        message = str(error)
+    assert str(path.parent) in message or "descriptor" in message, message
+    assert "\n" not in message
+    return []
 
 
 def edited(text, draw):
