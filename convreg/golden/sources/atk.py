@@ -66,18 +66,18 @@ def _arguments(inputs: Any, where: str) -> tuple[dict[str, dict[str, Any]], dict
         if len(names) != 1:
             raise GraphError(f"{here} has {len(names)} names; needed: one array argument, not empty")
         name = names.pop()
-        kinds = {element.get("type") for element in elements}
+        kinds = [element.get("type") for element in elements]
         if name in tensors or name in attributes:
             raise GraphError(f"{here}: {name!r} occurs twice; needed: every argument once")
         if any(element.get("outlier_values") for element in elements):
             raise GraphError(f"{here} ({name}) has outlier_values, whose meaning is not documented; needed: null")
-        if kinds == {"tensor"} and isinstance(argument, dict):
+        if kinds == ["tensor"] and isinstance(argument, dict):
             tensors[name] = argument
-        elif kinds == {"attr"} and isinstance(argument, dict):
+        elif kinds == ["attr"] and isinstance(argument, dict):
             attributes[name] = argument.get("range_values")
-        elif kinds == {"attrs"}:
+        elif all(kind == "attrs" for kind in kinds):
             attributes[name] = [element.get("range_values") for element in elements]
         else:
-            raise GraphError(f"{here} ({name}) has the type {shorten(sorted(map(str, kinds)))}; needed: tensor, attr, "
+            raise GraphError(f"{here} ({name}) has the type {shorten(kinds)}; needed: tensor, attr, "
                              "or attrs in a list")
     return tensors, attributes, attributes.pop("format", None)
