@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from backend_suite import Case, difference, older_cases, own_cases
-from releases import not_before
 
 import convreg.onnx
 from convreg import GraphError, OpError
@@ -55,7 +54,6 @@ def findings(cases: Iterable[Case]) -> tuple[list[str], int]:
     return wrong, compared
 
 
-@not_before("onnx", (1, 21), "has wrong numbers in a test of LpNormalization")
 def test_tests_of_what_onnx_has_wrong():
     wrong, compared = findings(own_cases(QUICK))
     assert not wrong, "\n".join(wrong)
