@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import convreg
-from convreg.errors import GraphError, OpError, OpTypeError, UnknownOp
+from convreg.errors import GraphError, OpError, OpTypeError, UnknownOp, add_note
 
 
 class Odd:
@@ -29,7 +29,7 @@ class Odd:
 
 
 def noted(error):
-    error.add_note("in node 'n'")
+    add_note(error, "in node 'n'")
     return error
 
 

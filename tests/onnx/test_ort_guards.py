@@ -63,7 +63,8 @@ def test_integers_divide_alike(op_type, dtype, engine):
     wrapped = [(number - limits.min) % 2**limits.bits + limits.min for number in expected]
     assert found.dtype == dtype
     assert found.tolist() == wrapped
-    with pytest.raises(GraphError):
+    reason = "a divisor of 0 among integers is refused" if engine == "onnxruntime" else None
+    with pytest.raises(GraphError, match=reason):
         convreg.onnx.run(model, {"x0": a[:2], "x1": np.array([1, 0], dtype)}, engine=engine)
 
 
@@ -112,7 +113,8 @@ def test_values_whose_type_inference_misses_divide():
     graph = helper.make_graph(
         [helper.make_node("QuickGelu", ["a"], ["b"], domain="com.microsoft"),
          helper.make_node("Div", ["b", "b"], ["c"])],
-        "g", [helper.make_tensor_value_info("a", TensorProto.FLOAT, [2])], [helper.make_empty_tensor_value_info("c")])
+        "g", [helper.make_tensor_value_info("a", TensorProto.FLOAT, [3])], [helper.make_empty_tensor_value_info("c")])
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 15),
                                                                   helper.make_opsetid("com.microsoft", 1)])
-    assert convreg.onnx.run(model, {"a": [1, 2]}, engine="onnxruntime")["c"].tolist() == [1, 1]
+    found = convreg.onnx.run(model, {"a": [1, 0, 2]}, engine="onnxruntime")["c"]
+    np.testing.assert_array_equal(found, [1, np.nan, 1])  # floating-point numbers may be divided by 0

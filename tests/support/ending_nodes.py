@@ -33,6 +33,8 @@ ENDING = {
                                                                np.array([-1, -1, 2], dtype)], {"constants": constants})
        for dtype in ("int8", "int16", "int32", "int64") for version in (7, 13, 14) for constants in ((), (1,), (0, 1))
        if version == 14 or dtype in ("int32", "int64")},
+    **{f"Mod {dtype}": ("Mod", 13, [np.array([np.iinfo(dtype).min, 7], dtype), np.array([-1, 2], dtype)], {})
+       for dtype in ("int32", "int64")},
     "Unique": ("Unique", 11, [zeros(3, 0)], {"axis": 0, "outputs": 4}),
     "GRU, no steps": ("GRU", 14, [zeros(0, 2, 4), zeros(1, 9, 4), zeros(1, 9, 3)], {"hidden_size": 3, "outputs": 2}),
     "LSTM, no rows": ("LSTM", 14, [zeros(3, 0, 4), zeros(1, 12, 4), zeros(1, 12, 3)], {"hidden_size": 3, "outputs": 2}),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_ir
 from model_files import IR
+from releases import not_before
 
 import convreg.onnx
 from convreg import GraphError
@@ -102,7 +103,8 @@ def drawn_poolings(kind: str, count: int):
                rng.choice(["floor", "ceil", "ceil_torch"]), None if kind == "MaxPool" else rng.choice([True, False]))
 
 
-@pytest.mark.parametrize("kind", ["MaxPool", "AvgPool"])
+@pytest.mark.parametrize("kind", ["MaxPool", pytest.param("AvgPool", marks=not_before(
+    "onnxruntime", (1, 32), "divides averages by other counts where pads are automatic"))])
 def test_drawn_poolings(tmp_path, kind):
     values = np.random.default_rng(3)
     refused = done = 0

@@ -1,9 +1,10 @@
 """Nodes on which onnxruntime would end the process instead of raising: guarded or rewritten in standard nodes.
 
 The guarded model computes the same values. Where a node would end the process, a guard before it fails instead, so
-that onnxruntime raises. Odd extents, indices and numbers found these in onnxruntime 1.32; there may be others:
+that onnxruntime raises. Odd extents, indices and numbers found these in onnxruntime 1.23 to 1.32; there may be others:
 
-- Div of the smallest int32 or int64 by -1,
+- Div of the smallest int32 or int64 by -1; Mod likewise before 1.32,
+- Div and Mod of integers by 0 before 1.25,
 - GRU, LSTM, RoiAlign, and Unique along an axis, of a tensor without elements,
 - Resize and Upsample with another number of scales than axes, if the rank is known only when the node runs.
 """
@@ -29,7 +30,11 @@ NON_EMPTY = {"GRU": 0, "LSTM": 0, "RoiAlign": 0, "Unique": 0}
 
 SCALED = {"Resize", "Upsample"}
 SIGNED = {TensorProto.INT32, TensorProto.INT64}
-"""The signed types whose Div is guarded; onnxruntime divides narrower ones in int32, where nothing overflows."""
+"""The signed types of which -1 may not divide; onnxruntime divides narrower ones in int32, where nothing overflows."""
+
+DIVIDES = {"Div", "Mod"}
+INTEGERS = {TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+            TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64}
 
 CASTLIKE = 15
 """The version of the standard operators from which constants can take the type of a value that inference misses."""
@@ -106,7 +111,7 @@ def _with_known_types(model: ModelProto) -> ModelProto:
 
 def is_guarded(node: NodeProto) -> bool:
     """Whether some nodes like this one need a guard."""
-    return node.domain in ("", "ai.onnx") and node.op_type in {"Div", *NON_EMPTY, *SCALED}
+    return node.domain in ("", "ai.onnx") and node.op_type in {*DIVIDES, *NON_EMPTY, *SCALED}
 
 
 def _version(holder: ModelProto | FunctionProto) -> int:
@@ -167,7 +172,7 @@ class Writer:
         """Write the node, and what guards it if that is needed."""
         node, kind = self._node, self._node.op_type
         operands = [known.get(name, UNKNOWN) for name in node.input]
-        if kind == "Div" and len(operands) == 2 and self._divides(operands[0], operands[1]):
+        if kind in DIVIDES and len(operands) == 2 and self._divides(operands[0], operands[1]):
             return
         if kind in NON_EMPTY and operands and not operands[0].has_elements and (
                 kind != "Unique" or self._states("axis")):
@@ -180,23 +185,49 @@ class Writer:
         return any(attribute.name == name for attribute in self._node.attribute)
 
     def _divides(self, dividend: Known, divisor: Known) -> bool:
-        """Write a Div whose divisor is never -1: the quotient of the negated divisor, negated."""
+        """Guard a division of integers by 0; write one by -1 with another divisor, and return whether that was done."""
         element = dividend.element or divisor.element
-        if (element and element not in SIGNED) or not divisor.may_hold(-1):
+        if element and element not in INTEGERS:
             return False
-        if not element and self._version < CASTLIKE:
+        negates = (not element or element in SIGNED) and divisor.may_hold(-1)
+        vanishes = divisor.may_hold(0)
+        if (negates or vanishes) and not element and self._version < CASTLIKE:
             raise GraphError(f"{place(self._node)}: onnxruntime divides values whose type inference does not find; "
                              "the reference engine divides them")
+        if vanishes:
+            self._guarded(self._zeros_among(self._node.input[1], element), "a divisor of 0 among integers")
+        if negates:
+            self._negated(element)
+        return negates
+
+    def _zeros_among(self, name: str, element: int) -> str:
+        """Return how many zeros an array of integers has, and 0 for floating-point numbers of unknown type."""
+        def is_zero(value: str) -> str:  # not every type has a kernel of Equal
+            return self._add("Equal", self._add("Cast", value, to=TensorProto.DOUBLE),
+                             self._number(0, TensorProto.DOUBLE))
+
+        flags = is_zero(name)
+        if not element:  # one half is no integer
+            half = self._value(helper.make_tensor("", TensorProto.DOUBLE, [], [0.5]))
+            flags = self._add("And", flags, is_zero(self._add("CastLike", half, name)))
+        return self._add("ReduceSum", self._add("Cast", flags, to=TensorProto.INT64), keepdims=0)
+
+    def _negated(self, element: int) -> None:
+        """Write a division in which 1 stands for a divisor of -1; the quotient is then negated, the rest remains 0."""
         a, b = self._node.input
         least = self._add("Equal", b, self._number(-1, element, b))
         if not element:  # of an unsigned type, -1 is the largest number
             least = self._add("And", least, self._add("Less", b, self._number(0, element, b)))
         flag = self._add("Cast", least, to=element) if element else self._add("CastLike", least, b)
         twice = self._add("Add", flag, flag)
-        quotient = self._add("Div", a, self._add("Add", b, twice))
+        divisor = self._add("Add", b, twice)
+        if self._node.op_type == "Mod":
+            self._node.input[1] = divisor
+            self.nodes.append(self._node)
+            return
+        quotient = self._add("Div", a, divisor)
         sign = self._add("Sub", self._number(1, element, b), twice)
         self.nodes.append(helper.make_node("Mul", [quotient, sign], [self._node.output[0]], name=self._node.name))
-        return True
 
     def _scaled(self) -> None:
         x, *others = self._node.input
