@@ -73,7 +73,7 @@ def _write(args: argparse.Namespace) -> None:
                              command=_command(args), progress=count)
     finally:
         progress(total, total, "")
-    print(f"{args.output}: {len(made.cases)} cases, layout {args.layout}")
+    print(f"{args.output}: {len(made.cases)} case{'' if len(made.cases) == 1 else 's'}, layout {args.layout}")
 
 
 def _cases(args: argparse.Namespace) -> Iterator[Case]:
