@@ -8,13 +8,14 @@ BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(w
   ops/kernels/* ops/kernels/*/* ops/kernels/*/*/* convreg/calls/*.pyx convreg/hifloat8_type/* convreg/onnx/runtime_ort/*))
 
 .NOTPARALLEL:
-.PHONY: help demo test lint wheel deep clean
+.PHONY: help demo test lint wheel wheels deep clean
 
 help:
 	@echo "make demo   train a network on handwritten digits in four number formats (under two minutes)"
 	@echo "make test   run the quick tests"
 	@echo "make lint   ruff and mypy"
-	@echo "make wheel  build a wheel into dist/"
+	@echo "make wheel  build a wheel for this machine into dist/"
+	@echo "make wheels build wheels for other machines, x86-64 and aarch64, into dist/; MACHINES=x86_64 builds one kind"
 	@echo "make deep   everything that takes longer; STAGE=clang runs one stage, without it all that have not passed"
 	@echo "make clean  remove .venv and everything built"
 
@@ -35,6 +36,10 @@ wheel: $(BIN)/python
 	@$(check_compiler)
 	rm -rf build
 	$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .
+
+wheels: $(BIN)/python
+	@$(check_compiler)
+	PYTHON=$(CURDIR)/$(BIN)/python .ci/wheels $(MACHINES)
 
 deep: $(BIN)/python
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/deep $(STAGE)

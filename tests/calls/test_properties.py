@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from drawn import Drawn, convolutions, dyadic, normal, to_layout
 from hypothesis import given, settings
@@ -158,6 +157,8 @@ def test_results_are_the_rounded_float64_reference(case, seed, name):
 
 @pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
 def test_forward_agrees_with_onnxruntime(op_type):
+    onnxruntime = pytest.importorskip("onnxruntime")
+
     @settings(max_examples=40)
     @given(convolutions(), SEEDS)
     def check(case, seed):

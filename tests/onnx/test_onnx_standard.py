@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 import pytest
 from drawn import dyadic
 from graphs import model, value
@@ -21,6 +20,7 @@ from convreg.onnx.standard import CONV_TRANSPOSE
 from convreg.spec import TensorType
 
 MODES = ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
+onnxruntime = pytest.importorskip("onnxruntime")
 onnxruntime.set_default_logger_severity(4)
 
 

@@ -71,6 +71,34 @@ def test_package_map_names_every_package():
 
 
 @checkout
+def test_stated_pythons_and_packages():
+    """The classifiers, the linters and the builder of wheels name what `requires-python` allows."""
+    stated = project()
+    declared = stated["project"]
+    oldest = declared["requires-python"].removeprefix(">=")
+    pythons = [name.rpartition(" ")[2] for name in declared["classifiers"] if ":: Python :: 3." in name]
+    assert pythons == [f"3.{minor}" for minor in range(10, 15)]
+    assert oldest == pythons[0] == stated["tool"]["mypy"]["python_version"]
+    assert stated["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    built = {name.partition("-")[0] for name in stated["tool"]["cibuildwheel"]["build"]}
+    assert built == {"cp310", "cp311"}  # the oldest, and the stable ABI
+    required = dict(line.split(">=") for line in declared["dependencies"])
+    assert required == {"numpy": "1.26", "ml_dtypes": "0.5", "onnx": "1.21"}
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert f"| Python | {pythons[0]} to {pythons[-1]} |" in page
+    for name, version in required.items():
+        assert f"{name} {version} or newer".lower() in page.lower()
+
+
+@checkout
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_wheel_needs_the_compiler_of_its_machine():
+    done = subprocess.run([".ci/wheels", "pdp11"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "no wheel for pdp11: its compiler pdp11-linux-gnu-gcc is not installed\n"
+
+
+@checkout
 def test_version_is_the_declared_one():
     assert convreg.__version__ in (project()["project"]["version"], "0+checkout")
 
@@ -127,6 +155,7 @@ def test_wheel_holds_the_modules_and_nothing_else(built):
         metadata, entries, licence = (
             wheel.read(next(name for name in wheel.namelist() if name.endswith(end))).decode()
             for end in (".dist-info/METADATA", ".dist-info/entry_points.txt", "/LICENSE"))
+    assert built.wheel.stat().st_size < 4_000_000
     compiled = {name for name in names if name.endswith(".so")}
     assert names - compiled == shipped(built.source) | shipped_data(built.source)
     assert "convreg/py.typed" in names
