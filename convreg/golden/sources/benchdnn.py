@@ -132,11 +132,11 @@ class _Reader:
         name = word.text.partition("=")[2]
         path = self.folder / name
         if not name or not os.path.exists(path):  # which takes a name that is too long for none
-            raise GraphError(f"{word.where}{word.text!r} names no file beside it; needed: a path from "
+            raise GraphError(f"{word.where}{shorten(word.text)} names no file beside it; needed: a path from "
                              f"{str(self.folder)!r}")
         if path.resolve() in self.files or len(self.files) >= DEEPEST:
             what = "is being read already" if path.resolve() in self.files else f"is nested {DEEPEST} files deep"
-            raise GraphError(f"{word.where}the file of {word.text!r} {what}; needed: batch files that end")
+            raise GraphError(f"{word.where}the file of {shorten(word.text)} {what}; needed: batch files that end")
         self.opened += 1
         if self.opened > MOST_FILES:
             raise GraphError(f"{word.where}{shorten(word.text)} is nested file {self.opened}; needed: at most "
