@@ -65,8 +65,8 @@ def load_together(path: PathLike, names: Collection[str] | None) -> dict[str, Ar
     with reading(path) as file:
         try:
             with ZipFile(file) as archive:
-                sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
-            _check_entries(path, size_of(file), sizes, names)
+                entries = [(entry.filename.removesuffix(".npy"), entry.file_size) for entry in archive.infolist()]
+            _check_entries(path, size_of(file), entries, names)
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
                 return {name: _named(array) for name, array in arrays.items()}
@@ -76,11 +76,12 @@ def load_together(path: PathLike, names: Collection[str] | None) -> dict[str, Ar
             raise GraphError(f"{path}: not an archive of NumPy arrays: {reason(error)}") from None
 
 
-def _check_entries(path: PathLike, held: int, sizes: Mapping[str, int], names: Collection[str] | None) -> None:
-    for name in sizes:
+def _check_entries(path: PathLike, held: int, entries: Collection[tuple[str, int]], names: Collection[str] | None
+                   ) -> None:
+    for name, _ in entries:
         if names is not None and name not in names:
             raise GraphError(f"{path}: the entry {name!r} is none of {', '.join(names) or 'no names'}")
-    total = sum(sizes.values())
+    total = sum(size for _, size in entries)  # two entries may have one name
     allowed = max(INFLATED_BYTES, INFLATED_FACTOR * held)
     if total > allowed:
         raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")

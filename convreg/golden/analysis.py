@@ -137,7 +137,7 @@ class _Sums:
         self.rounded = [self._rounded(port, array) for port, array in zip(self.ports, self.given, strict=True)]
         self.alike = all(one is other for one, other in zip(self.given, self.rounded, strict=True))
         self.reference = self._results(lambda port, values: values)
-        self.magnitude = self._results(lambda port, values: np.abs(values, out=values))
+        self.magnitude = self._results(_magnitudes)
         self.terms = self._results(_counting)
         self.lost = self._lost() if arithmetic.flush_to_zero else {}
 
@@ -220,6 +220,16 @@ class _Sums:
         by_role: dict[str, int] = {port.role: known[port.name] for port in self.ports if port.name in exponents}
         products = sum(by_role.get(name, 0) for name in of)
         return min(products, by_role["bias"]) if "bias" in by_role else products
+
+
+def _magnitudes(port: Port, values: Array) -> Array:
+    """Return the magnitudes of numbers, and 0 for an infinite or undefined operand.
+
+    A result with a term of such an operand is infinite or NaN; whether it may be NaN depends on the sum of the others.
+    """
+    np.abs(values, out=values)
+    values[~np.isfinite(values)] = 0
+    return values
 
 
 def _counting(port: Port, values: Array) -> Array:

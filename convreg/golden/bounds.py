@@ -26,7 +26,7 @@ class Ends(NamedTuple):
     """The ranks between which a result may lie, both included.
 
     `low` is `ranks.NAN` where the result has to be NaN. `undefined` says where it may also be NaN, because partial
-    sums of both signs can overflow.
+    sums of both signs can overflow, or one while an operand is infinite.
     """
 
     low: Array
@@ -46,7 +46,7 @@ class Analysis:
     rounding : Rounding
         What happens to a sum before it is stored.
     reference, magnitude, terms : ndarray of float64
-        s, S and n, one number an element, in C order and flat.
+        s, S and n, one number an element, in C order and flat. S leaves out infinite operands.
     wide : bool
         Whether the operands are float64.
     products : bool
@@ -147,17 +147,18 @@ class Analysis:
             error = np.minimum(error, PROBABLE * np.sqrt(self.terms[part] + self.added) * self.accumulator.unit *
                                magnitude)
         number = np.isfinite(exact)
-        error = np.where(number, error, 0.0)
+        finite, error = error, np.where(number, error, 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             low = np.where(error == 0, exact, np.nextafter(exact - error, -np.inf))
             high = np.where(error == 0, exact, np.nextafter(exact + error, np.inf))
             largest = self._largest
             over = number & (error > 0) & ((magnitude + exact) / 2 + error > largest)
             under = number & (error > 0) & ((magnitude - exact) / 2 + error > largest)
+            opposed = ~number & (finite + magnitude > largest)  # an infinite operand, and an overflow elsewhere
         high, low = np.where(over, np.inf, high), np.where(under, -np.inf, low)
         ties = self.arithmetic.ties == "both"
         low, high = self.rounding.outward(low, -np.inf, ties), self.rounding.outward(high, np.inf, ties)
-        return Ends(low, high, over & under)
+        return Ends(low, high, (over & under) | opposed)
 
     @property
     def _largest(self) -> float:

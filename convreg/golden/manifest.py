@@ -106,6 +106,10 @@ def read(root: PathLike) -> Manifest:
         cases = {}
         for entry in about["cases"]:
             check_fields(entry, CASE, "a case")
+            if not entry["paths"]:
+                raise GraphError(f"case {entry['name']!r} has no paths; needed: one or more")
+            if entry["name"] in cases:
+                raise GraphError(f"case {entry['name']!r} occurs twice; needed: different names")
             cases[entry["name"]] = Entry(**{
                 **{name: entry[name] for name in Entry._fields}, "paths": [_inside(each) for each in entry["paths"]],
                 "inputs": _arrays(entry["inputs"]), "outputs": _arrays(entry["outputs"])})

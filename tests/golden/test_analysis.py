@@ -302,6 +302,25 @@ def test_partial_sums_that_may_overflow_may_be_infinite_or_nan():
         assert not compare(golden, np.full((1, 1, 1), value, np.float32))
 
 
+def test_an_infinite_operand_beside_sums_that_overflow_may_give_nan():
+    dy = np.float32([np.inf, 3e38, -3e38]).reshape(1, 3, 1)
+    w = np.float32([1, 2, 2]).reshape(3, 1, 1)
+    golden = one_by_one(dy, w)
+    within(golden)
+    for value in (np.inf, np.nan):  # of which the order of the sum decides
+        assert compare(golden, np.full((1, 1, 1), value, np.float32))
+    for value in (-np.inf, 3e38):
+        assert not compare(golden, np.full((1, 1, 1), value, np.float32))
+    assert not compare(one_by_one(dy, w / 8), np.full((1, 1, 1), np.nan, np.float32))
+
+
+@pytest.mark.parametrize(("format", "code"), [("float16", 0x7c01), ("bfloat16", 0x7f81), ("float8_e5m2", 0x7d)])
+def test_signalling_nan_among_the_operands(format, code):
+    dy, w = (convreg.quantize(np.ones(shape), format) for shape in ((1, 1, 3), (1, 1, 1)))
+    dy.view(f"u{dy.itemsize}")[0, 0, 1] = code
+    within(one_by_one(dy, w, conformance="emulation"))
+
+
 def test_operators_without_roles_are_refused(monkeypatch):
     spec = convreg.get("onednn::ConvolutionBackwardData").spec
     monkeypatch.setattr(registry, "_operators", {name: dict(found) for name, found in registry._operators.items()})

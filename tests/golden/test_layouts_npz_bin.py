@@ -68,6 +68,14 @@ def test_results_in_one_file(tmp_path):
     same(layouts.read_results(GOLDEN, tmp_path / "c.npz"))
 
 
+def test_codes_of_float16_are_results_too(tmp_path):
+    half = data_case("half", "float16").make()
+    codes = half.outputs["diff_src"].view(np.uint16)
+    for array in (codes, codes.astype(">u2")):
+        np.save(tmp_path / "half.npy", array)
+        same(layouts.read_results(half, tmp_path / "half.npy"), half)
+
+
 def test_results_in_folders(tmp_path):
     """Of one case, and of many cases side by side."""
     for folder, many in (("one case", False), ("many", True)):

@@ -167,6 +167,8 @@ EDITS = {
     "kind": (lambda about: about.update(kind="x"), "needed: 'convreg golden manifest' version 1"),
     "layout": (lambda about: about.update(layout="zip"), "layout 'zip'"),
     "no cases": (lambda about: about.pop("cases"), "has no 'cases'"),
+    "a case without paths": (lambda about: about["cases"][1].update(paths=[]), "case 'c' has no paths"),
+    "a case twice": (lambda about: about["cases"].append(about["cases"][1]), "case 'c' occurs twice"),
     "a case of text": (lambda about: about.update(cases=["a"]), "a case is a str"),
     "hash": (lambda about: about["cases"][1]["inputs"]["weights"].update(sha256="0"), "SHA-256"),
     "output hash": (lambda about: about["cases"][1]["outputs"]["diff_src"].update(sha256="0"), "SHA-256"),

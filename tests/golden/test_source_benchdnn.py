@@ -149,7 +149,8 @@ def test_cases_are_read_when_they_are_asked_for(batch):
     ("--batch=none", "names no file beside it"), ("--batch=", "names no file"), ("--batch=.", "cannot be read"),
     ("--batch=batch", "is being read already"), ("--dir=BWD_WB --stag=axb --dtag=axb mb1_ic2ih4oc2kh3",
                                                   "channels last"),
-    ("--dir=BWD_WB mb1_ic2ih4oc2oh4kh4sh1ph1", "pads that differ"),
+    ("--dir=BWD_WB mb1_ic2ih4oc2oh4kh4sh1ph1", "pads that differ"), ("--batch=" + "a" * 5000, "names no file"),
+    (f"--mb={'1,' * 999}1 --dt={'f32,' * 999}f32 mb1_ic2ih4oc2kh3", "makes 1000000 cases so far; needed: at most"),
 ])
 def test_refusals_name_file_and_line(batch, text, words):
     path = batch("# one\n" + text)
@@ -166,6 +167,14 @@ def test_circle_of_files_is_refused(batch):
     batch("--batch=first", "second")
     with pytest.raises(GraphError, match="is being read already; needed: batch files that end"):
         list(cases(batch("--batch=first")))
+
+
+def test_files_that_fan_out_are_refused(batch):
+    for number in range(12):
+        batch(f"--batch=fan{number + 1}\n" * 10, f"fan{number}")
+    batch("", "fan12")
+    with pytest.raises(GraphError, match="is nested file 1001; needed: at most 1000"):
+        list(cases(batch("--batch=fan0")))
 
 
 def test_long_chain_of_files_is_refused(batch):

@@ -194,6 +194,7 @@ def test_refusals_of_interface_rows(read, cells, words):
 
 @pytest.mark.parametrize(("content", "words"), [
     ("testcase_name,api_name,testcase_name\n", "the header names 'testcase_name' twice"),
+    ("testcase_name," + ",".join(map(str, range(200_000))), "neither 'api_name' nor 'op_name'"),
     ("testcase_name,attributes\nrow,{}\n", "neither 'api_name' nor 'op_name'"),
     ("testcase_name,api_name\nrow,x,y\n", "row 2 has 3 cells; needed: at most the 2"),
     ('testcase_name,api_name\n"row', "unexpected end of data; needed: a CSV table of TTK"),
@@ -337,7 +338,8 @@ def test_literals(text, value):
 @pytest.mark.parametrize("text", [
     "", "a", "1 + 1", "[x for x in ()]", "lambda: 0", "b'x'", "1j", "{1}", "f'{1}'", "{**{}}", "-'a'", "-True", "~1",
     "float(x)", "float('x')", "float()", "float('1', 2)", "open('x')", "(1, *(2,))", "1;2", "-" * 500 + "1", "...",
-    "9" * 5000, "(" * 50 + ")" * 50, "\0", "'\ud800'",
+    "9" * 5000, "1+" * 2000 + "1", "-\t" * 2000 + "1", "float(0x" + "f" * 500 + ")", "(" * 50 + ")" * 50,
+    "\0", "'\ud800'",
 ])
 def test_what_is_no_literal(text):
     with pytest.raises(ValueError, match=r"."):

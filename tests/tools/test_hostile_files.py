@@ -197,6 +197,15 @@ def test_archives_are_not_inflated_for_nothing(tmp_path, monkeypatch):
         archived(inputs, archive(tmp_path / "bomb.npz", {"x": INFLATED_BYTES // 4}))
 
 
+def test_entries_of_one_name_are_all_counted(tmp_path, monkeypatch):
+    path = archive(tmp_path / "two.npz", {"x": INFLATED_BYTES // 4})
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("x", b"")
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("inflated"))
+    with pytest.raises(GraphError, match="when they are inflated"):
+        load_together(path, ["x"])
+
+
 def test_archives_that_lie(tmp_path):
     path = tmp_path / "x.npz"
     for shape in ((2**50,), (-5,), (2**62, 2**62), (5,)):

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from ...archives import load_one, load_together
 from ...errors import GraphError
 from ...files import PathLike, is_folder, new_folder, refuse_devices
@@ -263,8 +265,10 @@ def _fitting(golden: Golden, output: str, array: Array, path: Path) -> Array:
         shape = list(array.shape) if hasattr(array, "shape") else "none"
         raise GraphError(f"{path}: output {output!r} has shape {shape}; needed: {list(wanted.shape)}")
     try:
-        return named(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")),
-                     format_name(wanted))
+        native = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        if wanted.dtype == np.float16 and native.dtype == np.uint16:  # codes, which results may be in 8 and 16 bits
+            return native.view(np.float16)
+        return named(native, format_name(wanted))
     except GraphError as error:
         raise GraphError(f"{path}: output {output!r} has {error}") from None
 

@@ -8,10 +8,12 @@ Source: oneDNN's benchdnn, doc/driver_conv.md, doc/knobs_common.md and the reade
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +46,8 @@ NEUTRAL = {
 LAYOUTS = {"ncx": ("", "any", "undef", "abx"), "nxc": ("axb",)}
 WEIGHT_LAYOUTS = {"ncx": ("", "any", "undef", "abx"), "nxc": ("", "any", "undef", "xba")}
 """Names of memory orders by the layout of a case; of weights those without groups."""
-DEEPEST = 16
+DEEPEST, MOST_FILES, MOST_CASES = 16, 1000, 100_000
+"""Limits of one source: batch files within batch files, nested files in all, and cases, which lists multiply."""
 _TEXT = re.compile(r"--[a-z]|-v\d|(?:g|mb|[io]c|[iokspd][dhw])\d")
 
 
@@ -109,6 +112,7 @@ class _Reader:
     def __init__(self, deconv: bool, settings: Settings, folder: Path, files: tuple[Path, ...] = ()) -> None:
         self.deconv, self.settings, self.default = deconv, settings, settings
         self.folder, self.files = folder, files
+        self.opened = self.made = 0
 
     def cases(self, words: Iterable[Word]) -> Iterator[Case]:
         """Yield the cases of the descriptors among the words."""
@@ -127,12 +131,16 @@ class _Reader:
     def _nested(self, word: Word) -> Iterator[Case]:
         name = word.text.partition("=")[2]
         path = self.folder / name
-        if not name or not path.exists():
-            raise GraphError(f"{word.where}{word.text!r} names no file beside it; needed: a path from "
+        if not name or not os.path.exists(path):  # which takes a name that is too long for none
+            raise GraphError(f"{word.where}{shorten(word.text)} names no file beside it; needed: a path from "
                              f"{str(self.folder)!r}")
         if path.resolve() in self.files or len(self.files) >= DEEPEST:
             what = "is being read already" if path.resolve() in self.files else f"is nested {DEEPEST} files deep"
-            raise GraphError(f"{word.where}the file of {word.text!r} {what}; needed: batch files that end")
+            raise GraphError(f"{word.where}the file of {shorten(word.text)} {what}; needed: batch files that end")
+        self.opened += 1
+        if self.opened > MOST_FILES:
+            raise GraphError(f"{word.where}{shorten(word.text)} is nested file {self.opened}; needed: at most "
+                             f"{MOST_FILES}")
         outside = self.folder, self.files
         self.folder, self.files = path.parent, (*self.files, path.resolve())
         try:
@@ -168,6 +176,10 @@ class _Reader:
             layer = parse_descriptor(word.text, transposed=self.deconv)
         except GraphError as error:
             raise GraphError(f"{word.where}{error}") from None
+        self.made += prod(map(len, self.settings))
+        if self.made > MOST_CASES:
+            raise GraphError(f"{word.where}{shorten(word.text)} with the lists of the options makes {self.made} cases "
+                             f"so far; needed: at most {MOST_CASES}")
         for chosen in product(*self.settings):
             yield _case(word, layer, *chosen, deconv=self.deconv)
 

@@ -33,7 +33,10 @@ def literal(text: str) -> Any:
             tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ValueError(f"{shorten(text)} is no Python literal") from None
-    return _value(tree.body)
+    try:
+        return _value(tree.body)
+    except (OverflowError, RecursionError):  # an integer beyond all floats; operators nest without brackets
+        raise ValueError(f"{shorten(text)} holds a number that is too large, or is nested too deep") from None
 
 
 def _depth(text: str) -> int:

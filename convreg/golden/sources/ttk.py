@@ -5,6 +5,7 @@ Source: TTK 2.8, docs/Test_Case_Generation.md and the guides to writing cases; t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
@@ -33,7 +34,7 @@ def of_table(content: bytes, file: str) -> Iterator[Case]:
         raise GraphError(f"{file}: the byte at {error.start} is not UTF-8 text; needed: a CSV table of TTK") from None
     lines = rows(text, file)
     header = [cell.strip() for cell in next(lines, [])]
-    repeated = {name for name in header if header.count(name) > 1 and name}
+    repeated = {name for name, count in Counter(header).items() if count > 1 and name}
     if repeated:
         raise GraphError(f"{file}: the header names {' and '.join(map(repr, sorted(repeated)))} twice; needed: every "
                          "column once")
