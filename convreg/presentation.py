@@ -1,13 +1,24 @@
-"""How reports are shown: tables for terminals and Markdown, and pictures with matplotlib where that is installed."""
+"""How reports are shown: JSON, tables, and pictures with matplotlib where that is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from .errors import GraphError
 
 PLOT_FORMATS = ("png", "svg", "pdf")
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as JSON can hold it: infinities and NaN become the strings that `float` reads."""
+    if isinstance(value, Mapping):
+        return {str(name): json_value(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def aligned(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite
 from typing import Any
 
+from ..presentation import json_value
 from .standards import BOUND, Outcome
 
 
@@ -138,7 +138,7 @@ class OutputReport:
         found = {**asdict(self), "passed": self.passed}
         found["standards"] = [{**outcome._asdict(), "figures": dict(outcome.figures), "limits": dict(outcome.limits)}
                               for outcome in self.standards]
-        plain: dict[str, Any] = _plain(found)
+        plain: dict[str, Any] = json_value(found)
         return plain
 
 
@@ -226,11 +226,3 @@ def _told(outcome: Outcome) -> str:
 
 def _percent(share: float) -> str:
     return "0" if not share else f"{100 * share:.3g} %"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return str(value) if isinstance(value, float) and not isfinite(value) else value

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite
 from typing import Any, BinaryIO
 
 from ..errors import Asking, UnknownOp, shorten
 from ..guard import guarded
-from ..presentation import aligned, markdown_table
+from ..presentation import aligned, json_value, markdown_table
 from . import picture
 from .metrics import Binades, Error
 
@@ -148,7 +147,7 @@ class Comparison:
         """Return everything as JSON can hold it: infinities and NaN become the strings that `float` reads."""
         rows = []
         for row in self.rows:
-            entry = _plain(asdict(row))
+            entry = json_value(asdict(row))
             rows.append({**entry, "binades": row.binades.to_dict()})
         return {"operator": self.operator, "shapes": {name: list(shape) for name, shape in self.shapes.items()},
                 "exact": {name: binades.to_dict() for name, binades in self.exact.items()}, "rows": rows}
@@ -185,13 +184,6 @@ def _percent(share: float) -> str:
         return "0"
     return f"{100 * share:.2g}%" if share < 0.0995 else f"{100 * share:.1f}%"
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 @guarded("convreg::numerics")
