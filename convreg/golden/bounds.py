@@ -158,6 +158,11 @@ class Analysis:
         high, low = np.where(over, np.inf, high), np.where(under, -np.inf, low)
         ties = self.arithmetic.ties == "both"
         low, high = self.rounding.outward(low, -np.inf, ties), self.rounding.outward(high, np.inf, ties)
+        if opposed.any():
+            undefined = int(self.rounding.rank(np.array([np.nan]))[0])
+            if undefined != ranks.NAN:  # a saturating conversion to HiFloat8 makes 0 of NaN
+                low = np.where(opposed, np.minimum(low, undefined), low)
+                high = np.where(opposed, np.maximum(high, undefined), high)
         return Ends(low, high, (over & under) | opposed)
 
     @property
