@@ -335,7 +335,7 @@ def test_a_build_that_is_installed_in_a_folder_with_other_packages(tmp_path):
     site = tmp_path / "site-packages"
     (site / "numpy").mkdir(parents=True)
     (site / "numpy" / "__init__.py").write_text("raise ImportError('of another Python')")
-    for folder, target in (("convreg", "convreg"), ("ops", "convreg/ops")):
+    for folder, target in (("convreg", "convreg"), ("ops", "convreg/ops"), ("convreg.libs", "convreg.libs")):
         if (OWN / folder).is_dir():
             shutil.copytree(OWN / folder, site / target, dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxi", "*.c", "*.h"))
