@@ -35,7 +35,8 @@ def boundaries(values: np.ndarray) -> np.ndarray:
 def test_codes_mean_what_numpy_says(name):
     dtype = np.dtype(STORED[name])
     codes = np.arange(256**dtype.itemsize, dtype=CODES[dtype.itemsize])
-    expected = codes.view(dtype).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # processors differ in what they say of a signalling NaN
+        expected = codes.view(dtype).astype(np.float32)
     number = ~np.isnan(expected)
     values = decoded(codes, name)
     np.testing.assert_array_equal(values.view(np.uint32)[number], expected.view(np.uint32)[number])

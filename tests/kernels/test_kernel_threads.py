@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from convreg.ops import kernels
+from emulation import not_emulated
 from kernel_cases import Case, bits, call, drawn_arrays, windowed
 
 FORWARD, BACKWARD_WEIGHTS = windowed(kernels.forward), windowed(kernels.backward_weights)
@@ -135,6 +136,7 @@ LIMITED = """
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not kernels.openmp, reason="counts threads as Linux shows them")
+@not_emulated
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer takes all address space")
 class TestLimits:
     """Where threads cannot be started calls run on fewer; OpenMP alone would end the process."""
