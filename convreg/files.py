@@ -152,7 +152,7 @@ def new_folder(path: PathLike, last: str) -> Iterator[Path]:
             for entry in sorted(temporary.iterdir(), key=lambda entry: (entry.name == last, entry.name)):
                 moved = target / entry.name
                 undo.callback(_remove, moved)
-                entry.rename(moved)
+                os.rename(entry, moved)
             temporary.rmdir()
         undo.pop_all()
 
