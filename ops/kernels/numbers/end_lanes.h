@@ -1,4 +1,4 @@
-/* Ends what the lanes of numbers/encode.h define. */
+/* Ends what the lanes of numbers/encode.h and numbers/narrow.h define. */
 #undef LANE
 #undef LANE_TEST
 #undef LANE_INLINE
@@ -14,3 +14,10 @@
 #undef ADD_WHERE
 #undef LOOK_UP
 #undef TO_HALF
+#undef WIDE
+#undef WIDE_ALL
+#undef WIDE_LEFT
+#undef WIDE_RIGHT
+#undef WIDE_ABOVE
+#undef WIDE_CHOOSE
+#undef WIDE_PRODUCT

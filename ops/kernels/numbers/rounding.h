@@ -58,7 +58,20 @@ ROUNDING_INLINE uint32_t larger_one(uint32_t a, uint32_t b) { return a > b ? a :
 
 ROUNDING_INLINE uint32_t smaller_one(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+#define WIDE uint64_t
+#define WIDE_ALL(x) ((uint64_t)(x))
+#define WIDE_LEFT(a, n) wide_left_one(a, n)
+#define WIDE_RIGHT(a, n) wide_right_one(a, n)
+#define WIDE_ABOVE(a, b) ((a) > (b))
+#define WIDE_CHOOSE CHOOSE
+#define WIDE_PRODUCT(a, factor) ((uint64_t)(uint32_t)(a) * (factor))
+
+ROUNDING_INLINE uint64_t wide_left_one(uint64_t a, uint64_t n) { return n < 64 ? a << n : 0; }
+
+ROUNDING_INLINE uint64_t wide_right_one(uint64_t a, uint64_t n) { return n < 64 ? a >> n : 0; }
+
 #include "numbers/encode.h"
+#include "numbers/narrow.h"
 #include "numbers/end_lanes.h"
 
 /* The rounding of the kernels, and of conversions that ask for no other. */
@@ -95,28 +108,6 @@ static inline uint8_t encode8(float value, int format)
     return format == NUMBER_HIFLOAT8      ? encode_hifloat8(value)
            : format == NUMBER_FLOAT8_E5M2 ? (uint8_t)encode_number(value, NUMBER_FLOAT8_E5M2)
                                           : (uint8_t)encode_number(value, NUMBER_FLOAT8_E4M3FN);
-}
-
-/* The float32 bits of a float64: finite numbers beyond the range become infinite, or the largest finite float where the
- * rounding never passes it.  NaN stays one. */
-ROUNDING_INLINE uint32_t narrow_as(uint64_t bits, uint32_t random, int rounding, int saturate)
-{
-    uint64_t magnitude = bits & 0x7fffffffffffffffu, field = magnitude >> 52;
-    uint64_t own = field > 1 ? field : 1, grid = own > 897 ? own : 897; /* 2**-126 */
-    uint64_t significand = magnitude - ((own - 1) << 52);
-    uint64_t cut = 29 + grid - own, below = cut > 64 ? cut - 64 : 0;
-    uint64_t kept = cut > 63 ? 0 : significand >> (cut & 63);
-    uint64_t fraction = cut > 63 ? significand >> (below < 63 ? below : 63) : significand << ((64 - cut) & 63);
-    uint64_t half = 0x8000000000000000u, code = (grid - 897) << 23, inexact = fraction != 0;
-    uint32_t finite, overflow = saturate || rounding == TOWARD_ZERO || rounding == TO_ODD ? 0x7f7fffffu : 0x7f800000u;
-    code += rounding == TO_ODD ? kept | inexact
-            : kept + (rounding == NEAREST_EVEN ? fraction > half - (kept & 1)
-                      : rounding == HALF_AWAY  ? fraction >> 63
-                      : rounding == STOCHASTIC ? random < fraction >> 32
-                                               : 0);
-    finite = code < 0x7f800000u ? (uint32_t)code : overflow;
-    finite = magnitude == 0x7ff0000000000000u ? (saturate ? 0x7f7fffffu : 0x7f800000u) : finite;
-    return (uint32_t)(bits >> 32 & 0x80000000u) | (magnitude > 0x7ff0000000000000u ? 0x7fc00000u : finite);
 }
 
 #endif

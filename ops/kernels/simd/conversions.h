@@ -14,21 +14,70 @@ static void SUFFIX(decode_block)(const void *codes, int format, uint32_t *values
     BY_FORMAT(format, decode_format, codes, known_format, values, count)
 }
 
-static void SUFFIX(narrow_block)(const uint64_t *restrict doubles, const uint32_t *restrict random,
-                                 uint32_t *restrict values, int rounding, int saturate, int64_t count)
+/* Lanes of 64 bits: of four 32-bit lanes one number at a time, because 64-bit products and shifts by lanes are few there. */
+#if WIDTH == 4
+enum { WIDE_LANES = 1 };
+typedef uint64_t wide_lanes;
+#define WIDE_FUNCTION(name) name##_one
+#else
+enum { WIDE_LANES = WIDTH / 2 };
+typedef vector_ulong wide_lanes;
+#define WIDE_FUNCTION(name) SUFFIX(name##_lanes)
+#endif
+
+INLINE wide_lanes widened(const uint32_t *p)
 {
-    int64_t i;
-#define NARROW(rule, drawn)                                                                                            \
+#if WIDTH == 16
+    return (vector_ulong)_mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)p));
+#elif WIDTH == 8
+    return (vector_ulong)_mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)p));
+#else
+    return *p;
+#endif
+}
+
+INLINE void store_lower_halves(uint32_t *p, wide_lanes values)
+{
+#if WIDTH == 16
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi64_epi32((__m512i)values));
+#elif WIDTH == 8
+    const __m256i even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(_mm256_permutevar8x32_epi32((__m256i)values, even)));
+#else
+    *p = (uint32_t)values;
+#endif
+}
+
+INLINE void narrow_rule(const uint64_t *doubles, const uint32_t *random, uint32_t *values, int rounding, int saturate, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + WIDE_LANES <= count; i += WIDE_LANES) {
+        wide_lanes bits, drawn = {0};
+        memcpy(&bits, doubles + i, sizeof bits);
+        if (rounding == STOCHASTIC)
+            drawn = widened(random + i);
+        store_lower_halves(values + i, WIDE_FUNCTION(narrow)(bits, drawn, rounding, saturate));
+    }
+    for (; i < count; i++)
+        values[i] = (uint32_t)narrow_one(doubles[i], rounding == STOCHASTIC ? random[i] : 0, rounding, saturate);
+}
+
+static void SUFFIX(narrow_block)(const uint64_t *doubles, const uint32_t *random, uint32_t *values, int rounding, int saturate,
+                                 int64_t count)
+{
+#define NARROW(rule)                                                                                                   \
     case rule:                                                                                                         \
-        for (i = 0; i < count; i++)                                                                                    \
-            values[i] = narrow_as(doubles[i], drawn, rule, saturate);                                                  \
+        if (saturate)                                                                                                  \
+            narrow_rule(doubles, random, values, rule, 1, count);                                                      \
+        else                                                                                                           \
+            narrow_rule(doubles, random, values, rule, 0, count);                                                      \
         break
     switch (rounding) {
-        NARROW(NEAREST_EVEN, 0);
-        NARROW(HALF_AWAY, 0);
-        NARROW(TOWARD_ZERO, 0);
-        NARROW(TO_ODD, 0);
-        NARROW(STOCHASTIC, random[i]);
+        NARROW(NEAREST_EVEN);
+        NARROW(HALF_AWAY);
+        NARROW(TOWARD_ZERO);
+        NARROW(TO_ODD);
+        NARROW(STOCHASTIC);
     }
 #undef NARROW
 }
@@ -88,26 +137,43 @@ static void SUFFIX(encode_block)(const uint32_t *values, const uint32_t *random,
         BY_FORMAT(format, encode_format, values, random, codes, known_format, rounding, saturate, source, count)
 }
 
-/* Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011. */
+/* Four words of each lane, of one lane after the other. */
+INLINE void store_drawn(uint32_t *numbers, const wide_lanes *word)
+{
+#if WIDTH == 16
+    const __m512i low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    __m512i ab = _mm512_mask_mov_epi32((__m512i)word[0], 0xaaaa, (__m512i)(word[1] << 32));
+    __m512i cd = _mm512_mask_mov_epi32((__m512i)word[2], 0xaaaa, (__m512i)(word[3] << 32));
+    _mm512_storeu_si512(numbers, _mm512_permutex2var_epi64(ab, low, cd));
+    _mm512_storeu_si512(numbers + 16, _mm512_permutex2var_epi64(ab, high, cd));
+#elif WIDTH == 8
+    __m256i ab = _mm256_blend_epi32((__m256i)word[0], (__m256i)(word[1] << 32), 0xaa);
+    __m256i cd = _mm256_blend_epi32((__m256i)word[2], (__m256i)(word[3] << 32), 0xaa);
+    __m256i even = _mm256_unpacklo_epi64(ab, cd), odd = _mm256_unpackhi_epi64(ab, cd);
+    _mm256_storeu_si256((__m256i *)numbers, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256((__m256i *)(numbers + 8), _mm256_permute2x128_si256(even, odd, 0x31));
+#else
+    for (int i = 0; i < 4; i++)
+        numbers[i] = (uint32_t)word[i];
+#endif
+}
+
 static void SUFFIX(draw_block)(uint32_t *numbers, uint64_t seed, uint64_t first, uint32_t stream, int64_t groups)
 {
-    int64_t i;
-    int round;
-    for (i = 0; i < groups; i++) {
-        uint32_t a = (uint32_t)(first + (uint64_t)i), b = (uint32_t)((first + (uint64_t)i) >> 32), c = stream, d = 0;
-        uint32_t low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
-        for (round = 0; round < 10; round++) {
-            uint64_t p = (uint64_t)a * 0xD2511F53u, q = (uint64_t)c * 0xCD9E8D57u;
-            a = (uint32_t)(q >> 32) ^ b ^ low;
-            c = (uint32_t)(p >> 32) ^ d ^ high;
-            b = (uint32_t)q;
-            d = (uint32_t)p;
-            low += 0x9E3779B9u;
-            high += 0xBB67AE85u;
+    uint64_t numbered[WIDE_LANES];
+    wide_lanes lane;
+    for (int l = 0; l < WIDE_LANES; l++)
+        numbered[l] = (uint64_t)l;
+    memcpy(&lane, numbered, sizeof lane);
+    for (int64_t i = 0; i < groups; i += WIDE_LANES) {
+        uint32_t last[4 * WIDE_LANES];
+        wide_lanes word[4], start = lane + (first + (uint64_t)i);
+        WIDE_FUNCTION(draw)(word, start, seed, stream);
+        if (groups - i >= WIDE_LANES)
+            store_drawn(numbers + 4 * i, word);
+        else {
+            store_drawn(last, word);
+            memcpy(numbers + 4 * i, last, (size_t)(groups - i) * 16);
         }
-        numbers[4 * i] = a;
-        numbers[4 * i + 1] = b;
-        numbers[4 * i + 2] = c;
-        numbers[4 * i + 3] = d;
     }
 }

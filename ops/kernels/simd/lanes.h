@@ -1,6 +1,8 @@
 /* Lanes of `numbers/encode.h` for the vectors of an instruction set: finished floats to codes, codes to memory.  simd/tile.h
  * includes this. */
 
+typedef uint64_t vector_ulong __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+
 #define LANE vector_uint
 #define LANE_INLINE INLINE
 #define LANES(name) SUFFIX(name##_lanes)
@@ -18,6 +20,13 @@
 #define ADD_WHERE(test, a) add_where(test, a)
 #define LOOK_UP(table, field) look_up(table, field)
 #define TO_HALF(bits) to_half(bits)
+#define WIDE vector_ulong
+#define WIDE_ALL(x) ((vector_ulong)_mm512_set1_epi64((int64_t)(x)))
+#define WIDE_LEFT(a, n) ((vector_ulong)_mm512_sllv_epi64((__m512i)(a), (__m512i)(n)))
+#define WIDE_RIGHT(a, n) ((vector_ulong)_mm512_srlv_epi64((__m512i)(a), (__m512i)(n)))
+#define WIDE_ABOVE(a, b) _mm512_cmpgt_epu64_mask((__m512i)(a), (__m512i)(b))
+#define WIDE_CHOOSE(test, a, b) ((vector_ulong)_mm512_mask_mov_epi64((__m512i)(b), test, (__m512i)(a)))
+#define WIDE_PRODUCT(a, factor) ((vector_ulong)_mm512_mul_epu32((__m512i)(a), _mm512_set1_epi64(factor)))
 
 INLINE vector_uint add_where(__mmask16 test, vector_uint a)
 {
@@ -53,6 +62,13 @@ INLINE vector_uint to_half(vector_uint bits)
 #define ABOVE_UNSIGNED(a, b) ABOVE((a) ^ 0x80000000u, (b) ^ 0x80000000u)
 #define LOOK_UP(table, field) look_up(table, field)
 #define TO_HALF(bits) to_half(bits)
+#define WIDE vector_ulong
+#define WIDE_ALL(x) ((vector_ulong)_mm256_set1_epi64x((int64_t)(x)))
+#define WIDE_LEFT(a, n) ((vector_ulong)_mm256_sllv_epi64((__m256i)(a), (__m256i)(n)))
+#define WIDE_RIGHT(a, n) ((vector_ulong)_mm256_srlv_epi64((__m256i)(a), (__m256i)(n)))
+#define WIDE_ABOVE(a, b) _mm256_cmpgt_epi64((__m256i)(a), (__m256i)(b))
+#define WIDE_CHOOSE(test, a, b) ((vector_ulong)_mm256_blendv_epi8((__m256i)(b), (__m256i)(a), test))
+#define WIDE_PRODUCT(a, factor) ((vector_ulong)_mm256_mul_epu32((__m256i)(a), _mm256_set1_epi64x(factor)))
 
 INLINE vector_uint choose_bits(vector_int test, vector_uint a, vector_uint b)
 {
@@ -107,6 +123,9 @@ INLINE vector_uint look_up(const uint8_t *table, vector_uint field)
 #endif
 
 #include "numbers/encode.h"
+#if WIDTH > 4
+#include "numbers/narrow.h"
+#endif
 #include "numbers/end_lanes.h"
 
 INLINE int64_t code_size(int format)
