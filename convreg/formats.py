@@ -1,7 +1,7 @@
 """Number formats as records: layout, limits, specials, and how vendors round to them.
 
-A new format needs one more record here and its codec in C: a pair of inline functions in
-`ops/kernels/numbers/numbers.h`, and a line of `ops/kernels/numbers/conversion_blocks.h` for the other roundings.
+A new format needs one more record here and its codec in C: a function of `ops/kernels/numbers/numbers.h` that decodes, and a
+line of `ops/kernels/numbers/encode.h` that encodes under every rounding.
 Everything else reads the record.
 """
 

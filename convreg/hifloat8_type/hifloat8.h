@@ -51,7 +51,7 @@ static inline uint8_t hifloat8_of(double number)
 {
     uint64_t bits;
     memcpy(&bits, &number, sizeof bits);
-    return encode_hifloat8(bits_float(narrow_as(bits, 0, TO_ODD, 0)));
+    return encode_hifloat8(bits_float((uint32_t)narrow_one(bits, 0, TO_ODD, 0)));
 }
 
 static inline int hifloat8_is_nan(uint8_t code)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "core/reduction.h"
+#include "numbers/conversion.h"
 
 enum {
     TILE_ROWS = 8,     /* the tallest tile of any instruction set */
@@ -320,6 +321,7 @@ typedef struct {
     scatter_function scatter;
     scatter_cells_function scatter_cells; /* or NULL */
     scatter_taps_function scatter_taps;
+    conversion_functions conversions;
     const pair_functions *pairs;                  /* or NULL */
     const pair_functions *matrix;                 /* likewise, of sums in blocks only, faster than those */
 } instruction_set;

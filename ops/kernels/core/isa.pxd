@@ -140,6 +140,8 @@ cdef extern from "core/isa.h" nogil:
         gather_taps_pairs_function gather_taps
         frame_pairs_function frame
         finite_function finite
+    ctypedef struct conversion_functions:
+        pass
     ctypedef struct instruction_set:
         const char* name
         int (*usable)() noexcept
@@ -173,6 +175,7 @@ cdef extern from "core/isa.h" nogil:
         scatter_function scatter
         scatter_cells_function scatter_cells
         scatter_taps_function scatter_taps
+        conversion_functions conversions
         const pair_functions* pairs
         const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)

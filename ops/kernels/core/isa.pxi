@@ -27,6 +27,11 @@ def isa() -> str:
     return current.name.decode()
 
 
+def conversions_address() -> int:
+    """Address of its `conversion_functions`."""
+    return <uintptr_t>&current.conversions
+
+
 def use_isa(name: str) -> None:
     """Run every later call on the best usable instruction set that is not better than `name`, or without a name on the
     fastest."""

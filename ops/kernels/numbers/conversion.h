@@ -1,11 +1,10 @@
-/* What an instruction set offers the conversions: loops over contiguous blocks. */
+/* What an instruction set offers the conversions of arrays: loops over contiguous blocks. */
 #ifndef CONVREG_CONVERSION_H
 #define CONVREG_CONVERSION_H
 
 #include <stdint.h>
 
 typedef struct {
-    const char *name;
     /* values[i] = the float32 bits of number i of `codes`, exactly; any format but float64. */
     void (*decode)(const void *codes, int format, uint32_t *values, int64_t count);
     /* values[i] = the float32 bits of a float64, rounded; `doubles` are its bits too. */
@@ -16,14 +15,6 @@ typedef struct {
                    int source, int64_t count);
     /* numbers[4*i .. 4*i + 3] = Philox4x32-10 of key `seed` and counter (first + i, stream). */
     void (*draw)(uint32_t *numbers, uint64_t seed, uint64_t first, uint32_t stream, int64_t groups);
-} conversion_set;
-
-/* To be called once, before any conversion. */
-void prepare_conversions(void);
-
-/* Best first, `generic` last; `count` of them were compiled. */
-const conversion_set *const *conversion_sets(int *count);
-
-enum { ROUND_TO_HF32 = 7 }; /* as a format of results: float32 with 11 mantissa bits */
+} conversion_functions;
 
 #endif

@@ -1,8 +1,8 @@
 """Conversion of arrays between number formats: decode exactly, round once, any strides, any number of threads.
 
 Elements are numbered in row-major order of the arrays. A thread takes blocks of consecutive numbers: it gathers a block
-unless the array is contiguous, takes it to float32 bits, and encodes them (`numbers/rounding.h`, compiled for each instruction
-set by `numbers/conversion.c`). A float64 becomes a float32 first, rounded so that the second rounding does not notice.
+unless the array is contiguous, takes it to float32 bits, and encodes them, by functions of the engine's instruction set
+(`simd/conversions.h`). A float64 becomes a float32 first, rounded so that the second rounding does not notice.
 
 Stochastic rounding compares the discarded part of element i with word i % 4 of Philox4x32-10, key `seed`, counter
 (i // 4, stream), low words first: stream 0 for the format, stream 1 for float64 to float32. So its results depend on
@@ -26,18 +26,14 @@ cdef extern from "numbers/rounding.h" nogil:
         STOCHASTIC
         HYBRID
         TO_ODD
+        ROUND_TO_HF32
 
 cdef extern from "numbers/conversion.h" nogil:
-    ctypedef struct conversion_set:
-        const char* name
+    ctypedef struct conversion_functions:
         void (*decode)(const void*, int, uint32_t*, int64_t) noexcept nogil
         void (*narrow)(const uint64_t*, const uint32_t*, uint32_t*, int, int, int64_t) noexcept nogil
         void (*encode)(const uint32_t*, const uint32_t*, void*, int, int, int, int, int64_t) noexcept nogil
         void (*draw)(uint32_t*, uint64_t, uint64_t, uint32_t, int64_t) noexcept nogil
-    void prepare_conversions()
-    const conversion_set* const* conversion_sets(int* count)
-    enum:
-        ROUND_TO_HF32
 
 cdef enum:
     BLOCK = 1024  # elements; a multiple of 4
@@ -54,8 +50,6 @@ ROUNDINGS = {
     "hybrid": HYBRID,
 }
 
-prepare_conversions()
-
 ctypedef int (*team_function)(int threads) noexcept nogil
 
 cdef team_function grant_team = <team_function><uintptr_t>reference.team_addresses()[1]
@@ -70,7 +64,7 @@ cdef struct Side:  # one of the two arrays
 
 
 cdef struct Job:
-    const conversion_set* isa
+    const conversion_functions* isa
     Side source
     Side target
     int64_t shape[MOST_AXES]
@@ -90,7 +84,7 @@ def convert(source, target, *, str source_format, str target_format, str roundin
     cdef Job job
     cdef Py_buffer read, written
     cdef int64_t block, blocks
-    job.isa = isa_like(engine.isa())
+    job.isa = <const conversion_functions*><uintptr_t>engine.conversions_address()
     job.rounding, job.saturate, job.seed = ROUNDINGS[rounding], saturate, seed
     job.source.format, job.target.format = FORMATS[source_format], FORMATS[target_format]
     PyObject_GetBuffer(source, &read, PyBUF_STRIDES)
@@ -111,23 +105,6 @@ def convert(source, target, *, str source_format, str target_format, str roundin
             PyBuffer_Release(&written)
     finally:
         PyBuffer_Release(&read)
-
-
-cdef const conversion_set* current = NULL
-cdef object current_name = None  # what the engine calls it
-
-
-cdef const conversion_set* isa_like(name) except NULL:
-    """The set of the engine's instruction set, or the best of those below it that has one."""
-    global current, current_name
-    cdef int count, i
-    cdef const conversion_set* const* sets = conversion_sets(&count)
-    if name != current_name:
-        names = engine.compiled()
-        ours = {sets[i].name.decode(): i for i in range(count)}
-        i = ours[next(below for below in names[names.index(name):] if below in ours)]
-        current, current_name = sets[i], name
-    return current
 
 
 cdef void plan(Job* job, const Py_buffer* read, const Py_buffer* written) noexcept:

@@ -14,6 +14,8 @@ cdef extern from "numbers/numbers.h" nogil:
     bint within_bfloat16(int format)
     float decode16(uint16_t code, int format)
     float decode8(uint8_t code, int format)
+
+cdef extern from "numbers/rounding.h" nogil:
     uint16_t encode16(float value, int format)
     uint8_t encode8(float value, int format)
 

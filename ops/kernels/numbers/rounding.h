@@ -1,8 +1,8 @@
-/* Encoding a float in a narrower format under any rounding: what numbers/numbers.h does for the kernels' own stores, with the
- * rule as an argument.  Integer arithmetic alone, without branches, so loops over these functions become vector code.
+/* Encoding a float in a narrower format under any rounding (`numbers/encode.h`): the rules, and the lanes for one number.
  *
- * A magnitude is cut into what the format keeps and the part below, `fraction`, scaled to 32 bits: 0x80000000 is half a
- * step.  The rule decides from these whether to step away from zero; a carry runs on into the exponent by itself.
+ * Kernels round to nearest, ties to even (HiFloat8: ties away from zero), overflow to infinity (E4M3FN, which has none: to NaN)
+ * and keep NaN a NaN, quiet and without payload.  The 8-bit formats get one code for every NaN, the positive one, because the
+ * sign of a NaN in a float32 sum depends on the processor's instructions.
  */
 #ifndef CONVREG_ROUNDING_H
 #define CONVREG_ROUNDING_H
@@ -20,107 +20,94 @@ enum rounding {
     TO_ODD = 5,       /* inexact results become odd, so that a second rounding sees what the first one dropped */
 };
 
+enum { ROUND_TO_HF32 = 7 }; /* as a format of results: float32 with 11 mantissa bits */
+
 #define ROUNDING_INLINE static inline __attribute__((always_inline))
 
-ROUNDING_INLINE uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+/* HiFloat8 by binary exponent, from -16 to 15: mantissa bits of a float that it does not keep, and what turns the bits kept, the
+ * exponent field among them, into a code, modulo 256.  Below 2**-16 all is as there. */
+#define HIFLOAT8_CUT_LIST \
+    23, 22, 22, 22, 22, 22, 22, 22, 22, 21, 21, 21, 21, 20, 20, 20, \
+    20, 20, 20, 20, 21, 21, 21, 21, 22, 22, 22, 22, 22, 22, 22, 22
+#define HIFLOAT8_BASE_LIST \
+    152, 158, 154, 150, 146, 142, 138, 134, 130, 124, 116, 108, 100, 88, 72, 40, \
+    16, 16, 24, 24, 52, 52, 52, 52, 82, 82, 82, 82, 82, 82, 82, 82
 
-ROUNDING_INLINE uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static const uint8_t HIFLOAT8_CUTS[32] = {HIFLOAT8_CUT_LIST}, HIFLOAT8_BASES[32] = {HIFLOAT8_BASE_LIST};
 
-/* condition ? a : b, in a way that compilers do not turn into a branch. */
-ROUNDING_INLINE uint32_t choose(uint32_t condition, uint32_t a, uint32_t b) { return b ^ ((a ^ b) & (0u - condition)); }
+#define LANE uint32_t
+#define LANE_TEST int
+#define LANE_INLINE ROUNDING_INLINE
+#define LANES(name) name##_one
+#define ALL(x) ((uint32_t)(x))
+#define LEFT(a, n) left_one(a, n)
+#define RIGHT(a, n) right_one(a, n)
+#define LARGER(a, b) larger_one(a, b)
+#define SMALLER(a, b) smaller_one(a, b)
+#define ABOVE(a, b) ((a) > (b))
+#define ABOVE_UNSIGNED ABOVE
+#define CHOOSE(test, a, b) ((test) ? (a) : (b))
+#define ADD_WHERE(test, a) ((a) + (uint32_t)(test))
+#define LOOK_UP(table, field) ((uint32_t)table[(field) - 111u])
 
-/* 1 where the result is the step above `kept`. */
-ROUNDING_INLINE uint32_t rounds_up(int rounding, uint32_t kept, uint32_t fraction, uint32_t random)
+ROUNDING_INLINE uint32_t left_one(uint32_t a, uint32_t n) { return n < 32 ? a << n : 0; }
+
+ROUNDING_INLINE uint32_t right_one(uint32_t a, uint32_t n) { return n < 32 ? a >> n : 0; }
+
+ROUNDING_INLINE uint32_t larger_one(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+ROUNDING_INLINE uint32_t smaller_one(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+#define WIDE uint64_t
+#define WIDE_ALL(x) ((uint64_t)(x))
+#define WIDE_LEFT(a, n) wide_left_one(a, n)
+#define WIDE_RIGHT(a, n) wide_right_one(a, n)
+#define WIDE_ABOVE(a, b) ((a) > (b))
+#define WIDE_CHOOSE CHOOSE
+#define WIDE_PRODUCT(a, factor) ((uint64_t)(uint32_t)(a) * (factor))
+
+ROUNDING_INLINE uint64_t wide_left_one(uint64_t a, uint64_t n) { return n < 64 ? a << n : 0; }
+
+ROUNDING_INLINE uint64_t wide_right_one(uint64_t a, uint64_t n) { return n < 64 ? a >> n : 0; }
+
+#include "numbers/encode.h"
+#include "numbers/narrow.h"
+#include "numbers/end_lanes.h"
+
+/* The rounding of the kernels, and of conversions that ask for no other. */
+ROUNDING_INLINE int usual_rounding(int format)
 {
-    return rounding == NEAREST_EVEN ? fraction > 0x80000000u - (kept & 1u)
-           : rounding == HALF_AWAY  ? fraction >> 31
-           : rounding == STOCHASTIC ? random < fraction
-                                    : 0;
+    return format == NUMBER_HIFLOAT8 || format == ROUND_TO_HF32 ? HALF_AWAY : NEAREST_EVEN;
 }
 
-/* The code of |value| for E exponent and M < 23 mantissa bits with bias 2**(E-1) - 1 and subnormals; `top` is the first
- * magnitude above the largest finite one, which stands for infinity (E4M3FN: for NaN). */
-ROUNDING_INLINE uint32_t encode_ordinary_as(uint32_t bits, uint32_t random, int E, int M, uint32_t top, uint32_t nan,
-                                            int rounding, int saturate)
+/* The code of a number in a format of 8 or 16 bits. */
+ROUNDING_INLINE uint32_t encode_number(float value, int format)
 {
-    const uint32_t lowest = 129u - (1u << (E - 1)); /* float exponent field of the smallest normal number */
-    uint32_t magnitude = bits & 0x7fffffffu;
-    uint32_t own = larger(magnitude >> 23, 1), grid = larger(own, lowest);
-    uint32_t significand = magnitude - ((own - 1) << 23);
-    uint32_t cut = 23u - (uint32_t)M + grid - own; /* so many bits lie below the last one kept */
-    uint32_t below = cut > 32 ? cut - 32 : 0;      /* of which so many do not count */
-    uint32_t kept = significand >> smaller(cut, 31);
-    uint32_t fraction = cut > 32 ? significand >> smaller(below, 31) : significand << ((32 - cut) & 31);
-    uint32_t code = ((grid - lowest) << M) + kept + rounds_up(rounding, kept, fraction, random);
-    uint32_t overflow = saturate || rounding == TOWARD_ZERO ? top - 1 : top;
-    uint32_t infinite = saturate ? top - 1 : top;
-    code = code < top ? code : overflow;
-    code = magnitude == 0x7f800000u ? infinite : code;
-    return magnitude > 0x7f800000u ? nan : code;
+    return encode_one(float_bits(value), 0, format, usual_rounding(format), 0, NUMBER_FLOAT32);
 }
 
-/* HiFloat8's rule for |exponent| >= 4 (arXiv 2409.16626): up where the top discarded bits reach a threshold made of the
- * source's own last bits: 14 of a float32, one and a constant 1 of the 16-bit formats.  A number with zeros there steps
- * up even when it is exact. */
-ROUNDING_INLINE uint32_t hybrid_rounds_up(uint32_t magnitude, uint32_t fraction, int source)
+static inline uint16_t encode_float16(float value)
 {
-    uint32_t field = magnitude >> 23;
-    uint32_t in_float16 = field < 113 ? smaller(126 - field, 31) : 13; /* below 2**-14 it is subnormal */
-    uint32_t last = source == NUMBER_BFLOAT16 ? 16 : in_float16;
-    uint32_t threshold = (magnitude >> last & 1u) << 1 | 1u;
-    return source == NUMBER_FLOAT32 ? fraction >> 18 >= (magnitude & 0x3fffu) : fraction >> 30 >= threshold;
+    return (uint16_t)encode_number(value, NUMBER_FLOAT16);
 }
 
-ROUNDING_INLINE uint8_t encode_hifloat8_as(uint32_t bits, uint32_t random, int rounding, int saturate, int source)
+static inline uint8_t encode_hifloat8(float value)
 {
-    uint32_t magnitude = bits & 0x7fffffffu, sign = bits >> 24 & 0x80u;
-    int32_t exponent = (int32_t)(magnitude >> 23) - 127, size = exponent < 0 ? -exponent : exponent;
-    uint32_t width = (uint32_t)(size < 4) + (size < 8) + (size < 16);
-    uint32_t tiny = exponent < -22; /* between zero and the smallest code, 2**-22 */
-    uint32_t distance = (uint32_t)(-23 - exponent);
-    uint32_t below = choose(distance < 32, ((magnitude & 0x7fffffu) | 0x800000u) << 8 >> (distance & 31), 0);
-    uint32_t kept = choose(tiny, 0, magnitude >> (23 - width));
-    uint32_t fraction = choose(tiny, below, magnitude << (9 + width));
-    uint32_t up = rounds_up(rounding == HYBRID ? HALF_AWAY : rounding, kept, fraction, random);
-    uint32_t rounded, code, overflow, is_nan = magnitude > 0x7f800000u;
-    if (rounding == HYBRID) {
-        uint32_t plain = (uint32_t)(size < 4) | (exponent < -23) | (magnitude >= 0x47200000u); /* 1.25 * 2**15 */
-        up = choose(plain, up, hybrid_rounds_up(magnitude, fraction, source));
-    }
-    rounded = choose(tiny, up * 0x34800000u, (kept + up) << (23 - width));
-    exponent = (int32_t)(rounded >> 23) - 127;
-    size = exponent < 0 ? -exponent : exponent;
-    /* The size of the exponent, then the mantissa; then the dot, less the leading one of the size; then its sign. */
-    code = ((uint32_t)size << 3 | (rounded >> 20 & 7u)) >> ((size > 3) + (size > 7));
-    code += 8u + choose(size > 1, 8, 0) + choose(size > 3, 32, 0) + choose(size > 7, 32, 0);
-    code += choose(exponent < 0, 8u + choose(size > 1, 8, 0), 0);
-    code = choose(exponent < -15, (uint32_t)(exponent + 23), code);
-    overflow = rounding == TOWARD_ZERO ? choose(magnitude < 0x7f800000u, 0x6e, 0x6f) : 0x6f;
-    code = choose(rounded >= 0x47400000u, saturate ? 0x6e : overflow, code);
-    code = choose(rounded == 0, 0, sign | code);
-    return (uint8_t)choose(is_nan, saturate ? 0 : 0x80, code);
+    return (uint8_t)encode_number(value, NUMBER_HIFLOAT8);
 }
 
-/* The float32 bits of a float64: finite numbers beyond the range become infinite, or the largest finite float where the
- * rounding never passes it.  NaN stays one. */
-ROUNDING_INLINE uint32_t narrow_as(uint64_t bits, uint32_t random, int rounding, int saturate)
+/* The two storage widths that several formats share. */
+
+static inline uint16_t encode16(float value, int format)
 {
-    uint64_t magnitude = bits & 0x7fffffffffffffffu, field = magnitude >> 52;
-    uint64_t own = field > 1 ? field : 1, grid = own > 897 ? own : 897; /* 2**-126 */
-    uint64_t significand = magnitude - ((own - 1) << 52);
-    uint64_t cut = 29 + grid - own, below = cut > 64 ? cut - 64 : 0;
-    uint64_t kept = cut > 63 ? 0 : significand >> (cut & 63);
-    uint64_t fraction = cut > 63 ? significand >> (below < 63 ? below : 63) : significand << ((64 - cut) & 63);
-    uint64_t half = 0x8000000000000000u, code = (grid - 897) << 23, inexact = fraction != 0;
-    uint32_t finite, overflow = saturate || rounding == TOWARD_ZERO || rounding == TO_ODD ? 0x7f7fffffu : 0x7f800000u;
-    code += rounding == TO_ODD ? kept | inexact
-            : kept + (rounding == NEAREST_EVEN ? fraction > half - (kept & 1)
-                      : rounding == HALF_AWAY  ? fraction >> 63
-                      : rounding == STOCHASTIC ? random < fraction >> 32
-                                               : 0);
-    finite = code < 0x7f800000u ? (uint32_t)code : overflow;
-    finite = magnitude == 0x7ff0000000000000u ? (saturate ? 0x7f7fffffu : 0x7f800000u) : finite;
-    return (uint32_t)(bits >> 32 & 0x80000000u) | (magnitude > 0x7ff0000000000000u ? 0x7fc00000u : finite);
+    return format == NUMBER_FLOAT16 ? encode_float16(value) : (uint16_t)encode_number(value, NUMBER_BFLOAT16);
+}
+
+static inline uint8_t encode8(float value, int format)
+{
+    return format == NUMBER_HIFLOAT8      ? encode_hifloat8(value)
+           : format == NUMBER_FLOAT8_E5M2 ? (uint8_t)encode_number(value, NUMBER_FLOAT8_E5M2)
+                                          : (uint8_t)encode_number(value, NUMBER_FLOAT8_E4M3FN);
 }
 
 #endif

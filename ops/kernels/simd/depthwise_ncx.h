@@ -34,38 +34,25 @@ INLINE void ncx_steps(int slots, int first, int last, int masked, vector (*sum)[
     }
 }
 
-INLINE vector_half bfloat16_codes(vector values)
-{
-    vector_uint bits = (vector_uint)values, quiet = (bits >> 16 & 0x8000u) | 0x7fc0u;
-    vector_uint rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    vector_int nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return __builtin_convertvector((vector_uint)((nan & (vector_int)quiet) | (~nan & (vector_int)rounded)), vector_half);
-}
-
-static __attribute__((noinline)) void SUFFIX(store_numbers)(void *target, int format, int64_t step, lane_mask kept,
-                                                            const float *numbers)
-{
-    for (int64_t i = 0; i < WIDTH && kept >> i; i++)
-        store_number(target, format, i * step, numbers[i]);
-}
-
+/* Lanes of a mask, `step` apart. */
 INLINE void store_lanes(void *target, int format, int64_t step, lane_mask kept, vector values)
 {
-    if (format == NUMBER_FLOAT32 && __builtin_constant_p(kept) && kept == 0xffff)
-        *(vector *)target = values;
-    else if (format == NUMBER_FLOAT32)
-        STORE_MASKED((float *)target, kept, values);
-    else if (format == NUMBER_BFLOAT16)
-        STORE_HALVES((uint16_t *)target, kept, bfloat16_codes(values));
+    if (step == 1 && kept == 0xffff)
+        store_vector(target, format, WIDTH, values);
+    else if (step == 1)
+        store_kept(target, format, kept, values);
     else {
-        float numbers[WIDTH];
-        *(vector *)numbers = values;
-        SUFFIX(store_numbers)(target, -1 - format, step, kept, numbers);
+        char codes[4 * WIDTH];
+        int64_t size = code_size(format);
+        store_vector(codes, format, WIDTH, values);
+        for (int64_t i = 0; i < WIDTH && kept >> i; i++)
+            if (kept >> i & 1)
+                copy_code((char *)target + i * step * size, size, codes + i * size);
     }
 }
 
-/* `format` is known where it is stored by vectors, else negative. */
-INLINE void store_ncx(int slots, int height, vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
+/* Sums of `slots` vectors for each of `height` rows; `whole` where all lanes are kept. */
+INLINE void store_ncx(int slots, int height, const vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
                       const uint16_t *kept, int whole, int format, int64_t line, int64_t step)
 {
     vector start = BROADCAST(bias);
@@ -76,6 +63,22 @@ INLINE void store_ncx(int slots, int height, vector (*sum)[NCX_SLOTS], float bia
 #pragma GCC unroll 4
             for (int s = 0; s < slots; s++)
                 store_lanes(targets[s] + j * line, format, step, whole ? 0xffff : kept[j], sum[j][s] + BROADCAST(0.0f) + start);
+}
+
+/* The same from memory, for formats that take many instructions. */
+INLINE void store_ncx_format(int slots, int height, const vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
+                             const uint16_t *kept, int format, int64_t line, int64_t step)
+{
+    for (int j = 0; j < height; j++)
+        for (int s = 0; s < slots; s++)
+            store_lanes(targets[s] + j * line, format, step, kept[j], sum[j][s] + BROADCAST(0.0f) + BROADCAST(bias));
+}
+
+static __attribute__((noinline)) void SUFFIX(store_ncx_codes)(int slots, int height, const vector (*sum)[NCX_SLOTS], float bias,
+                                                              char *const *targets, const uint16_t *kept, int format,
+                                                              int64_t line, int64_t step)
+{
+    BY_FORMAT(format, store_ncx_format, slots, height, sum, bias, targets, kept, known_format, line, step)
 }
 
 #define NCX_CASE(masked, first, last)                                                                                  \
@@ -115,13 +118,18 @@ INLINE void ncx_body(int slots, const ncx_row *rows, int64_t row_count, int heig
     for (int j = 0; j < height; j++)
         whole &= kept[j] == 0xffff;
     if (format == NUMBER_FLOAT32 && step == 1 && whole)
-        store_ncx(slots, height, sum, bias, targets, kept, 1, NUMBER_FLOAT32, line, 1);
+        store_ncx(slots, height, (const vector (*)[NCX_SLOTS])sum, bias, targets, kept, 1, NUMBER_FLOAT32, line, 1);
     else if (format == NUMBER_FLOAT32 && step == 1)
-        store_ncx(slots, height, sum, bias, targets, kept, 0, NUMBER_FLOAT32, line, 1);
-    else if (format == NUMBER_BFLOAT16 && step == 1)
-        store_ncx(slots, height, sum, bias, targets, kept, 0, NUMBER_BFLOAT16, line, 1);
-    else
-        store_ncx(slots, height, sum, bias, targets, kept, 0, -1 - format, line, step);
+        store_ncx(slots, height, (const vector (*)[NCX_SLOTS])sum, bias, targets, kept, 0, NUMBER_FLOAT32, line, 1);
+    else {
+        vector sums[NCX_ROWS][NCX_SLOTS];
+#pragma GCC unroll 6
+        for (int j = 0; j < NCX_ROWS; j++)
+#pragma GCC unroll 4
+            for (int s = 0; s < slots; s++)
+                sums[j][s] = sum[j][s];
+        SUFFIX(store_ncx_codes)(slots, height, (const vector (*)[NCX_SLOTS])sums, bias, targets, kept, format, line, step);
+    }
 }
 
 #define NCX(slots)                                                                                                     \
@@ -143,22 +151,34 @@ INLINE void weave_pairs(void *target, int format, const float *source, ptrdiff_t
         for (int part = 0; part < 2 && left > 0; part++, left -= WIDTH) {
             __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             __m512i order = part ? _mm512_add_epi32(low, _mm512_set1_epi32(8)) : low;
-            store_lanes((void *)at(target, format, i + part * WIDTH), format, 1,
-                        left < WIDTH ? (lane_mask)((1u << left) - 1) : 0xffff, (vector)_mm512_permutex2var_ps(a, order, b));
+            store_vector((void *)at(target, format, i + part * WIDTH), format, left < WIDTH ? left : WIDTH,
+                         (vector)_mm512_permutex2var_ps(a, order, b));
         }
     }
+}
+
+INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
+                         int64_t count)
+{
+    if (ways == 2 && step == 1) {
+        weave_pairs(target, format, source, between, count);
+        return;
+    }
+    int64_t size = code_size(format);
+    for (int64_t way = 0; way < ways; way++) /* numbers of a way lie ways * step apart */
+        for (int64_t i = 0, all = (count - way + ways - 1) / ways; i < all; i += WIDTH) {
+            char codes[4 * WIDTH], *place = (char *)at(target, format, (way + i * ways) * step);
+            int64_t n = all - i < WIDTH ? all - i : WIDTH;
+            store_vector(codes, format, WIDTH, load_vector(source + way * between + i, NUMBER_FLOAT32, n));
+            for (int64_t j = 0; j < n; j++)
+                copy_code(place + j * ways * step * size, size, codes + j * size);
+        }
 }
 
 static void SUFFIX(weave)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
                           int64_t count)
 {
-    if (ways == 2 && step == 1 && format == NUMBER_FLOAT32)
-        weave_pairs(target, NUMBER_FLOAT32, source, between, count);
-    else if (ways == 2 && step == 1 && format == NUMBER_BFLOAT16)
-        weave_pairs(target, NUMBER_BFLOAT16, source, between, count);
-    else
-        for (int64_t i = 0; i < count; i++)
-            store_number(target, format, i * step, source[i % ways * between + i / ways]);
+    BY_FORMAT(format, weave_format, target, known_format, step, ways, source, between, count)
 }
 
 #include "simd/depthwise_ncx_weights.h"

@@ -1,23 +1,6 @@
-/* Finished sums to stored numbers: included by simd/tile.h after simd/pack.h. */
+/* Finished sums to stored numbers: included by simd/tile.h after simd/lanes.h. */
 
 /* Adding +0 makes a zero sum +0 whatever its terms underflowed to, and however much padding they crossed. */
-INLINE float finished(float sum, const float *bias, int64_t row)
-{
-    return bias ? (sum + 0.0f) + bias[row] : sum + 0.0f;
-}
-
-INLINE void store_number(void *target, int format, int64_t offset, float value)
-{
-    void *place = (void *)at(target, format, offset);
-    if (format == NUMBER_FLOAT32)
-        *(float *)place = value;
-    else if (is_wide(format))
-        *(uint16_t *)place = encode16(value, format);
-    else
-        *(uint8_t *)place = encode8(value, format);
-}
-
-#if WIDTH == 16
 INLINE vector finished_vector(const float *sums, int64_t n, const float *bias, int64_t row)
 {
     vector done = load_vector(sums, NUMBER_FLOAT32, n) + BROADCAST(0.0f);
@@ -26,80 +9,109 @@ INLINE vector finished_vector(const float *sums, int64_t n, const float *bias, i
     return done;
 }
 
-/* Every other float: what lies between belongs to others, perhaps in another thread. */
-INLINE void store_every_other(float *target, const float *sums, int64_t count, const float *bias, int64_t row)
+INLINE void copy_code(char *place, int64_t size, const void *code)
+{
+    memcpy(place, code, size == 4 ? 4 : size == 2 ? 2 : 1);
+}
+
+/* A line of numbers `step` apart: what lies between belongs to others, perhaps in another thread. */
+INLINE void store_apart(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+{
+    int64_t size = code_size(format);
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        char codes[4 * WIDTH], *place = (char *)at(target, format, i * step);
+        int64_t n = count - i < WIDTH ? count - i : WIDTH;
+        store_codes(codes, size, WIDTH, codes_of(finished_vector(sums + i, n, bias, row), format));
+        for (int64_t j = 0; j < n; j++)
+            copy_code(place + j * step * size, size, codes + j * size);
+    }
+}
+
+#if WIDTH == 16
+INLINE void store_every_other(void *target, int format, const float *sums, int64_t count, const float *bias, int64_t row)
 {
     const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     const __m512i high = _mm512_or_si512(low, _mm512_set1_epi32(8));
     for (int64_t i = 0; i < count; i += 16) {
-        uint32_t taken = count - i < 16 ? 0x55555555u & ((1u << 2 * (count - i)) - 1) : 0x55555555u;
-        __m512 done = (__m512)finished_vector(sums + i, count - i, bias, row);
-        _mm512_mask_storeu_ps(target + 2 * i, (__mmask16)taken, _mm512_permutexvar_ps(low, done));
+        uint32_t taken = 0x55555555u & (0xffffffffu >> (count - i < 16 ? 32 - 2 * (count - i) : 0));
+        __m512i codes = (__m512i)codes_of(finished_vector(sums + i, count - i, bias, row), format);
+        void *place = (void *)at(target, format, 2 * i);
+        if (format != NUMBER_FLOAT32) {
+            if (is_wide(format))
+                _mm512_mask_storeu_epi16(place, taken, codes);
+            else
+                _mm256_mask_storeu_epi8(place, taken, _mm512_cvtepi32_epi16(codes));
+            continue;
+        }
+        _mm512_mask_storeu_epi32(place, (__mmask16)taken, _mm512_permutexvar_epi32(low, codes));
         if (taken >> 16)
-            _mm512_mask_storeu_ps(target + 2 * i + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_ps(high, done));
+            _mm512_mask_storeu_epi32((float *)place + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_epi32(high, codes));
     }
 }
 
-/* Floats, as bits, rounded to bfloat16 codes of 32 bits each. */
-INLINE __m512i rounded_codes(__m512i bits)
+/* Four rows of 32 bits, of codes that lie side by side in memory, the first `bytes` of them: 16 places, `step` bytes apart. */
+INLINE void store_chunks(char *place, int64_t step, int64_t height, int64_t bytes, __m512i *row)
 {
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-    __m512i nan = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000)), _mm512_set1_epi32(0x7fc0));
-    __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-    return _mm512_mask_mov_epi32(rounded, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7f800000)), nan);
+    __mmask16 mask = (__mmask16)(0xffffu >> (16 - bytes));
+    transpose_four(row);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            if (4 * j + i < height) {
+                __m128i codes = _mm512_extracti32x4_epi32(row[i], j);
+                char *line = place + (4 * j + i) * step;
+                if (bytes == 16)
+                    _mm_storeu_si128((__m128i *)line, codes);
+                else if (bytes == 8)
+                    _mm_storel_epi64((__m128i *)line, codes);
+                else
+                    _mm_mask_storeu_epi8(line, mask, codes);
+            }
 }
 
-/* A line of bfloat16 codes, side by side or every other. */
-INLINE void store_codes(uint16_t *target, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+/* n <= 16 rows of 16 finished numbers, transposed in registers: `height` lines of n numbers, `step` apart in the target. */
+INLINE void store_position_rows(void *target, int format, int64_t step, int64_t height, int64_t n, const vector *row)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        __m512i codes = rounded_codes((__m512i)finished_vector(sums + i, count - i, bias, row));
-        __mmask16 mask = (__mmask16)(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
-        if (step == 1)
-            _mm256_mask_storeu_epi16(target + i, mask, _mm512_cvtepi32_epi16(codes));
-        else
-            _mm512_mask_storeu_epi16(target + 2 * i, 0x55555555u & (0xffffffffu >> (count - i < 16 ? 32 - 2 * (count - i) : 0)), codes);
-    }
-}
-
-INLINE void store_numbers(void *target, int format, int64_t offset, int64_t n, __m512i bits)
-{
-    __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
-    void *place = (void *)at(target, format, offset);
-    if (format == NUMBER_FLOAT32)
-        _mm512_mask_storeu_epi32(place, mask, bits);
-    else if (format == NUMBER_BFLOAT16)
-        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16(rounded_codes(bits)));
-    else {
-        float values[16];
-        _mm512_storeu_si512(values, bits);
-        for (int64_t i = 0; i < n; i++)
-            store_number(place, format, i, values[i]);
-    }
-}
-
-/* Up to 16 rows of 16 numbers, transposed in registers: `height` lines of n numbers, `step` apart in the target. */
-INLINE void store_position_rows(void *target, int format, int64_t step, int64_t height, int64_t n, __m512i *row)
-{
-    transpose_vectors(row);
+    if (format == NUMBER_FLOAT32) {
+        __m512i line[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        if (i < height)
-            store_numbers(target, format, i * step, n, row[i]);
+        for (int i = 0; i < 16; i++)
+            line[i] = (__m512i)row[i];
+        transpose_vectors(line);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            if (i < height)
+                store_codes((float *)target + i * step, 4, n, (vector_uint)line[i]);
+        return;
+    }
+    int size = is_wide(format) ? 2 : 1, together = 4 / size; /* codes that fill 32 bits */
+    for (int64_t first = 0; first < n; first += 4 * together) {
+        __m512i words[4];
+        for (int w = 0; w < 4; w++) {
+            words[w] = _mm512_setzero_si512();
+            for (int i = 0; i < together && first + w * together + i < n; i++)
+                words[w] = _mm512_or_si512(words[w], _mm512_sll_epi32((__m512i)codes_of(row[first + w * together + i], format),
+                                                                      _mm_cvtsi32_si128(8 * size * i)));
+        }
+        store_chunks((char *)target + first * size, step * size, height, (n - first < 4 * together ? n - first : 4 * together) * size,
+                     words);
+    }
 }
 
-/* At most 16 rows that lie side by side. */
+/* Rows that lie side by side. */
 INLINE void store_rows_together(void *target, int format, int64_t step, const float *sums, ptrdiff_t pitch, int64_t rows,
                                 int64_t count, const float *bias)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        __m512i row[16];
+    for (int64_t i = 0; i < count; i += 16)
+        for (int64_t first = 0; first < rows; first += 16) {
+            vector row[16];
+            int64_t n = rows - first < 16 ? rows - first : 16;
 #pragma GCC unroll 16
-        for (int r = 0; r < 16; r++)
-            row[r] = r < rows ? (__m512i)finished_vector(sums + r * pitch + i, count - i, bias, r) : _mm512_setzero_si512();
-        store_position_rows((void *)at(target, format, i * step), format, step, count - i < 16 ? count - i : 16, rows, row);
-    }
+            for (int r = 0; r < 16; r++)
+                row[r] = r < n ? finished_vector(sums + (first + r) * pitch + i, count - i, bias, first + r) : (vector){0};
+            store_position_rows((void *)at(target, format, i * step + first), format, step, count - i < 16 ? count - i : 16, n, row);
+        }
 }
 
 /* Rows and their taps side by side in memory. */
@@ -111,12 +123,12 @@ INLINE void store_taps_together(void *target, int format, int64_t step, const fl
         int64_t t = 0, r = 0;
         for (int64_t e = 0; e < entries; e += 16) {
             int64_t n = entries - e < 16 ? entries - e : 16;
-            __m512i row[16];
+            vector row[16];
             for (int i = 0; i < 16; i++) {
-                row[i] = _mm512_setzero_si512();
+                row[i] = (vector){0};
                 if (i >= n)
                     continue;
-                row[i] = (__m512i)finished_vector(tiles + t * tile_step + r * pitch + lane, WIDTH, NULL, 0);
+                row[i] = finished_vector(tiles + t * tile_step + r * pitch + lane, WIDTH, NULL, 0);
                 if (++t == tap_count) {
                     t = 0;
                     r++;
@@ -128,36 +140,51 @@ INLINE void store_taps_together(void *target, int format, int64_t step, const fl
         }
     }
 }
+#else
+/* Rows that lie side by side. */
+INLINE void store_rows_together(void *target, int format, int64_t step, const float *sums, ptrdiff_t pitch, int64_t rows,
+                                int64_t count, const float *bias)
+{
+    enum { ROWS_TOGETHER = 16 };
+    int64_t size = code_size(format);
+    for (int64_t i = 0; i < count; i += WIDTH)
+        for (int64_t first = 0; first < rows; first += ROWS_TOGETHER) {
+            char codes[ROWS_TOGETHER * 4 * WIDTH], *place = (char *)at(target, format, i * step + first);
+            int64_t n = rows - first < ROWS_TOGETHER ? rows - first : ROWS_TOGETHER, left = count - i < WIDTH ? count - i : WIDTH;
+            for (int64_t r = 0; r < n; r++)
+                store_codes(codes + r * WIDTH * size, size, WIDTH,
+                            codes_of(finished_vector(sums + (first + r) * pitch + i, left, bias, first + r), format));
+            for (int64_t j = 0; j < left; j++)
+                for (int64_t r = 0; r < n; r++)
+                    copy_code(place + (j * step + r) * size, size, codes + (r * WIDTH + j) * size);
+        }
+}
 #endif
 
 INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                            const lane_span *spans, int64_t span_count, const float *bias)
 {
-#if WIDTH == 16
-    if (stride == 1 && rows > 1 && rows <= 16) {
+    if (stride == 1 && rows > 1) {
         for (int64_t s = 0; s < span_count; s++)
             store_rows_together((void *)at(target, format, spans[s].offset), format, spans[s].step, tile + spans[s].lane, pitch, rows,
                                 spans[s].count, bias);
         return;
     }
-#endif
     for (int64_t r = 0; r < rows; r++)
         for (int64_t s = 0; s < span_count; s++) {
             const float *sums = tile + r * pitch + spans[s].lane;
-            int64_t step = spans[s].step;
-            int64_t offset = spans[s].offset + r * stride;
+            void *place = (void *)at(target, format, spans[s].offset + r * stride);
+            int64_t step = spans[s].step, count = spans[s].count;
+            if (step == 1)
+                for (int64_t i = 0; i < count; i += WIDTH)
+                    store_vector((void *)at(place, format, i), format, count - i < WIDTH ? count - i : WIDTH,
+                                 finished_vector(sums + i, count - i, bias, r));
 #if WIDTH == 16
-            if (format == NUMBER_FLOAT32 && step == 2) {
-                store_every_other((float *)target + offset, sums, spans[s].count, bias, r);
-                continue;
-            }
-            if (format == NUMBER_BFLOAT16 && (step == 1 || step == 2)) {
-                store_codes((uint16_t *)target + offset, step, sums, spans[s].count, bias, r);
-                continue;
-            }
+            else if (step == 2)
+                store_every_other(place, format, sums, count, bias, r);
 #endif
-            for (int64_t i = 0; i < spans[s].count; i++)
-                store_number(target, format, offset + i * step, finished(sums[i], bias, r));
+            else
+                store_apart(place, format, step, sums, count, bias, r);
         }
 }
 
@@ -185,8 +212,7 @@ INLINE void store_cells(float *line, const float *sums, int64_t count, const flo
         _mm512_mask_storeu_ps(line + i, kept, values);
     }
     if (sums && ways != 2)
-        for (int64_t i = 0; i < count; i++)
-            line[i * ways + own] = finished(sums[i], bias, row);
+        store_apart(line + own, NUMBER_FLOAT32, ways, sums, count, bias, row);
 }
 
 static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t rows, float *target, int64_t stride,
@@ -205,29 +231,48 @@ static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t ro
 #define SCATTER_CELLS NULL
 #endif
 
-INLINE int fits_depthwise_nxc(int64_t row_stride, const int64_t *taps, int64_t tap_count)
+#if WIDTH == 16
+INLINE int side_by_side(int64_t row_stride, const int64_t *taps, int64_t tap_count)
 {
     int all = row_stride == tap_count;
     for (int64_t t = 0; t < tap_count; t++)
         all &= taps[t] == t;
     return all;
 }
+#endif
 
+/* Codes of some taps and rows wait for the lanes that they share, which lie far apart in memory. */
 INLINE void scatter_taps_format(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,
                                 void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
                                 int64_t tap_count)
 {
 #if WIDTH == 16
-    if (fits_depthwise_nxc(row_stride, taps, tap_count)) {
+    if (side_by_side(row_stride, taps, tap_count)) {
         store_taps_together(target, format, lane_stride, tiles, tile_step, pitch, rows, lanes, tap_count);
         return;
     }
 #endif
-    for (int64_t lane = 0; lane < lanes; lane++)
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t t = 0; t < tap_count; t++)
-                store_number(target, format, lane * lane_stride + r * row_stride + taps[t],
-                             finished(tiles[t * tile_step + r * pitch + lane], NULL, 0));
+    enum { WAITING = 64 };
+    int64_t size = code_size(format), entries = rows * tap_count;
+    for (int64_t lane = 0; lane < lanes; lane += WIDTH) {
+        int64_t left = lanes - lane < WIDTH ? lanes - lane : WIDTH, t = 0, r = 0;
+        for (int64_t first = 0; first < entries; first += WAITING) {
+            char codes[WAITING * 4 * WIDTH], *place = (char *)at(target, format, lane * lane_stride);
+            int64_t offsets[WAITING], n = entries - first < WAITING ? entries - first : WAITING;
+            for (int64_t e = 0; e < n; e++) {
+                offsets[e] = (r * row_stride + taps[t]) * size;
+                store_codes(codes + e * WIDTH * size, size, WIDTH,
+                            codes_of(finished_vector(tiles + t * tile_step + r * pitch + lane, left, NULL, 0), format));
+                if (++t == tap_count) {
+                    t = 0;
+                    r++;
+                }
+            }
+            for (int64_t j = 0; j < left; j++)
+                for (int64_t e = 0; e < n; e++)
+                    copy_code(place + j * lane_stride * size + offsets[e], size, codes + (e * WIDTH + j) * size);
+        }
+    }
 }
 
 static void SUFFIX(scatter_taps)(const float *tiles, ptrdiff_t tile_step, ptrdiff_t pitch, int64_t rows, int64_t lanes,

@@ -6,9 +6,9 @@
  *     MULTIPLY_ADD(a, b, c)     a*b + c, rounded once
  *     BROADCAST_DOUBLE(x)       a vector of x in doubles, half as many
  *     MULTIPLY_ADD_DOUBLE(a, b, c)  a*b + c of those, rounded once
- *     LOAD_PART(p, n)           optional: the first n < WIDTH floats at p, zeros after them
- *     LOAD_HALVES(p, n)         optional: the first n <= WIDTH 16-bit codes at p, zeros after them
- *     STORE_PART(p, n, v)       optional: the first n < WIDTH floats of v to p
+ *     LOAD_PART(p, n)           the first n < WIDTH floats at p, zeros after them; of 4 lanes simd/parts.h has it
+ *     LOAD_HALVES(p, n)         of 16 lanes: the first n <= WIDTH 16-bit codes at p, zeros after them
+ *     STORE_PART(p, n, v)       of 16 lanes: the first n < WIDTH floats of v to p
  *     LOAD_MASKED(p, m), MULTIPLY_ADD_MASKED(a, b, c, m), STORE_MASKED(p, m, v), STORE_HALVES(p, m, v)
  *                               optional, all or none: the same in lanes whose bit of m is set; STORE_HALVES stores codes
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; simd/pairs.h follows
@@ -21,6 +21,7 @@
 #include "numbers/codes.h"
 #include "core/isa.h"
 #include "numbers/numbers.h"
+#include "numbers/rounding.h"
 
 typedef float vector __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t vector_int __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
@@ -39,41 +40,10 @@ typedef int32_t quad_int __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad_int){__VA_ARGS__})
 #endif
 
-#ifndef LOAD_PART
-INLINE vector load_part(const float *p, int64_t n)
-{
-    vector part = {0};
-    for (int64_t i = 0; i < n; i++)
-        part[i] = p[i];
-    return part;
-}
-#define LOAD_PART(p, n) load_part(p, n)
-#endif
-
-#ifndef LOAD_HALVES
-INLINE vector_half load_halves(const uint16_t *p, int64_t n)
-{
-    if (n == WIDTH)
-        return *(const vector_half *)p;
-    vector_half part = {0};
-    for (int64_t i = 0; i < n; i++)
-        part[i] = p[i];
-    return part;
-}
-#define LOAD_HALVES(p, n) load_halves(p, n)
-#endif
+#include "simd/parts.h"
 
 #ifndef MULTIPLY_ADD_PAIRS
 #define MULTIPLY_ADD_PAIRS MULTIPLY_ADD /* never called */
-#endif
-
-#ifndef STORE_PART
-INLINE void store_part(float *p, int64_t n, vector values)
-{
-    for (int64_t i = 0; i < n; i++)
-        p[i] = values[i];
-}
-#define STORE_PART(p, n, v) store_part(p, n, v)
 #endif
 
 /* A value loaded once for several uses: GCC would load it again for each of them, as their operand in memory. */
@@ -327,6 +297,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 
 #include "simd/float64.h"
 #include "simd/pack.h"
+#include "simd/lanes.h"
 #include "simd/store.h"
 #include "simd/depthwise_nxc.h"
 #ifdef LOAD_MASKED
@@ -350,6 +321,8 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #define ALL_ENTRIES(kind) {TILE_ENTRIES(kind, 1), TILE_ENTRIES(kind, 2), TILE_ENTRIES(kind, 3), TILE_ENTRIES(kind, 4)}
 #endif
 #ifndef TEMPLATES_ONLY
+#include "simd/conversions.h"
+
 const instruction_set SUFFIX(instruction_set) = {
     .name = NAME,
     .usable = SUFFIX(usable),
@@ -384,5 +357,6 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter = SUFFIX(scatter),
     .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
+    .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(encode_block), SUFFIX(draw_block)},
 };
 #endif

@@ -1,0 +1,23 @@
+/* Ends what the lanes of numbers/encode.h and numbers/narrow.h define. */
+#undef LANE
+#undef LANE_TEST
+#undef LANE_INLINE
+#undef LANES
+#undef ALL
+#undef LEFT
+#undef RIGHT
+#undef LARGER
+#undef SMALLER
+#undef ABOVE
+#undef ABOVE_UNSIGNED
+#undef CHOOSE
+#undef ADD_WHERE
+#undef LOOK_UP
+#undef TO_HALF
+#undef WIDE
+#undef WIDE_ALL
+#undef WIDE_LEFT
+#undef WIDE_RIGHT
+#undef WIDE_ABOVE
+#undef WIDE_CHOOSE
+#undef WIDE_PRODUCT
