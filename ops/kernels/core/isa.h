@@ -107,6 +107,12 @@ typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, cons
 typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
                              const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
 
+/* Sums in blocks (core/reduction.h) of rows that are lines: the number of row i at step k of a run lies offsets[i] + run->rows +
+ * 4*k bytes from `lines` on; of lines of pairs, which run backwards, the pair offsets[i] + run->rows - 4*k.  No run goes beyond half a
+ * block. */
+typedef void (*line_blocks_function)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *lines,
+                                     const int64_t *offsets, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
+
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */
 typedef void (*tile64_function)(const tile_run *runs, ptrdiff_t run_count, const double *rows, const int64_t *offsets,
@@ -270,6 +276,12 @@ typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_coun
 typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
                                    uint16_t *smallest);
 
+/* `lines` lines of bfloat16 codes that run backwards, `pitch` codes apart: first[line*pitch - i] for i < width: zeros but for low <=
+ * i < high, where element line*line_stride + (i - low)*step of `source` stands, decoded from `format`.  May overrun the end of a line
+ * by less than a vector. */
+typedef void (*line_frame_function)(uint16_t *first, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                                    const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
+
 typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
@@ -280,6 +292,8 @@ typedef struct {
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
     line_rows_function line_rows;
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
+    line_blocks_function line_blocks;
+    line_frame_function line_frame;
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
@@ -298,6 +312,7 @@ typedef struct {
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
+    line_blocks_function line_blocks;
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];

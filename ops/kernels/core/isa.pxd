@@ -65,6 +65,8 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
         const tile_wish*) noexcept
+    ctypedef void (*line_blocks_function)(
+        int, int, const tile_run*, Py_ssize_t, const char*, const int64_t*, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
     ctypedef void (*tile64_function)(
@@ -124,6 +126,8 @@ cdef extern from "core/isa.h" nogil:
         uint16_t*) noexcept
     ctypedef void (*unit_function)() noexcept
     ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
+    ctypedef void (*line_frame_function)(
+        uint16_t*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*line_rows_function)(float*, int64_t, int64_t, const void*, int, int64_t, uint16_t*) noexcept
     ctypedef struct pair_functions:
         int panel_rows
@@ -135,6 +139,8 @@ cdef extern from "core/isa.h" nogil:
         turn_function turn
         line_rows_function line_rows
         strided_function strided_blocks[8][3]
+        line_blocks_function line_blocks
+        line_frame_function line_frame
         line_function lines
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps
@@ -151,6 +157,7 @@ cdef extern from "core/isa.h" nogil:
         halves_function halves[4][3]
         strided_function strided[8][3]
         strided_function strided_blocks[8][3]
+        line_blocks_function line_blocks
         masked_function masked[3]
         tile_function blocks[8][3]
         masked_function masked_blocks[3]
