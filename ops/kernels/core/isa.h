@@ -19,6 +19,7 @@ enum {
     TILE_LANES = 48,   /* ... and in lanes */
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
+    LINE_PIECE = 32,   /* numbers that are laid out together, at most */
     NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
     NCX_SLOTS = 4,     /* vectors of each, at most */
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
@@ -112,6 +113,23 @@ typedef void (*dot_function)(float *sums, const float *large, const int64_t *shi
  * block. */
 typedef void (*line_blocks_function)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *lines,
                                      const int64_t *offsets, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
+
+/* A piece of a line: `count` <= LINE_PIECE numbers from number `place` on, zeros but for those whose bit of `mask` is set, where element
+ * source + i*step of the line stands.  Where step is not 1, or nothing is loaded under a mask, these are low <= i < high. */
+typedef struct {
+    int64_t source;
+    int32_t place;
+    int32_t count;
+    int32_t low;
+    int32_t high;
+    uint32_t mask;
+} line_piece;
+
+/* `lines` lines of the same pieces, as `line_blocks_function` takes them, `pitch` bytes apart, decoded from `format`; number 0 of the
+ * first is at `first`.  Elements of a line begin line_stride after those of the line before.  Pieces are laid out in their order and
+ * may be overrun by less than a vector. */
+typedef void (*lay_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
+                                   const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
 
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */
@@ -276,12 +294,6 @@ typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_coun
 typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
                                    uint16_t *smallest);
 
-/* `lines` lines of bfloat16 codes that run backwards, `pitch` codes apart: first[line*pitch - i] for i < width: zeros but for low <=
- * i < high, where element line*line_stride + (i - low)*step of `source` stands, decoded from `format`.  May overrun the end of a line
- * by less than a vector. */
-typedef void (*line_frame_function)(uint16_t *first, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                                    const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
-
 typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
@@ -293,7 +305,7 @@ typedef struct {
     line_rows_function line_rows;
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
     line_blocks_function line_blocks;
-    line_frame_function line_frame;
+    lay_lines_function lay_lines; /* bfloat16 codes, backwards */
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
@@ -313,6 +325,7 @@ typedef struct {
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     line_blocks_function line_blocks;
+    lay_lines_function lay_lines; /* floats */
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];

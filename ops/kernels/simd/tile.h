@@ -361,6 +361,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .strided = ALL_ENTRIES(strided),
     .strided_blocks = ALL_ENTRIES(strided_blocks),
     .line_blocks = SUFFIX(line_blocks),
+    .lay_lines = SUFFIX(lay_lines),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .blocks = ALL_ENTRIES(blocks),
     .masked_blocks = {SUFFIX(masked_blocks_1), SUFFIX(masked_blocks_2), SUFFIX(masked_blocks_3)},

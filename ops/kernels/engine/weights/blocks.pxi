@@ -21,7 +21,9 @@ cdef enum:
 cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
-    if plan.pairs == NULL:
+    if plan.lines:
+        most = LINE_LANE_BYTES // (magnitude(number_bytes(plan)) * lane_width)
+    elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)
     plan.steps = steps_of(plan.pairs, plan.chunk)
@@ -198,6 +200,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             break  # the call is repeated without pairs
         if plan.lines:
             shared = shared_taps(w, plan, &chunk, s)
+            keep_pieces(w, isa, &chunk, &shared, s)
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         else:
             chunk.run_count = block_runs(plan, isa, end - first, s.runs)
@@ -212,7 +215,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
                     run_lines_strand(w, plan, isa, part, tile, &chunk, &shared, sums, s)
             elif plan.lines:
                 for tile in range(c0, c1):
-                    run_mixed_lines(w, plan, isa, part, tile, &chunk, sums, s)
+                    run_mixed_lines(w, plan, isa, part, tile, &chunk, &shared, sums, s)
             else:
                 for tile in range(c0 * tiles, c1 * tiles):
                     run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)

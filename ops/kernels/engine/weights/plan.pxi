@@ -64,6 +64,8 @@ cdef struct WeightsScratch:  # of one thread
     Row* rows
     tile_run* runs
     float* masks
+    line_piece* pieces     # of lines
+    int64_t* first_piece   # of each tap
     float* masked_row      # of a line: its numbers as far apart as in a row panel
     void* codes            # blocks
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
@@ -259,6 +261,8 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
         s.block = <float*>take(memory, plan.rows * (plan.line_bytes if plan.lines else 4 * plan.steps) + 64)
+        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece) if plan.lines else 0)
+        s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines else 0)
         masked = plan.chunk if plan.padded and plan.pairs == NULL else 0
         s.masks = <float*>take(memory, 4 * masked * isa.vectors * isa.width)
         s.masked_row = <float*>take(memory, 4 * masked * isa.rows if plan.lines else 0)
