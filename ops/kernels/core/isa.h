@@ -20,6 +20,7 @@ enum {
     TILE_LANES = 48,   /* ... and in lanes */
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
+    LINE_PIECE = 32,   /* numbers that are laid out together, at most */
     NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
     NCX_SLOTS = 4,     /* vectors of each, at most */
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
@@ -107,6 +108,29 @@ typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, cons
  * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
 typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
                              const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
+
+/* Sums in blocks (core/reduction.h) of rows that are lines: the number of row i at step k of a run lies offsets[i] + run->rows +
+ * 4*k bytes from `lines` on; of lines of pairs, which run backwards, the pair offsets[i] + run->rows - 4*k.  No run goes beyond half a
+ * block. */
+typedef void (*line_blocks_function)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *lines,
+                                     const int64_t *offsets, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
+
+/* A piece of a line: `count` <= LINE_PIECE numbers from number `place` on, zeros but for those whose bit of `mask` is set, where element
+ * source + i*step of the line stands.  Where step is not 1, or nothing is loaded under a mask, these are low <= i < high. */
+typedef struct {
+    int64_t source;
+    int32_t place;
+    int32_t count;
+    int32_t low;
+    int32_t high;
+    uint32_t mask;
+} line_piece;
+
+/* `lines` lines of the same pieces, as `line_blocks_function` takes them, `pitch` bytes apart, decoded from `format`; number 0 of the
+ * first is at `first`.  Elements of a line begin line_stride after those of the line before.  Pieces are laid out in their order and
+ * may be overrun by less than a vector. */
+typedef void (*lay_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
+                                   const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
 
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */
@@ -281,6 +305,8 @@ typedef struct {
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
     line_rows_function line_rows;
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
+    line_blocks_function line_blocks;
+    lay_lines_function lay_lines; /* bfloat16 codes, backwards */
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
@@ -299,6 +325,8 @@ typedef struct {
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
+    line_blocks_function line_blocks;
+    lay_lines_function lay_lines; /* floats */
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];

@@ -1,6 +1,6 @@
 """What an instruction set offers the engine: `core/isa.h`, for Cython."""
 
-from libc.stdint cimport int32_t, int64_t, uint16_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
 
 cdef extern from "core/isa.h" nogil:
     enum:
@@ -9,6 +9,7 @@ cdef extern from "core/isa.h" nogil:
         TILE_LANES
         DOT_LANES
         DOT_TAPS
+        LINE_PIECE
         NCX_ROWS
         NCX_SLOTS
         NCX_COLUMNS
@@ -65,6 +66,17 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
         const tile_wish*) noexcept
+    ctypedef void (*line_blocks_function)(
+        int, int, const tile_run*, Py_ssize_t, const char*, const int64_t*, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef struct line_piece:
+        int64_t source
+        int32_t place
+        int32_t count
+        int32_t low
+        int32_t high
+        uint32_t mask
+    ctypedef void (*lay_lines_function)(
+        char*, Py_ssize_t, int64_t, const line_piece*, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
     ctypedef void (*tile64_function)(
@@ -135,6 +147,8 @@ cdef extern from "core/isa.h" nogil:
         turn_function turn
         line_rows_function line_rows
         strided_function strided_blocks[8][3]
+        line_blocks_function line_blocks
+        lay_lines_function lay_lines
         line_function lines
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps
@@ -153,6 +167,8 @@ cdef extern from "core/isa.h" nogil:
         halves_function halves[4][3]
         strided_function strided[8][3]
         strided_function strided_blocks[8][3]
+        line_blocks_function line_blocks
+        lay_lines_function lay_lines
         masked_function masked[3]
         tile_function blocks[8][3]
         masked_function masked_blocks[3]

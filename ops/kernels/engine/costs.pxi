@@ -8,7 +8,7 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
     LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
-    ROW_IN_PLACE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
+    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
     WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
 """
 
@@ -60,6 +60,7 @@ cdef double FAR_AND_BACK = 1           # cycles for a packed weight that goes to
 # Weights gradients, in quarters of a cycle
 
 cdef double ROW_PACKED = 1.6           # quarters of a cycle for a number of a row that is packed in blocks
+cdef double ROW_LINE = 0.8             # ... that is laid out in a line, maybe for several taps
 cdef double ROW_IN_PLACE = 0.5         # ... for a number of a row that is read where it lies
 cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that waits in memory
 cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vector of floats

@@ -13,15 +13,15 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from isa cimport (
-    NO_TASK, claim, copy_move, copying, prefetch_lines,
+    LINE_PIECE, NO_TASK, claim, copy_move, copying, prefetch_lines,
     DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
-    pair_steps, prepare_codes, result_cell, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
+    pair_steps, prepare_codes, result_cell, line_blocks_function, line_piece, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
 )
 from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
 from panels cimport (
@@ -73,6 +73,7 @@ include "engine/weights/sums.pxi"
 include "engine/weights/positions.pxi"
 include "engine/weights/product.pxi"
 include "engine/weights/blocks.pxi"
+include "engine/weights/lines.pxi"
 include "engine/weights/jobs.pxi"
 include "engine/weights/few_channels.pxi"
 include "engine/weights/depthwise_ncx.pxi"

@@ -205,6 +205,46 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
     }
 }
 
+#if WIDTH == 16
+/* Of 16 numbers at p, not of float16, those in the mask, zeros in the places of the others. */
+INLINE vector load_masked(const void *p, int format, uint16_t mask)
+{
+    if (format == NUMBER_FLOAT32)
+        return (vector)_mm512_maskz_loadu_ps(mask, p);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16);
+    const decoder d = decoder_of(format);
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p))), 16);
+}
+#endif
+
+INLINE void lay_lines_format(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
+                             const void *source, int format, int64_t line_stride, int64_t step)
+{
+    for (int64_t line = 0; line < lines; line++) {
+        const void *start = at(source, format, line * line_stride);
+        for (const line_piece *piece = pieces; piece < pieces + piece_count; piece++) {
+            float *place = (float *)(first + line * pitch) + piece->place;
+#if WIDTH == 16
+            if (step == 1 && format != NUMBER_FLOAT16) {
+                for (int64_t i = 0; i < piece->count; i += 16)
+                    *(vector *)(place + i) = load_masked(at(start, format, piece->source + i), format, (uint16_t)(piece->mask >> i));
+                continue;
+            }
+#endif
+            frame_format(place, 0, 1, piece->count, piece->low, piece->high, at(start, format, piece->source + piece->low * step),
+                         format, 0, step, 0);
+        }
+    }
+}
+
+static void SUFFIX(lay_lines)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
+                              const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest)
+{
+    (void)smallest; /* floats need no such look at the numbers */
+    BY_FORMAT(format, lay_lines_format, first, pitch, lines, pieces, piece_count, source, known_format, line_stride, step)
+}
+
 static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                           const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
 {

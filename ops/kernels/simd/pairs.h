@@ -7,7 +7,7 @@ PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES
 ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
 ALL_BLOCKS(STRIDED_BLOCKS, strided_pair_blocks, 1)
 
-static void SUFFIX(pair_lines)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
+static void SUFFIX(lines_of_pairs)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                                ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,
                                ptrdiff_t target_pitch, float bias)
 {
@@ -178,7 +178,6 @@ INLINE void line_rows_apart(float *panel, int panel_rows, int64_t rows, int64_t 
         else                                                                                                             \
             line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                      \
     }
-LINE_ROWS(line_rows, ROWS, 1)
 
 #define GATHER_PAIRS(name, apart)                                                                                        \
     static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,            \
@@ -289,14 +288,17 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
     return !special;
 }
 
+#include "simd/pair_lines.h"
+
 const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
     .blocks = ALL_ENTRIES(pair_blocks),
     .strided_blocks = ALL_ENTRIES(strided_pair_blocks),
-    .line_rows = SUFFIX(line_rows),
-    .lines = SUFFIX(pair_lines),
+    .line_blocks = SUFFIX(line_pairs),
+    .lay_lines = SUFFIX(lay_pairs),
+    .lines = SUFFIX(lines_of_pairs),
     .gather = SUFFIX(gather_pairs),
     .gather_taps = SUFFIX(gather_taps_pairs),
     .frame = SUFFIX(frame_pairs),

@@ -233,6 +233,7 @@ TILES(5) TILES(6) TILES(7) TILES(8)
 MASKED(1) MASKED(2) MASKED(3)
 
 #include "simd/blocks.h"
+#include "simd/line_blocks.h"
 #include "simd/halves.h"
 #include "simd/lines.h"
 
@@ -332,6 +333,8 @@ const instruction_set SUFFIX(instruction_set) = {
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
     .strided_blocks = ALL_ENTRIES(strided_blocks),
+    .line_blocks = SUFFIX(line_blocks),
+    .lay_lines = SUFFIX(lay_lines),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .blocks = ALL_ENTRIES(blocks),
     .masked_blocks = {SUFFIX(masked_blocks_1), SUFFIX(masked_blocks_2), SUFFIX(masked_blocks_3)},

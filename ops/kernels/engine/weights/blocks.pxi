@@ -21,7 +21,9 @@ cdef enum:
 cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
-    if plan.pairs == NULL:
+    if plan.lines:
+        most = LINE_LANE_BYTES // (magnitude(number_bytes(plan)) * lane_width)
+    elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)
     plan.steps = steps_of(plan.pairs, plan.chunk)
@@ -70,11 +72,6 @@ cdef inline bint laid_out_wide(const Weights* w, const WeightsPlan* plan) noexce
     return w.large.c == 1 and w.large.x[2] != 1 and not plan.mixed
 
 
-cdef inline bint packed_in_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    """Whether pairs of a row stay side by side in its panel."""
-    return plan.pairs != NULL and not laid_out_wide(w, plan)
-
-
 cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t c, int64_t channels, int64_t row_count, int64_t line, bint wide,
                         char* codes, const Row* rows) noexcept nogil:
     """What a tap meets in some channels at the positions of a chunk: [channel][position], or if `wide` the other way round."""
@@ -95,13 +92,12 @@ cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t
                 copy_codes(codes + size * (i * line + row.first + low), large_at(w, offset + i * w.large.c), high - low, step, size)
 
 
-cdef int64_t block_runs(const WeightsPlan* plan, const instruction_set* isa, int64_t count, bint lines, tile_run* runs) noexcept nogil:
-    """Halves of blocks: in a row panel of lines 16 steps of a row are followed by those of the next row."""
-    cdef int64_t half = HALF_BLOCK if plan.pairs == NULL else HALF_BLOCK // 2, steps = steps_of(plan.pairs, count), number = 0, k = 0, place
+cdef int64_t block_runs(const WeightsPlan* plan, const instruction_set* isa, int64_t count, tile_run* runs) noexcept nogil:
+    """Halves of blocks."""
+    cdef int64_t half = HALF_BLOCK if plan.pairs == NULL else HALF_BLOCK // 2, steps = steps_of(plan.pairs, count), number = 0, k = 0
     check_room(b"block_runs", runs, ceiling(steps, half) * sizeof(tile_run))
     while k < steps:
-        place = k // HALF_BLOCK * HALF_BLOCK * plan.rows + k % HALF_BLOCK if lines else k * plan.rows
-        runs[number] = tile_run(place, k * isa.vectors * isa.width, min(half, steps - k))
+        runs[number] = tile_run(k * plan.rows, k * isa.vectors * isa.width, min(half, steps - k))
         number += 1
         k += half
     return number
@@ -116,7 +112,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
     cdef int64_t offsets[TILE_ROWS]
     cdef tile_run whole = tile_run(0, 0, steps_of(plan.pairs, chunk.count))
     cdef lane_span span
-    cdef bint wide = laid_out_wide(w, plan), lines = packed_in_lines(w, plan)
+    cdef bint wide = laid_out_wide(w, plan)
     cdef const float* lanes
     cdef float* c
     check_room(b"run_blocks_tile", s.block, 4 * plan.rows * whole.steps)
@@ -126,7 +122,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         reach_of(w, (first + i) // w.C, &reach)
         lay_out_codes(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, chunk.row_count, line, wide,
                       <char*>s.codes + size * i * line, s.rows)
-    if lines:
+    if on_matrix(plan.pairs) and not wide:
         plan.pairs.line_rows(s.block, rows, chunk.count, s.codes, w.large.format, line, &s.smallest_large)
     else:
         span = lane_span(0, rows, 0, 1 if wide else line)
@@ -134,26 +130,28 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         if on_matrix(plan.pairs):
             plan.pairs.turn(s.block, 0, 1, whole.steps)
     for i in range(min(rows, TILE_ROWS)):
-        offsets[i] = i * HALF_BLOCK if lines else i
+        offsets[i] = i
     for panel in range(part.first_panel, part.end_panel):
         vectors = panel_vectors(plan, panel)
         lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
         c = tile_sums(plan, sums, tile, panel)
         check_room(b"run_blocks_tile", c, 4 * rows * vectors * isa.width)
         if s.unbounded:
-            run_masked_rows(w, isa, chunk, first, rows, vectors, lanes, c, s)
+            run_masked_rows(w, plan, isa, chunk, first, rows, vectors, lanes, c, s)
         elif on_matrix(plan.pairs):
             tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, chunk.resume, NULL, NULL)
         else:
-            strided_of(isa, plan.pairs, True, rows, vectors)(chunk.runs, chunk.run_count, s.block, offsets, 1 if lines else plan.rows, lanes, pitch,
+            strided_of(isa, plan.pairs, True, rows, vectors)(chunk.runs, chunk.run_count, s.block, offsets, plan.rows, lanes, pitch,
                                                              c, chunk.resume, NULL)
 
 
-cdef void run_masked_rows(const Weights* w, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
+cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
                           int64_t vectors, const float* lanes, float* c, WeightsScratch* s) noexcept nogil:
     """Rows one by one, each at the positions that its tap meets inside: something infinite must not meet their zeros."""
-    cdef int64_t i, r, low, high, pitch = isa.vectors * isa.width
+    cdef int64_t i, r, k, low, high, pitch = isa.vectors * isa.width
     cdef tile_run whole = tile_run(0, 0, chunk.count)
+    cdef const float* row
+    cdef const float* line
     cdef Reach reach
     cdef int64_t x[3]
     for i in range(rows):
@@ -163,7 +161,14 @@ cdef void run_masked_rows(const Weights* w, const instruction_set* isa, const Ch
         for r in range(chunk.row_count):
             if inside_of(w, &reach, &s.rows[r], &low, &high, x):
                 memset(s.masks + (s.rows[r].first + low) * pitch, 0xff, (high - low) * pitch * sizeof(float))
-        isa.masked_blocks[vectors - 1](&whole, 1, s.block + i, lanes, pitch, c + i * vectors * isa.width, chunk.resume, s.masks)
+        row = s.block + i
+        if plan.lines:
+            check_room(b"run_masked_rows", s.masked_row, 4 * chunk.count * isa.rows)
+            line = <const float*>row_start(plan, s, i)
+            for k in range(chunk.count):
+                s.masked_row[k * isa.rows] = line[k]
+            row = s.masked_row
+        isa.masked_blocks[vectors - 1](&whole, 1, row, lanes, pitch, c + i * vectors * isa.width, chunk.resume, s.masks)
 
 
 cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
@@ -174,6 +179,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
+    cdef SharedTaps shared
     cdef bint last
     memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
     begin_tiles(plan.pairs)
@@ -182,22 +188,37 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         last = end >= piece_end
         check_room(b"run_blocks_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
         chunk.count, chunk.row_count = end - first, cut_rows(w, first, end, s.rows)
-        chunk.run_count = block_runs(plan, isa, end - first, packed_in_lines(w, plan), s.runs)
-        for panel in range(part.first_panel, part.end_panel):
-            lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
-            pack_small(w, plan, isa, part.g, panel, chunk.row_count, chunk.count, lanes, s)
+        if plan.pairs == NULL:
+            pack_lanes(w, plan, isa, part.g, part.first_panel, part.end_panel, s.rows, chunk.row_count, s.lanes)
+        else:
+            for panel in range(part.first_panel, part.end_panel):
+                lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
+                pack_small(w, plan, isa, part.g, panel, chunk.row_count, chunk.count, lanes, s)
         s.unbounded = plan.padded and not are_finite(isa, plan.pairs, s.lanes, (part.end_panel - part.first_panel) * panel_floats(plan, isa))
         s.met_unbounded = s.met_unbounded or s.unbounded
         if s.unbounded and plan.pairs != NULL:
             break  # the call is repeated without pairs
+        if plan.lines:
+            shared = shared_taps(w, plan, &chunk, s)
+            keep_pieces(w, isa, &chunk, &shared, s)
+            chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
+        else:
+            chunk.run_count = block_runs(plan, isa, end - first, s.runs)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:
             c1 = min(part.end_strand, c0 + together)
             if not chunk.resume and last and plan.sums.together > 0:
                 sums = sums_from(plan, space, c0, part.first_panel)
-            for tile in range(c0 * tiles, c1 * tiles):
-                run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)
+            if plan.lines and not plan.mixed:
+                for tile in range(c0, c1):
+                    run_lines_strand(w, plan, isa, part, tile, &chunk, &shared, sums, s)
+            elif plan.lines:
+                for tile in range(c0, c1):
+                    run_mixed_lines(w, plan, isa, part, tile, &chunk, &shared, sums, s)
+            else:
+                for tile in range(c0 * tiles, c1 * tiles):
+                    run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)
             if last and plan.sums.together > 0:
                 store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1

@@ -64,6 +64,9 @@ cdef struct WeightsScratch:  # of one thread
     Row* rows
     tile_run* runs
     float* masks
+    line_piece* pieces     # of lines
+    int64_t* first_piece   # of each tap
+    float* masked_row      # of a line: its numbers as far apart as in a row panel
     void* codes            # blocks
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
     bint met_unbounded     # ... of any chunk
@@ -78,6 +81,7 @@ cdef struct WeightsPlan:
     bint mixed                   # row tiles mix taps
     bint blocks                  # sums are taken in blocks of positions
     bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
+    bint lines                   # ... as lines: engine/weights/lines.pxi
     const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
     int64_t rows                 # of a row tile, at most
     int64_t steps                # of a chunk, at most
@@ -98,6 +102,7 @@ cdef struct WeightsPlan:
     int64_t channel_floats       # ... of all its rows
     int64_t channels             # ... how many
     int64_t* tap_offsets         # in the result
+    int64_t line_bytes           # of a row that is a line
     int64_t code_bytes           # of lines laid out before they are packed in blocks
     double quarters              # of cycles, for a position of a group
     int64_t groups_at_once       # whose sums wait together ...
@@ -131,12 +136,14 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
-    plan.packed = plan.blocks and pairs != NULL
+    plan.lines = has_lines(w, plan)
+    plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)
         plan.packed = plan.blocks and not frames_fit(w, isa, plan)
     if plan.packed:
         plan_blocks(w, isa, plan)
+        plan_lines(w, plan)
     share_work(w, isa, threads, plan)
 
 
@@ -210,7 +217,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef WaitingSums sums
     products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
     if plan.packed:
-        frames = ROW_PACKED * w.C * plan.taps
+        frames = <double>w.C * plan.taps * (ROW_LINE if plan.lines else ROW_PACKED)
     elif plan.framed:
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:
@@ -245,6 +252,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
 cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa,
                                   workspace* memory) noexcept nogil:
     """The buffers of one thread."""
+    cdef int64_t masked
     s.lanes = <float*>take(memory, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
     s.sums = <float*>take(memory, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
     s.block, s.codes = NULL, NULL
@@ -252,8 +260,12 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
-        s.block = <float*>take(memory, 4 * plan.rows * plan.steps + 64)
-        s.masks = <float*>take(memory, 4 * plan.chunk * isa.vectors * isa.width if plan.padded and plan.pairs == NULL else 0)
+        s.block = <float*>take(memory, plan.rows * (plan.line_bytes if plan.lines else 4 * plan.steps) + 64)
+        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece) if plan.lines else 0)
+        s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines else 0)
+        masked = plan.chunk if plan.padded and plan.pairs == NULL else 0
+        s.masks = <float*>take(memory, 4 * masked * isa.vectors * isa.width)
+        s.masked_row = <float*>take(memory, 4 * masked * isa.rows if plan.lines else 0)
     elif plan.framed:
         s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
     s.smallest_large = s.smallest_small = 0xffff

@@ -1,0 +1,265 @@
+"""Rows of blocks that are lines: the tiles of a weights gradient whose rows are numbers of the large side one after the other, as
+a tap meets them at the positions of a chunk, zeros outside.
+
+Taps that differ in their row alone meet the same lines of the large side, some lines apart, where the step from line to line
+allows it. Such taps share what is laid out: it goes on beyond the positions of the chunk, and each tap begins some lines later.
+A segment is a part of the chunk whose lines follow one another, that is, a plane or a part of it; what is laid out for it is longer
+than the segment by a gap.
+
+Lines are floats, or bfloat16 codes that run backwards, of which dot products take pairs at any position.
+
+uses: engine/product/pairs.pxi (steps_of), engine/weights/gradient.pxi (Row, Weights, large_at), engine/weights/plan.pxi,
+    engine/weights/sums.pxi (tile_sums)
+gives: PlannedLines, SharedTaps, has_lines, lay_out_tile_lines, plan_lines, run_lines_strand, shared_taps
+"""
+
+cdef enum:
+    LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
+    SHARED_BLOCKS = 4       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
+    KEPT_PIECES = 1 << 11   # of lines, of all taps ...
+    KEPT_TAPS = 1 << 7      # ... of which there may be so many
+    LINE_LANE_BYTES = 3 << 13  # of a lane panel, which stays in the nearest cache while several taps meet it
+
+
+cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the same lines, each `apart` lines after the one before
+    int64_t period  # K1 where none share
+    int64_t apart
+    bint kept       # the pieces of all taps are kept in the scratch
+
+
+cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether rows are lines: of codes, and of floats where rows do not mix taps, unless channels lie side by side."""
+    return plan.blocks and not on_matrix(plan.pairs) and not laid_out_wide(w, plan) and (plan.pairs != NULL or not plan.mixed)
+
+
+cdef inline int64_t number_bytes(const WeightsPlan* plan) noexcept nogil:
+    return 4 if plan.pairs == NULL else -2
+
+
+cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
+    """The bytes of a line: an odd number of cache lines, one of them for what a copy overruns."""
+    cdef int64_t numbers = plan.chunk + 2
+    if w.K[1] > 1:
+        numbers += LINE_GAPS * plan.chunk
+    plan.line_bytes = (ceiling(numbers * magnitude(number_bytes(plan)), LINE_BYTES) + 1 | 1) * LINE_BYTES
+
+
+cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcept nogil:
+    """How many segments a chunk has, and whether all but the last end after an even number of positions."""
+    cdef int64_t r, segments = 1
+    even[0] = True
+    for r in range(1, row_count):
+        if rows[r].n != rows[r - 1].n or rows[r].y[0] != rows[r - 1].y[0]:
+            segments += 1
+            even[0] = even[0] and rows[r].first % 2 == 0
+    return segments
+
+
+cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
+    """Taps share lines where that lays out less; those of pairs only where no pair reaches beyond a segment."""
+    cdef int64_t divisor = common_divisor(w.s[1], w.d[1]), first, segments, laid_out = 0
+    cdef SharedTaps alone = SharedTaps(w.K[1], 0, False), shared
+    cdef bint even
+    if w.K[1] == 1 or plan.mixed or s.unbounded or w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK:
+        return alone
+    shared.period, shared.apart = w.s[1] // divisor, w.d[1] // divisor
+    if shared.period >= w.K[1]:
+        return alone
+    segments = segments_of(s.rows, chunk.row_count, &even)
+    if plan.pairs != NULL and not (even and chunk.count % 2 == 0):
+        return alone
+    if segments * gap_after(w, &shared, 0) > LINE_GAPS * plan.chunk:
+        return alone
+    for first in range(shared.period):
+        laid_out += chunk.count + segments * gap_after(w, &shared, first)
+    return shared if laid_out < w.K[1] * chunk.count else alone
+
+
+cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t row) noexcept nogil:
+    """Where the line of a row begins."""
+    cdef char* line = <char*>s.block + row * plan.line_bytes
+    return line if plan.pairs == NULL else line + plan.line_bytes - 2
+
+
+cdef inline uint32_t bits_from(int64_t low, int64_t high) noexcept nogil:
+    """Bits low, ..., high - 1."""
+    return <uint32_t>((<uint64_t>1 << high) - (<uint64_t>1 << low)) if low < high else 0
+
+
+cdef int64_t add_pieces(const Weights* w, const Row* part, const int64_t* t, int64_t place, bint joined, line_piece* pieces,
+                        int64_t number) noexcept nogil:
+    """What tap t meets at positions of one line, from channel 0 of group 0 on; returns the number of pieces. If `joined`, a line goes
+    on in the last piece of the line before where it lies as in memory."""
+    cdef int64_t x0 = part.y[0] * w.s[0] - w.b[0] + t[0] * w.d[0], x1 = part.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
+    cdef int64_t x2 = part.y[2] * w.s[2] - w.b[2] + t[2] * w.d[2], low = 0, high = 0, done = 0, some, source, first
+    cdef line_piece* piece
+    if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
+        meet_inside(x2, w.s[2], w.X[2], part.count, &low, &high)
+    source = part.n * w.large.n + x0 * w.large.x[0] + x1 * w.large.x[1] + x2 * w.large.x[2]
+    while done < part.count:
+        piece = &pieces[number - 1]
+        if not (joined and number > 0 and piece.count < LINE_PIECE and piece.source - piece.place == source - place):
+            check_room(b"add_pieces", &pieces[number], sizeof(line_piece))
+            pieces[number] = line_piece(source + done * w.s[2] * w.large.x[2], <int32_t>(place + done), 0, 0, 0, 0)
+            piece = &pieces[number]
+            number += 1
+        first = piece.count
+        some = min(LINE_PIECE - first, part.count - done)
+        piece.low, piece.high = <int32_t>(max(low - done, 0)), <int32_t>(min(high - done, some))
+        piece.low = min(piece.low, piece.high) if piece.high > 0 else 0
+        piece.high = max(piece.high, 0)
+        piece.mask |= bits_from(first + piece.low, first + piece.high)
+        piece.count += <int32_t>some
+        done += some
+    return number
+
+
+cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const Row* rows, const int64_t* t, int64_t gap, bint joined, line_piece* pieces) noexcept nogil:
+    """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces."""
+    cdef int64_t r = 0, place = 0, left, number = 0
+    cdef Row part
+    while r < chunk.row_count:
+        part = rows[r]
+        left = part.count
+        r += 1
+        if gap > 0:
+            while r < chunk.row_count and rows[r].n == part.n and rows[r].y[0] == part.y[0]:
+                left += rows[r].count
+                r += 1
+            left += gap
+        while left > 0:
+            part.count = min(left, w.Y[2] - part.y[2])
+            number = add_pieces(w, &part, t, place, joined, pieces, number)
+            place += part.count
+            left -= part.count
+            part.y[1] += 1
+            part.y[2] = 0
+    return number
+
+
+cdef inline bint pieces_joined(const Weights* w, const instruction_set* isa) noexcept nogil:
+    """Whether pieces are loaded under a mask."""
+    return isa.copy != NULL and w.s[2] * w.large.x[2] == 1
+
+
+cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_t t1) noexcept nogil:
+    """Positions that the taps which share lines with t1 meet beyond a segment."""
+    return (w.K[1] - 1 - t1) // shared.period * shared.apart * w.Y[2]
+
+
+cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk* chunk, SharedTaps* shared, WeightsScratch* s) noexcept nogil:
+    """The pieces of all taps, of those that share lines once, where there is room: each strand lays out the same."""
+    cdef int64_t t[3]
+    cdef int64_t number = 0, group = 0
+    cdef bint even
+    cdef bint joined = pieces_joined(w, isa)
+    cdef int64_t most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (gap_after(w, shared, 0) // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) + 1)
+    shared.kept = w.K[0] * shared.period * w.K[2] <= KEPT_TAPS and w.K[0] * shared.period * w.K[2] * most <= KEPT_PIECES
+    if not shared.kept:
+        return
+    for t[0] in range(w.K[0]):
+        for t[1] in range(shared.period):
+            for t[2] in range(w.K[2]):
+                s.first_piece[group] = number
+                number += cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces + number)
+                group += 1
+    s.first_piece[group] = number
+
+
+cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, const SharedTaps* shared,
+                        const int64_t* t, int64_t start, int64_t channels, int64_t row, WeightsScratch* s) noexcept nogil:
+    """What tap t, and others after it, meet at the positions of a chunk, in some channels, the first of which begins at element
+    `start`; from row number `row` on."""
+    cdef int64_t i, group = (t[0] * shared.period + t[1]) * w.K[2] + t[2], number
+    cdef char* first = row_start(plan, s, row)
+    cdef const line_piece* pieces = s.pieces
+    cdef bint joined = pieces_joined(w, isa)
+    check_room(b"lay_out_lines", <char*>s.block + row * plan.line_bytes, channels * plan.line_bytes)
+    if shared.kept:
+        pieces += s.first_piece[group]
+        number = s.first_piece[group + 1] - s.first_piece[group]
+    else:
+        number = cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
+    (isa.lay_lines if plan.pairs == NULL else plan.pairs.lay_lines)(
+        first, plan.line_bytes, channels, pieces, number, large_at(w, start), w.large.format, w.large.c, w.s[2] * w.large.x[2],
+        &s.smallest_large)
+    if plan.pairs != NULL and chunk.count % 2 == 1:
+        for i in range(channels):  # the other number of the last pair
+            (<uint16_t*>(first + i * plan.line_bytes) - chunk.count)[0] = 0
+
+
+cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t gap, WeightsScratch* s) noexcept nogil:
+    """Runs of a chunk: halves of blocks, of which those that reach beyond a segment are cut."""
+    cdef int64_t number = 0, k = 0, r = 0, end = chunk.count, skipped = 0, next_k, pitch = isa.vectors * isa.width
+    cdef tile_run* run
+    while k < chunk.count:
+        if gap > 0 and (k == 0 or k == end):
+            end = chunk.count
+            if k > 0:
+                skipped += gap
+            r += 1
+            while r < chunk.row_count and s.rows[r].n == s.rows[r - 1].n and s.rows[r].y[0] == s.rows[r - 1].y[0]:
+                r += 1
+            if r < chunk.row_count:
+                end = s.rows[r].first
+        next_k = min(end, (k // HALF_BLOCK + 1) * HALF_BLOCK)
+        run = &s.runs[number]
+        check_room(b"line_runs", run, sizeof(tile_run))
+        run.rows = (k + skipped) * number_bytes(plan)
+        run.lanes = (k if plan.pairs == NULL else k // 2) * pitch
+        run.steps = next_k - k if plan.pairs == NULL else ceiling(next_k - k, 2)
+        number += 1
+        k = next_k
+    return number
+
+
+cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile, int64_t rows,
+                        int64_t panel, const Chunk* chunk, int64_t shift, float* sums, WeightsScratch* s) noexcept nogil:
+    """A row tile against a lane panel; its lines begin `shift` positions after the first that is laid out."""
+    cdef int64_t offsets[TILE_ROWS]
+    cdef int64_t i, vectors = panel_vectors(plan, panel)
+    cdef const float* lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
+    cdef float* c = tile_sums(plan, sums, tile, panel)
+    cdef line_blocks_function run_it
+    for i in range(rows):
+        offsets[i] = row_start(plan, s, i) - <char*>s.block + shift * number_bytes(plan) - (0 if plan.pairs == NULL else 2)
+    check_room(b"run_line_tile", c, 4 * rows * vectors * isa.width)
+    if s.unbounded:
+        run_masked_rows(w, plan, isa, chunk, tile_start(w, plan, tile), rows, vectors, lanes, c, s)
+        return
+    run_it = isa.line_blocks if plan.pairs == NULL else plan.pairs.line_blocks
+    run_it(rows, vectors, chunk.runs, chunk.run_count, <const char*>s.block, offsets, lanes, isa.vectors * isa.width, c, chunk.resume)
+
+
+cdef void run_mixed_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+                          const Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
+    """A tile whose rows are channels of several taps."""
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), i, panel
+    cdef int64_t t[3]
+    for i in range(rows):
+        tap_at(w, (first + i) // w.C, t)
+        lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + (first + i) % w.C * w.large.c, 1, i, s)
+    for panel in range(part.first_panel, part.end_panel):
+        run_line_tile(w, plan, isa, part, tile, rows, panel, chunk, 0, sums, s)
+
+
+cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t strand,
+                           Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
+    """The row tiles of all taps of some channels against all lane panels of a task."""
+    cdef int64_t tile = strand * plan.taps, channel = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile)
+    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, panel, later
+    cdef int64_t t[3]
+    for t[0] in range(w.K[0]):
+        for t[2] in range(w.K[2]):
+            for t[1] in range(shared.period):
+                gap = gap_after(w, shared, t[1])
+                if gap != last_gap:
+                    chunk.run_count = line_runs(plan, isa, chunk, gap, s)
+                    last_gap = gap
+                lay_out_lines(w, plan, isa, chunk, shared, t, start, rows, 0, s)
+                for panel in range(part.first_panel, part.end_panel):
+                    later = t[1]
+                    while later < w.K[1]:
+                        run_line_tile(w, plan, isa, part, tile + (t[0] * w.K[1] + later) * w.K[2] + t[2], rows, panel, chunk,
+                                      (later - t[1]) // shared.period * shared.apart * w.Y[2], sums, s)
+                        later += shared.period

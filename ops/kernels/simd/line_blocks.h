@@ -1,0 +1,147 @@
+/* Sums in blocks of positions (core/reduction.h) whose rows are lines of numbers: included by simd/tile.h, and by simd/pairs.h for
+ * pairs, whose lines run backwards.  A few rows at a time have both halves of a block in registers. */
+#if WIDTH == 8
+enum { LINES_TOGETHER = 2 };
+#else
+enum { LINES_TOGETHER = 4 };
+#endif
+
+/* One step: the numbers at row[i] + a. */
+INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char *const *row, ptrdiff_t a, const float *b, int pairs)
+{
+    vector lanes[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        lanes[j] = *(const vector *)(b + j * WIDTH);
+        KEEP(lanes[j]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        float number;
+        memcpy(&number, row[i] + a, sizeof number); /* pairs begin at any even address */
+        vector all = BROADCAST(number);
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = pairs ? MULTIPLY_ADD_PAIRS(all, lanes[j], sum[i][j]) : MULTIPLY_ADD(all, lanes[j], sum[i][j]);
+    }
+}
+
+/* The runs of one half of a block; returns the first run after it. */
+INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTORS], const tile_run *run, const tile_run *last,
+                                     ptrdiff_t end, const char *const *row, const float *lane_panel, ptrdiff_t lane_pitch, int pairs)
+{
+    load_sums(rows, vectors, sum, NULL, 0, 0);
+    for (; run < last && run->lanes < end; run++)
+        for (ptrdiff_t k = 0; k < run->steps; k++)
+            line_step(rows, vectors, sum, row, run->rows + k * (pairs ? -4 : 4), lane_panel + run->lanes + k * lane_pitch, pairs);
+    return run;
+}
+
+INLINE void add_block(int rows, int vectors, vector (*first)[VECTORS], vector (*second)[VECTORS], float *c, int resume)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            vector *place = (vector *)(c + (i * vectors + j) * WIDTH);
+            vector sum = resume ? *place : (vector){0};
+            *place = sum + (first[i][j] + second[i][j]);
+        }
+}
+
+/* Blocks of two whole halves whose numbers follow one another, as far as such blocks do.  The halves take steps in turns: twice as many
+ * chains hide the time that a step takes. */
+INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *run, const tile_run *last, const char *start,
+                                         const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,
+                                         int pairs)
+{
+    const ptrdiff_t steps = pairs ? HALF_BLOCK / 2 : HALF_BLOCK, advance = pairs ? -4 : 4;
+    for (; last - run >= 2 && run[0].steps == steps && run[1].steps == steps && run[1].rows - run[0].rows == steps * advance; run += 2) {
+        vector first[LINES_TOGETHER][VECTORS], second[LINES_TOGETHER][VECTORS];
+        const float *b = lane_panel + run->lanes;
+        const char *row[LINES_TOGETHER];
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+            row[i] = start + offsets[i] + run->rows;
+        load_sums(rows, vectors, first, NULL, 0, 0);
+        load_sums(rows, vectors, second, NULL, 0, 0);
+        for (ptrdiff_t k = 0; k < steps; k++) {
+            line_step(rows, vectors, first, row, 0, b, pairs);
+            line_step(rows, vectors, second, row, steps * advance, b + steps * lane_pitch, pairs);
+            b += lane_pitch;
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++)
+                row[i] += advance;
+        }
+        add_block(rows, vectors, first, second, c, resume);
+        resume = 1;
+    }
+    return run;
+}
+
+/* Any one block, whose second half ends before `end`. */
+INLINE const tile_run *one_block_body(int rows, int vectors, const tile_run *run, const tile_run *last, ptrdiff_t end,
+                                      const char *start, const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch,
+                                      float *c, int resume, int pairs)
+{
+    vector first[LINES_TOGETHER][VECTORS], second[LINES_TOGETHER][VECTORS];
+    const char *row[LINES_TOGETHER];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    run = half_of_lines(rows, vectors, first, run, last, end - (pairs ? HALF_BLOCK / 2 : HALF_BLOCK) * lane_pitch, row, lane_panel,
+                        lane_pitch, pairs);
+    run = half_of_lines(rows, vectors, second, run, last, end, row, lane_panel, lane_pitch, pairs);
+    add_block(rows, vectors, first, second, c, resume);
+    return run;
+}
+
+/* Functions of their own: in one function the compiler would keep some sums in memory. */
+#define SOME_LINES(name, r, v, pairs)                                                                                        static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##r##_##v)(                                             const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel,           ptrdiff_t lane_pitch, float *c, int resume)                                                                          {                                                                                                                            return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume, pairs);                 }                                                                                                                        static __attribute__((noinline)) const tile_run *SUFFIX(name##_one_##r##_##v)(                                               const tile_run *run, const tile_run *last, ptrdiff_t end, const char *start, const int64_t *offsets,                     const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                                 {                                                                                                                            return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume, pairs);               }
+
+#define LINES_ENTRY(name, rows, vectors) {SUFFIX(name##_whole_##rows##_##vectors), SUFFIX(name##_one_##rows##_##vectors)}
+#define LINES_ENTRIES(name, rows) {LINES_ENTRY(name, rows, 1), LINES_ENTRY(name, rows, 2), LINES_ENTRY(name, rows, 3)}
+#define LINES_OF(name, rows, pairs) SOME_LINES(name, rows, 1, pairs) SOME_LINES(name, rows, 2, pairs) SOME_LINES(name, rows, 3, pairs)
+#if WIDTH == 8
+#define ALL_LINES(name, pairs) LINES_OF(name, 1, pairs) LINES_OF(name, 2, pairs)
+#define ALL_LINES_ENTRIES(name) {LINES_ENTRIES(name, 1), LINES_ENTRIES(name, 2)}
+#else
+#define ALL_LINES(name, pairs)                                                                                           \
+    LINES_OF(name, 1, pairs) LINES_OF(name, 2, pairs) LINES_OF(name, 3, pairs) LINES_OF(name, 4, pairs)
+#define ALL_LINES_ENTRIES(name) {LINES_ENTRIES(name, 1), LINES_ENTRIES(name, 2), LINES_ENTRIES(name, 3), LINES_ENTRIES(name, 4)}
+#endif
+
+typedef struct {
+    const tile_run *(*whole)(const tile_run *, const tile_run *, const char *, const int64_t *, const float *, ptrdiff_t, float *, int);
+    const tile_run *(*one)(const tile_run *, const tile_run *, ptrdiff_t, const char *, const int64_t *, const float *, ptrdiff_t,
+                           float *, int);
+} lines_functions;
+
+INLINE void line_blocks_body(const lines_functions (*of)[VECTORS], ptrdiff_t block, int rows, int vectors, const tile_run *runs,
+                             ptrdiff_t run_count, const char *start, const int64_t *offsets, const float *lane_panel,
+                             ptrdiff_t lane_pitch, float *c, int resume)
+{
+    const tile_run *last = runs + run_count;
+    int parts = (rows + LINES_TOGETHER - 1) / LINES_TOGETHER;
+    for (int part = 0; part < parts; part++) {
+        int first = rows * part / parts, some = rows * (part + 1) / parts - first, more = resume;
+        const lines_functions *those = &of[some - 1][vectors - 1];
+        float *sums = c + first * vectors * WIDTH;
+        for (const tile_run *run = runs, *done; run < last; run = done, more = 1) {
+            done = those->whole(run, last, start, offsets + first, lane_panel, lane_pitch, sums, more);
+            if (done == run)
+                done = those->one(run, last, (run->lanes / block + 1) * block, start, offsets + first, lane_panel, lane_pitch, sums, more);
+        }
+    }
+}
+
+#define LINE_BLOCKS(name, lines, pairs)                                                                                  \
+    ALL_LINES(lines, pairs)                                                                                              \
+    static void SUFFIX(name)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *start,        \
+                             const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume) \
+    {                                                                                                                    \
+        static const lines_functions of[LINES_TOGETHER][VECTORS] = ALL_LINES_ENTRIES(lines);                             \
+        line_blocks_body(of, (pairs ? HALF_BLOCK : SUM_BLOCK) * lane_pitch, rows, vectors, runs, run_count, start, offsets, \
+                         lane_panel, lane_pitch, c, resume);                                                             \
+    }
+LINE_BLOCKS(line_blocks, float_lines, 0)
