@@ -36,7 +36,7 @@ def function_of(spec: OpSpec) -> Operator:
         return perform(bound.call, bound.plan, bound.inputs, allocate(bound.call, bound.plan, bound.outputs), workers)
 
     def referee(*args: Any, **kwargs: Any) -> Result:
-        """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
+        """Compute the same call in float64 and return it unrounded, as float64."""
         tensors, attributes, conformance, out, threads = read(args, kwargs)
         if out is not None:
             raise asking(spec, spec.conformances[0]).refuse(

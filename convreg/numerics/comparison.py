@@ -42,7 +42,7 @@ def compare(
 ) -> Comparison:
     """Measure the error that number formats cause in a gradient.
 
-    The exact values come from the operator's reference: plain loops in float64 on the operands as given. For each
+    The exact values come from the operator's reference: sums in float64 on the operands as given. For each
     format the operands are rounded to it. The operator then computes in float32. float32 represents the rounded
     numbers exactly and, for formats of at most 16 bits, their products too, so the sums are those of the operator on
     operands of that format. Each result is rounded to the format once. Operands in hf32 have float32 results.

@@ -24,7 +24,8 @@ GIL, and any number of Python threads may call them. `reference.pyx` defines the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -134,6 +135,16 @@ def forced_for(kernel: str) -> str | None:
     if name is None or (name != "reference" and name.startswith("weights_") != (kernel == "backward_weights")):
         return None
     return name
+
+
+@contextmanager
+def choosing_freely() -> Iterator[None]:
+    """Let float64 references choose, whatever algorithm the caller forces; only the plain loops still apply to them."""
+    token = FORCED.set("reference" if FORCED.get() == "reference" else None)
+    try:
+        yield
+    finally:
+        FORCED.reset(token)
 
 
 def choices(
