@@ -50,12 +50,14 @@ FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
 
 
 def capabilities() -> dict[str, Any]:
-    """Return the instruction set in use, those usable here, those compiled, the default threads, and OpenMP."""
+    """Return the instruction set in use and why, those usable here and compiled, rates, default threads, and OpenMP."""
     check_isa()
     return {
         "isa": engine.isa(),
+        "reason": engine.reason(),
         "usable": engine.usable(),
         "compiled": engine.compiled(),
+        "rates": engine.rates(),
         "threads": default_threads(),
         "openmp": openmp,
     }
