@@ -66,10 +66,10 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         for peer, why in row.unsupported.items():
             reasons.setdefault((peer, why), []).append(row)
     for (peer, why), members in reasons.items():
-        formats = dict.fromkeys(map(_format, members))
-        whole = len(members) == sum(_format(row) in formats for row in rows)
+        formats = dict.fromkeys(row.dtype for row in members)
+        whole = len(members) == sum(row.dtype in formats for row in rows)
         layers = "" if whole else f"{', '.join(dict.fromkeys(row.name for row in members))} in "
-        lines.append(f"{peer} does not compute {layers}{' and '.join(formats)}: {why}")
+        lines.append(f"{peer} does not compute {layers}{', '.join(formats)}: {why}")
     return lines
 
 

@@ -164,13 +164,14 @@ def preamble(report: Report) -> list[str]:
     machine = report.machine
     lines = [f"{machine.processor}, {machine.processors} processors, instruction set {machine.isa}; "
              f"threads of every library: {report.threads}"]
-    lines += [f"peak {dtype}: {rate:.0f} GFLOP/s ({by})" for dtype, (rate, by) in machine.peaks.items()]
-    lines.append(f"bandwidth: {machine.bandwidth:.1f} GB/s (array copy, bytes read and written)")
+    if not report.together:  # its tables have no rooflines
+        lines += [f"peak {dtype}: {rate:.0f} GFLOP/s ({by})" for dtype, (rate, by) in machine.peaks.items()]
+        lines.append(f"bandwidth: {machine.bandwidth:.1f} GB/s (array copy, bytes read and written)")
     lines += [f"{name}: {about}" for name, about in report.peers.items()]
     lines += [f"{name} is not measured: {why}" for name, why in report.absent.items()]
     lines.append(f"shortest of at least {report.repeat} runs, libraries in turn; operands with fixed seeds; every "
                  "result compared with a float64 reference before it is timed")
-    if not report.together:  # whose tables have no such column
+    if not report.together:
         lines.append("roofline: the time at the measured peak, or at the bandwidth if that is longer, over convreg's "
                      "time; data in the caches can beat it")
     lines.append("ratios: a library's time over convreg's, so above 1 convreg is faster")
