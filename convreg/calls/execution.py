@@ -65,14 +65,15 @@ def perform(
 
 
 def refer(
-    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], *, conformance: str | None = None
+    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], *, conformance: str | None = None,
+    threads: int = 0,
 ) -> Result:
     """Compute a call given in the vendor's names in float64, without any rounding."""
     bound = bind(spec, inputs, attributes, conformance=conformance)
     check_reference_sizes(bound)
     try:
         wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
-        outputs = exact_results(spec, bound.plan, wide)
+        outputs = exact_results(spec, bound.plan, wide, threads)
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
     return outputs[0] if len(outputs) == 1 else outputs
@@ -90,8 +91,10 @@ def check_reference_sizes(bound: Bound) -> None:
 
 
 @kernels.choosing_freely()
-def exact_results(spec: OpSpec, plan: Plan, inputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
+def exact_results(
+    spec: OpSpec, plan: Plan, inputs: Sequence[Array | None], threads: int = 0
+) -> tuple[Array | None, ...]:
     """Compute a planned call on float64 arrays, without any rounding."""
     outputs = tuple(None if made is None else np.zeros(made.extents) for made in plan.outputs)
-    spec.run(plan, inputs, outputs, kernels, 0)
+    spec.run(plan, inputs, outputs, kernels, threads)
     return outputs

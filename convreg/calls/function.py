@@ -41,8 +41,8 @@ def function_of(spec: OpSpec) -> Operator:
         if out is not None:
             raise asking(spec, spec.conformances[0]).refuse(
                 "out", "given", "None: the reference returns new arrays in float64", "arguments", wrong_type=True)
-        thread_count(asking(spec, spec.conformances[0]), threads)
-        return refer(spec, tensors, attributes, conformance=conformance)
+        workers = thread_count(asking(spec, spec.conformances[0]), threads)
+        return refer(spec, tensors, attributes, conformance=conformance, threads=workers)
 
     function.__name__ = function.__qualname__ = spec.function_name
     function.__module__ = f"convreg.{spec.vendor}"

@@ -16,7 +16,7 @@ from ..conversion import dequantize
 from ..errors import UnknownOp
 from ..formats import FORMATS as STORED
 from ..formats import format_of, formats
-from ..guard import guarded
+from ..guard import guarded, thread_count
 from ..memory import Array
 from ..spec import Call
 from .metrics import binades_of, error_of, flushed_share
@@ -162,8 +162,9 @@ class _Measured:
         self.operands = {name: self._wide(name, array) for name, array in stored.items()}
         wide = [None if array is None else self.operands.get(port.name, array).astype(np.float64)
                 for port, array in zip(spec.inputs, bound.inputs, strict=True)]
-        self.exact = {port.name: values for port, values in
-                      zip(spec.outputs, exact_results(spec, bound.plan, wide), strict=True) if values is not None}
+        results = exact_results(spec, bound.plan, wide, thread_count(self.asking, given.threads))
+        self.exact = {port.name: values for port, values in zip(spec.outputs, results, strict=True)
+                      if values is not None}
 
     def _stored(self, tensors: Sequence[Any]) -> dict[str, Array]:
         """Return the operands as they are given, in any known format."""
