@@ -4,8 +4,8 @@
  * measurement ends when neither kind has become shorter for a while, so that it outlasts the time in which a processor switches
  * on the upper halves of its vector units. */
 enum {
-    RATE_CHAINS = 16,  /* independent sums: more than an instruction's latency times its rate */
-    RATE_STEPS = 96,   /* instructions of each in a run, which takes about half a microsecond */
+    RATE_CHAINS = 16,  /* independent sums, as EACH_CHAIN has them: more than an instruction's latency times its rate */
+    RATE_STEPS = 96,   /* instructions of each in a run, which takes 0.3 to 1.2 microseconds */
     RATE_QUIET = 24,   /* runs without a shorter one, after which the measurement ends */
     RATE_RUNS = 200,   /* the most runs */
 };
