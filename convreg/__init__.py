@@ -66,13 +66,32 @@ def capabilities() -> dict[str, Any]:
     Returns
     -------
     dict
-        Keys ``isa`` (the instruction set in use: the fastest usable one, or what ``CONVREG_ISA`` allows), ``usable``,
-        ``compiled``, ``threads``, ``openmp`` and ``version``. The first of ``usable`` need not be the fastest.
+        isa : str
+            The instruction set in use: the fastest usable one, or the best one that ``CONVREG_ISA`` allows.
+        reason : str
+            Why it is in use.
+        usable, compiled : list of str
+            The instruction sets that this processor has and those that this build has code for, best first. The first
+            of `usable` need not be the fastest.
+        rates : dict of str to float
+            Where the processor has bfloat16 dot products: ``multiply_adds`` and ``dot_products``, the GFLOP/s of one
+            thread on registers in float32 and with bfloat16 pairs, and ``ratio``, the second over the first. They are
+            measured once in a process, in about 0.1 ms. Empty elsewhere.
+        threads : int
+            The default number of threads.
+        openmp : bool
+            Whether the build has OpenMP, without which kernels run on one thread.
+        version : str
 
     Raises
     ------
     OpError
         If ``CONVREG_ISA`` names no instruction set of this build.
+
+    Notes
+    -----
+    Dot products are used if they pay at the measured rates. Results do not depend on the instruction set. To compute
+    with the same one in every process, name it: ``CONVREG_ISA=avx512``.
     """
     from .ops import kernels
 

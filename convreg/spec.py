@@ -176,8 +176,8 @@ class OpSpec:
     plan : callable
         ``plan(call) -> Plan``; raises `OpError` through ``call.refuse``.
     run : callable
-        ``run(plan, inputs, outputs, kernels, threads)`` fills the output arrays through `kernels`, a module with the
-        four kernels (the fast ones, or the plain loops when the operator serves as its own reference).
+        ``run(plan, inputs, outputs, kernels, threads)`` fills the output arrays through `kernels`, the module of
+        the four kernels or an object in its place, which may record the calls.
     infer : callable, optional
         ``infer(call) -> tuple of TensorType or None`` for calls with unknown extents.
     domain : str, optional

@@ -181,11 +181,13 @@ def _with_table(path: Path, rows: str) -> str:
 
 
 def capabilities(parser: argparse.ArgumentParser) -> Action:
-    """Print the instruction sets, the number of threads and the version."""
+    """Print the instruction sets, which one is used and why, the number of threads and the version."""
 
     def act(args: argparse.Namespace) -> None:
         for name, value in convreg.capabilities().items():
-            print(f"{name}: {', '.join(map(str, value)) if isinstance(value, list | tuple | set) else value}")
+            if isinstance(value, dict):
+                value = [f"{key} {number:.4g}" for key, number in value.items()]
+            print(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
 
     return act
 

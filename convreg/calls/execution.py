@@ -13,7 +13,6 @@ from ..errors import OpError
 from ..guard import failure, thread_count
 from ..memory import Array, max_bytes
 from ..ops import kernels
-from ..ops.kernels import plain
 from ..spec import Call, OpSpec, Plan
 from ._likeness import likeness
 from .binding import Bound, bind, check_conformance
@@ -66,14 +65,15 @@ def perform(
 
 
 def refer(
-    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], *, conformance: str | None = None
+    spec: OpSpec, inputs: Sequence[Any], attributes: Mapping[str, Any], *, conformance: str | None = None,
+    threads: int = 0,
 ) -> Result:
-    """Compute a call given in the vendor's names by the plain loops in float64, without any rounding."""
+    """Compute a call given in the vendor's names in float64, without any rounding."""
     bound = bind(spec, inputs, attributes, conformance=conformance)
     check_reference_sizes(bound)
     try:
         wide = [None if array is None else dequantize(array, dtype=np.float64) for array in bound.inputs]
-        outputs = exact_results(spec, bound.plan, wide)
+        outputs = exact_results(spec, bound.plan, wide, threads)
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
     return outputs[0] if len(outputs) == 1 else outputs
@@ -90,8 +90,11 @@ def check_reference_sizes(bound: Bound) -> None:
     check_sizes(bound.call, [made and made._replace(format="float64") for made in bound.plan.outputs])
 
 
-def exact_results(spec: OpSpec, plan: Plan, inputs: Sequence[Array | None]) -> tuple[Array | None, ...]:
-    """Compute a planned call on float64 arrays by the plain loops, without any rounding."""
+@kernels.choosing_freely()
+def exact_results(
+    spec: OpSpec, plan: Plan, inputs: Sequence[Array | None], threads: int = 0
+) -> tuple[Array | None, ...]:
+    """Compute a planned call on float64 arrays, without any rounding."""
     outputs = tuple(None if made is None else np.zeros(made.extents) for made in plan.outputs)
-    spec.run(plan, inputs, outputs, plain, 0)
+    spec.run(plan, inputs, outputs, kernels, threads)
     return outputs

@@ -36,13 +36,13 @@ def function_of(spec: OpSpec) -> Operator:
         return perform(bound.call, bound.plan, bound.inputs, allocate(bound.call, bound.plan, bound.outputs), workers)
 
     def referee(*args: Any, **kwargs: Any) -> Result:
-        """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
+        """Compute the same call in float64 and return it unrounded, as float64."""
         tensors, attributes, conformance, out, threads = read(args, kwargs)
         if out is not None:
             raise asking(spec, spec.conformances[0]).refuse(
                 "out", "given", "None: the reference returns new arrays in float64", "arguments", wrong_type=True)
-        thread_count(asking(spec, spec.conformances[0]), threads)
-        return refer(spec, tensors, attributes, conformance=conformance)
+        workers = thread_count(asking(spec, spec.conformances[0]), threads)
+        return refer(spec, tensors, attributes, conformance=conformance, threads=workers)
 
     function.__name__ = function.__qualname__ = spec.function_name
     function.__module__ = f"convreg.{spec.vendor}"

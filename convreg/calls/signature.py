@@ -24,7 +24,7 @@ class Operator(Protocol):
         """Compute the operator."""
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the same call by plain loops in float64 and return it unrounded, as float64."""
+        """Compute the same call in float64 and return it unrounded, as float64."""
 
 
 class Arguments(NamedTuple):

@@ -38,6 +38,7 @@ OPERANDS = {"grad_data": ("grad_output", "weight"), "grad_weight": ("data", "gra
 """The roles of what a result is a sum of: products of two, or the gradient alone."""
 
 
+@kernels.choosing_freely()
 def analyse(golden: Golden, arithmetic: Arithmetic = USUAL, *, threads: int | None = None) -> dict[str, Analysis]:
     """Compute what is known about every output of a call.
 
@@ -63,7 +64,6 @@ def analyse(golden: Golden, arithmetic: Arithmetic = USUAL, *, threads: int | No
     spec = bound.call.spec
     workers = thread_count(ask, threads)
     _check_size(ask, bound)
-    token = kernels.FORCED.set(None)  # the reference may take any algorithm
     try:
         for port, made in zip(spec.outputs, bound.plan.outputs, strict=True):
             if made is not None and port.role not in (*RESULTS, CONVERTED):
@@ -77,8 +77,6 @@ def analyse(golden: Golden, arithmetic: Arithmetic = USUAL, *, threads: int | No
                 if bound.plan.outputs[place] is not None}
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
-    finally:
-        kernels.FORCED.reset(token)
 
 
 def bound_of(golden: Golden) -> Bound:

@@ -16,7 +16,7 @@ from ..conversion import dequantize
 from ..errors import UnknownOp
 from ..formats import FORMATS as STORED
 from ..formats import format_of, formats
-from ..guard import guarded
+from ..guard import guarded, thread_count
 from ..memory import Array
 from ..spec import Call
 from .metrics import binades_of, error_of, flushed_share
@@ -42,7 +42,7 @@ def compare(
 ) -> Comparison:
     """Measure the error that number formats cause in a gradient.
 
-    The exact values come from the operator's reference: plain loops in float64 on the operands as given. For each
+    The exact values come from the operator's reference: sums in float64 on the operands as given. For each
     format the operands are rounded to it. The operator then computes in float32. float32 represents the rounded
     numbers exactly and, for formats of at most 16 bits, their products too, so the sums are those of the operator on
     operands of that format. Each result is rounded to the format once. Operands in hf32 have float32 results.
@@ -162,8 +162,9 @@ class _Measured:
         self.operands = {name: self._wide(name, array) for name, array in stored.items()}
         wide = [None if array is None else self.operands.get(port.name, array).astype(np.float64)
                 for port, array in zip(spec.inputs, bound.inputs, strict=True)]
-        self.exact = {port.name: values for port, values in
-                      zip(spec.outputs, exact_results(spec, bound.plan, wide), strict=True) if values is not None}
+        results = exact_results(spec, bound.plan, wide, thread_count(self.asking, given.threads))
+        self.exact = {port.name: values for port, values in zip(spec.outputs, results, strict=True)
+                      if values is not None}
 
     def _stored(self, tensors: Sequence[Any]) -> dict[str, Array]:
         """Return the operands as they are given, in any known format."""

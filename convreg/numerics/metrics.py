@@ -62,19 +62,46 @@ def error_of(array: Array, exact: Array) -> Error:
     if not np.isfinite(wanted).all():
         raise ask.refuse("exact", "infinity or NaN", "finite numbers")
     found, wanted = found.ravel(), wanted.ravel()
-    unit = -binade_of_largest(wanted)  # so that squares of gradients like 1e-200 are not zero
-    found, wanted = np.ldexp(found, unit), np.ldexp(wanted, unit)
+    unit = unit_of(wanted)
+    found, wanted = times_power(found, unit), times_power(wanted, unit)
     if not np.isfinite(found).all():
         return Error(-np.inf, np.inf, np.inf, np.nan)
-    difference = found - wanted
-    signal, noise = float(wanted @ wanted), float(difference @ difference)
-    with np.errstate(divide="ignore"):
-        snr = 10 * float(np.log10(np.float64(signal) / noise)) if noise else np.inf
+    difference, signal = found - wanted, float(wanted @ wanted)
     nonzero = wanted != 0
     relative = np.abs(difference[nonzero] / wanted[nonzero])
     length = float(np.sqrt(signal * (found @ found)))
-    return Error(snr, float(relative.max(initial=0)), float(relative.mean()) if relative.size else 0.0,
+    return Error(_decibels(signal, difference), float(relative.max(initial=0)),
+                 float(relative.mean()) if relative.size else 0.0,
                  float(wanted @ found) / length if length else np.nan)
+
+
+def snr_of(found: Array, wanted: Array, unit: int) -> float:
+    """Return what `error_of` has as the signal-to-noise ratio.
+
+    `unit` is that of the exact numbers, which `wanted` holds as a vector, multiplied by 2**unit already.
+    """
+    scaled = times_power(found.ravel(), unit)
+    return _decibels(float(wanted @ wanted), scaled - wanted) if np.isfinite(scaled).all() else -np.inf
+
+
+def _decibels(signal: float, difference: Array) -> float:
+    noise = float(difference @ difference)
+    with np.errstate(divide="ignore"):
+        return 10 * float(np.log10(np.float64(signal) / noise)) if noise else np.inf
+
+
+def unit_of(wanted: Array) -> int:
+    """Return the exponent of a power of two times which the squares of gradients like 1e-200 are not zero."""
+    return -binade_of_largest(wanted)
+
+
+def times_power(values: Array, exponent: int) -> Array:
+    """Return ``np.ldexp(values, exponent)``, which takes several times as long as a product."""
+    limits = np.finfo(values.dtype)
+    if limits.minexp <= exponent < limits.maxexp:
+        product: Array = values * limits.dtype.type(2.0**exponent)
+        return product
+    return np.ldexp(values, exponent)
 
 
 def binade_of_largest(values: Array) -> int:

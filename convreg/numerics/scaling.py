@@ -14,7 +14,7 @@ from ..guard import guarded
 from ..memory import Array
 from ..spec import Rules
 from .arguments import check_size, numbers
-from .metrics import binade_of_largest, error_of
+from .metrics import binade_of_largest, snr_of, times_power, unit_of
 
 DEEPEST = 40
 """How many binades below the top a scale is looked for in a format whose precision changes with the exponent."""
@@ -41,9 +41,9 @@ class Rounding(NamedTuple):
         if not -FARTHEST <= power <= FARTHEST:
             raise _ask.refuse("exponent", exponent, f"an integer from -{FARTHEST} to {FARTHEST}")
         with np.errstate(over="ignore", under="ignore"):
-            codes = quantize(np.ldexp(floats, power), self.format.name, rounding=self.rounding,
+            codes = quantize(times_power(floats, power), self.format.name, rounding=self.rounding,
                              saturate=self.saturate, seed=self.seed)
-            return np.ldexp(dequantize(codes, dtype=np.float64), -power)
+            return times_power(dequantize(codes, dtype=np.float64), -power)
 
     def lost(self, values: Array, found: Array, exponent: int) -> Array:
         """Return where `found`, the rounded values, is infinite or NaN, or where rounding to nearest would overflow."""
@@ -75,7 +75,9 @@ def best_exponent(values: Array, how: Rounding) -> int:
     if not tapered and _is_normal(values, format):
         return 0  # every power of two that keeps the numbers normal gives the same error
     tried = sorted({0, *range(top - (DEEPEST if tapered else 1), top + 4)}, key=abs)
-    return max(tried, key=lambda exponent: error_of(how.of(values, exponent), values).snr_db)
+    unit = unit_of(values)
+    exact = times_power(values.astype(np.float64).ravel(), unit)
+    return max(tried, key=lambda exponent: snr_of(how.of(values, exponent), exact, unit))
 
 
 def _checked(values: Any, how: Any) -> Array:

@@ -24,7 +24,8 @@ GIL, and any number of Python threads may call them. `reference.pyx` defines the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -49,12 +50,14 @@ FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
 
 
 def capabilities() -> dict[str, Any]:
-    """Return the instruction set in use, those usable here, those compiled, the default threads, and OpenMP."""
+    """Return the instruction set in use and why, those usable here and compiled, rates, default threads, and OpenMP."""
     check_isa()
     return {
         "isa": engine.isa(),
+        "reason": engine.reason(),
         "usable": engine.usable(),
         "compiled": engine.compiled(),
+        "rates": engine.rates(),
         "threads": default_threads(),
         "openmp": openmp,
     }
@@ -134,6 +137,16 @@ def forced_for(kernel: str) -> str | None:
     if name is None or (name != "reference" and name.startswith("weights_") != (kernel == "backward_weights")):
         return None
     return name
+
+
+@contextmanager
+def choosing_freely() -> Iterator[None]:
+    """Let float64 references choose, whatever algorithm the caller forces; only the plain loops still apply to them."""
+    token = FORCED.set("reference" if FORCED.get() == "reference" else None)
+    try:
+        yield
+    finally:
+        FORCED.reset(token)
 
 
 def choices(

@@ -6,8 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from drawn import Drawn, convolutions, dyadic, normal, to_layout
+from gradient_calls import forward, single, together
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from valid_calls import several
 
 import convreg
 
@@ -179,3 +181,30 @@ def test_forward_agrees_with_onnxruntime(op_type):
         np.testing.assert_array_equal(ours, theirs)
 
     check()
+
+
+def _wild(seed: int):
+    """Numbers of many magnitudes, now and then one that is infinite or NaN."""
+    rng = np.random.default_rng(seed)
+
+    def make(shape):
+        values = rng.standard_normal(shape) * 2.0 ** rng.integers(-60, 60, shape)
+        odd = rng.random(shape) < rng.choice([0, 0, 0.02])
+        return np.where(odd, rng.choice([np.inf, np.nan], shape), values).astype(np.float32)
+
+    return make
+
+
+@given(convolutions(symmetric=True), SEEDS, st.booleans())
+def test_references_have_the_bits_of_the_plain_loops(case, seed, transposed):
+    make = _wild(seed)
+    for call in [*single(case, make), *forward(case, make), *together(case, make, (True, True, True), transposed)]:
+        operator = convreg.get(call.name)
+        with np.errstate(all="ignore"):
+            got = several(operator.reference(*call.tensors, **call.arguments))
+            with convreg.force_algorithm("reference"):
+                expected = several(operator.reference(*call.tensors, **call.arguments))
+        for found, plain in zip(got, expected, strict=True):
+            assert found.dtype == np.float64
+            same = found.view(np.uint64) == plain.view(np.uint64)
+            assert (same | (np.isnan(found) & np.isnan(plain))).all(), call.name

@@ -192,6 +192,24 @@ def test_calls_are_refused_as_the_operator_refuses_them():
         convreg.algorithm("onednn::NoSuch", dy, w)
 
 
+def test_references_take_any_algorithm_but_the_plain_loops_if_those_are_forced(monkeypatch):
+    dy, x, w = operands()
+    named = []
+    compute = engine.backward_data
+
+    def backward_data(*arrays, algorithm=None, **settings):
+        named.append(algorithm)
+        compute(*arrays, algorithm=algorithm, **settings)
+
+    monkeypatch.setattr(engine, "backward_data", backward_data)
+    results = []
+    for forced in ("gathered", "reference"):
+        with convreg.force_algorithm(forced):
+            results.append(convreg.onednn.convolution_backward_data.reference(dy, w, x.shape, **LAYER))
+    assert named == [None, "reference"]
+    assert np.array_equal(*results)
+
+
 def test_an_unknown_instruction_set_is_refused(monkeypatch):
     call = VALID["onednn::Convolution"]
     monkeypatch.setattr(engine, "unknown_isa", "mmx")

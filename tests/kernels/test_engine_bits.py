@@ -207,16 +207,29 @@ def test_bfloat16_near_the_subnormals(channels, seed):
 def test_the_fastest_set_runs_unless_named(isa):
     """Only the set with dot products is ever passed over: for the next, which differs from it in nothing else."""
     engine.use_isa("")
-    chosen = engine.isa()
-    assert chosen in engine.usable()[:2]
-    assert chosen == engine.usable()[0] or (engine.usable()[0], chosen) == ("avx512bf16", "avx512")
+    chosen, rates, best = engine.isa(), engine.rates(), engine.usable()[0]
+    assert chosen == (best if best != "avx512bf16" or rates["ratio"] >= 0.85 else "avx512")
+    if best == "avx512bf16":
+        assert f"{rates['ratio']:.2f} times" in engine.reason()
     engine.use_isa(isa)
     assert engine.isa() == isa
+    assert engine.reason() == f"the best usable set that is not better than {isa}, which is named"
+
+
+def test_rates_of_dot_products_are_measured_once(isa):
+    rates = engine.rates()
+    assert bool(rates) == bool({"amx", "avx512bf16"} & {*engine.usable()})
+    if rates:
+        assert rates.keys() == {"multiply_adds", "dot_products", "ratio"}
+        assert 0 < rates["multiply_adds"] < 2000
+        assert rates["ratio"] == pytest.approx(rates["dot_products"] / rates["multiply_adds"])
+        assert 0.1 < rates["ratio"] < 10
+    assert engine.rates() == rates
 
 
 def test_capabilities_tell_what_runs(isa):
     have = kernels.capabilities()
-    assert have["isa"] == isa
+    assert (have["isa"], have["reason"], have["rates"]) == (isa, engine.reason(), engine.rates())
     assert have["compiled"][-1] == "generic"
     with pytest.raises(ValueError, match="no instruction set 'mmx'"):
         engine.use_isa("mmx")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import plain_kernels
 import pytest
-from convreg.ops.kernels import plain as loops
 from emulated_calls import (
     CASE,
     EIGHT_BIT,
@@ -65,7 +65,7 @@ def test_threads_strides_and_plain_loops(name, formats):
     referee = tuple(np.empty(plain.shape, plain.dtype) for plain in expected)
     mixed = len({array.dtype for array in call.tensors}) > 1  # which the plain loops leave to others to decode
     inputs = [wide(array) if mixed and array is not None else array for array in bound.inputs]
-    operator.spec.run(bound.plan, inputs, referee, loops, 1)
+    operator.spec.run(bound.plan, inputs, referee, plain_kernels, 1)
     for result, plain in zip(referee, expected, strict=True):
         same(result, plain)
 

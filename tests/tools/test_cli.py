@@ -283,7 +283,10 @@ def test_list_show_and_capabilities(capsys):
     assert "did you mean" in failed(capsys, "show", "ConvolutionBackwardDate")
     assert main(["capabilities"]) == 0
     shown = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
-    assert shown.keys() == convreg.capabilities().keys()
+    have = convreg.capabilities()
+    assert shown.keys() == have.keys()
+    assert shown["rates"] == ", ".join(f"{name} {value:.4g}" for name, value in have["rates"].items())
+    assert shown["usable"].split(", ") == have["usable"]
 
 
 def test_docs_are_written_and_checked(tmp_path, capsys):

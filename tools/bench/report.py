@@ -89,6 +89,8 @@ class Report:
     rows: Sequence[Row]
     algorithm: str | None = None
     """The algorithm that convreg's calls were forced to take."""
+    together: bool = False
+    """Whether all number formats of a layer were timed in turns."""
 
     @property
     def others(self) -> list[str]:
@@ -162,14 +164,16 @@ def preamble(report: Report) -> list[str]:
     machine = report.machine
     lines = [f"{machine.processor}, {machine.processors} processors, instruction set {machine.isa}; "
              f"threads of every library: {report.threads}"]
-    lines += [f"peak {dtype}: {rate:.0f} GFLOP/s ({by})" for dtype, (rate, by) in machine.peaks.items()]
-    lines.append(f"bandwidth: {machine.bandwidth:.1f} GB/s (array copy, bytes read and written)")
+    if not report.together:  # its tables have no rooflines
+        lines += [f"peak {dtype}: {rate:.0f} GFLOP/s ({by})" for dtype, (rate, by) in machine.peaks.items()]
+        lines.append(f"bandwidth: {machine.bandwidth:.1f} GB/s (array copy, bytes read and written)")
     lines += [f"{name}: {about}" for name, about in report.peers.items()]
     lines += [f"{name} is not measured: {why}" for name, why in report.absent.items()]
     lines.append(f"shortest of at least {report.repeat} runs, libraries in turn; operands with fixed seeds; every "
                  "result compared with a float64 reference before it is timed")
-    lines.append("roofline: the time at the measured peak, or at the bandwidth if that is longer, over convreg's "
-                 "time; data in the caches can beat it")
+    if not report.together:
+        lines.append("roofline: the time at the measured peak, or at the bandwidth if that is longer, over convreg's "
+                     "time; data in the caches can beat it")
     lines.append("ratios: a library's time over convreg's, so above 1 convreg is faster")
     return [*lines, *report.notes]
 
@@ -200,14 +204,14 @@ def _cells(report: Report, rows: list[Row]) -> list[list[str]]:
     """Return the table's cells: header, a line per row, geometric means, and the worst ratio of each column."""
     lines = [_header(report)]
     for row in rows:
-        line = [row.name, f"{row.gflop:.3g}", _shown(row, OURS, row.seconds, milliseconds),
-                _shown(row, OURS, row.rate, "{:.1f}".format), _shown(row, OURS, row.share, "{:.0%}".format),
+        line = [row.name, f"{row.gflop:.3g}", measured(row, OURS, row.seconds, milliseconds),
+                measured(row, OURS, row.rate, "{:.1f}".format), measured(row, OURS, row.share, "{:.0%}".format),
                 row.algorithm or "-"]
-        lines.append(line + [_shown(row, peer, row.ratio, "{:.2f}".format) for peer in report.others])
+        lines.append(line + [measured(row, peer, row.ratio, "{:.2f}".format) for peer in report.others])
     summary = summarize(report, rows)
-    lines.append(["geometric mean", "", _known(summary.seconds.get(OURS), milliseconds),
-                  _known(summary.rate.get(OURS), "{:.1f}".format), _known(summary.share.get(OURS), "{:.0%}".format), "",
-                  *(_known(summary.ratio.get(peer), "{:.2f}".format) for peer in report.others)])
+    lines.append(["geometric mean", "", known(summary.seconds.get(OURS), milliseconds),
+                  known(summary.rate.get(OURS), "{:.1f}".format), known(summary.share.get(OURS), "{:.0%}".format), "",
+                  *(known(summary.ratio.get(peer), "{:.2f}".format) for peer in report.others)])
     if report.others:
         lines.append(["worst ratio", "", "", "", "", "",
                       *(f"{summary.worst[peer][0]:.2f}" if peer in summary.worst else "-" for peer in report.others)])
@@ -219,13 +223,15 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:#.3g}".rstrip(".")
 
 
-def _shown(row: Row, peer: str, measure: Callable[[str], float | None], form: Callable[[float], str]) -> str:
+def measured(row: Row, peer: str, measure: Callable[[str], float | None], form: Callable[[float], str]) -> str:
+    """Return a cell of a row: what is measured of a library, or that its result is wrong."""
     if peer in row.wrong:
         return "wrong"
-    return _known(measure(peer), form)
+    return known(measure(peer), form)
 
 
-def _known(value: float | None, form: Callable[[float], str]) -> str:
+def known(value: float | None, form: Callable[[float], str]) -> str:
+    """Return a cell: a value, if there is one."""
     return "-" if value is None else form(value)
 
 

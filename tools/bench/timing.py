@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import convreg
 
 from ..progress import Progress
-from .check import Array, Case, defect, make_case, reference
+from .calls import Job
+from .check import DTYPES, Array, Case, defect, make_case, reference
 from .jobs import jobs_of, one_of, refuse_endless, started
 from .machine import measure_machine
 from .nodes import differences
@@ -20,6 +22,10 @@ from .problems import Problem
 from .report import OURS, Report, Row, Timing, set_rooflines
 from .worker import Turn, take_turn
 
+Name = TypeVar("Name", bound=Hashable)
+
+OWN = "f32"
+"""A number format, and the library that is convreg in it."""
 PAUSE = 0.005
 """Seconds between libraries: the threads of the last one stop waiting for work by spinning."""
 TURN = 0.003
@@ -39,6 +45,7 @@ def run(
     repeat: int = 5,
     seconds: float = 0.5,
     algorithm: str | None = None,
+    together: bool = False,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Report:
@@ -63,6 +70,8 @@ def run(
         Time that each library gets on each call; more runs until it is over.
     algorithm : str, optional
         The one that convreg's calls are forced to take. The library "f32" and the measured peak choose freely.
+    together : bool
+        Time all number formats of a layer in turns, f32 among them, and take convreg's f32 as the library "f32".
     notes : sequence of str
         Sentences to carry into the report.
     progress : callable, optional
@@ -79,6 +88,9 @@ def run(
     """
     for name in peers:
         one_of(name, PEERS, "library")
+    if together:
+        dtypes = [*dict.fromkeys((OWN, *(dtypes or DTYPES)))]
+        peers = [name for name in peers if name != OWN]
     if algorithm is not None:
         one_of(algorithm, convreg.algorithm_names(), "algorithm")
     refuse_endless(repeat, seconds)
@@ -90,20 +102,61 @@ def run(
     machine = measure_machine(dict.fromkeys(job.dtype for job in jobs), opened, workers)
     if algorithm is not None:
         opened[OURS] = Convreg(workers, algorithm)
-    rows = []
-    for done, job in enumerate(jobs):
+    rows, done = [], 0
+    for group in _groups(jobs, together):
         if progress:
-            progress(done, len(jobs), job.words)
-        case = make_case(*job)
-        row = Row.of(case)
-        calls = checked(case, reference(case), opened, row)
-        row.timings = measure({name: partial(take_turn, call) for name, call in calls.items()}, repeat, seconds)
-        rows.append(row)
+            progress(done, len(jobs), group[0].words if len(group) == 1 else f"{group[0].words} and other formats")
+        rows += _timed(group, opened, repeat, seconds)
+        done += len(group)
     if progress:
         progress(len(jobs), len(jobs), "")
-    return Report(set_rooflines(machine, rows), workers, repeat, seconds,
-                  {name: peer.about for name, peer in opened.items()}, absent,
-                  [*notes, *differences(dict.fromkeys(job.problem for job in jobs), dtypes, layouts)], rows, algorithm)
+    about = {name: peer.about for name, peer in opened.items()}
+    if together:
+        own = {OWN: "convreg in f32, timed in turns with the other formats of a layer"}
+        about = {OURS: about.pop(OURS), **own, **about}
+        _set_own(rows)
+    return Report(set_rooflines(machine, rows), workers, repeat, seconds, about, absent,
+                  [*notes, *differences(dict.fromkeys(job.problem for job in jobs), dtypes, layouts)], rows, algorithm,
+                  together)
+
+
+def _groups(jobs: Sequence[Job], together: bool) -> list[list[Job]]:
+    """Return the jobs that take turns: each alone, or those of a layer, direction and layout."""
+    if not together:
+        return [[job] for job in jobs]
+    groups: dict[tuple[Problem, str, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.problem, job.direction, job.layout), []).append(job)
+    return [*groups.values()]
+
+
+def _timed(group: Sequence[Job], peers: Mapping[str, Peer], repeat: int, seconds: float) -> list[Row]:
+    """Check and time calls that take turns."""
+    rows: list[Row] = []
+    turns: dict[tuple[int, str], Callable[[float], Turn]] = {}
+    known: dict[str, tuple[Case, Array]] = {}
+    for place, job in enumerate(group):
+        if job.dtype not in known:  # results in another format have the same operands
+            case = make_case(*job)
+            known = {job.dtype: (case, reference(case))}
+        case, expected = known[job.dtype]
+        case = replace(case, result=job.result)
+        rows.append(Row.of(case))
+        calls = checked(case, expected, peers, rows[-1])
+        turns |= {(place, name): partial(take_turn, call) for name, call in calls.items()}
+    for (place, name), timing in measure(turns, repeat, seconds).items():
+        rows[place].timings[name] = timing
+    return rows
+
+
+def _set_own(rows: Sequence[Row]) -> None:
+    """Give the rows of other formats the time of f32."""
+    own = {(row.name, row.layer, row.direction, row.layout): row.timings[OURS] for row in rows
+           if row.dtype == OWN and row.seconds(OURS) is not None}
+    for row in rows:
+        timing = own.get((row.name, row.layer, row.direction, row.layout))
+        if row.dtype != OWN and timing is not None:
+            row.timings[OWN] = timing
 
 
 def checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
@@ -125,7 +178,7 @@ def checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) ->
     return calls
 
 
-def measure(turns: Mapping[str, Callable[[float], Turn]], repeat: int, seconds: float) -> dict[str, Timing]:
+def measure(turns: Mapping[Name, Callable[[float], Turn]], repeat: int, seconds: float) -> dict[Name, Timing]:
     """Return the shortest run of each call; they take turns, and all get as many turns unless one is very slow.
 
     An entry of `turns` runs its call for the given time.

@@ -13,6 +13,7 @@ from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS, picture_format
 
 from ..progress import reporter
+from . import formats
 from .check import DTYPES
 from .comparison import compare, shown
 from .jobs import jobs_of, one_of
@@ -45,6 +46,10 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     parser.add_argument("--deconv", action="store_true", help="read the descriptors as transposed convolutions")
     parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
                         help=f"{', '.join(DTYPES)} (default: f32; for a model, the formats of its nodes)")
+    parser.add_argument("--formats", type=names, metavar="FORMAT,...",
+                        help="time these number formats of each layer in turns, and f32, in one table with ratios to "
+                        "f32 and to PyTorch; all means every format. 8-bit operands have rows with results in their "
+                        "format and in f32")
     parser.add_argument("--layout", type=names, default=["ncx"], metavar="LAYOUT,...",
                         help="ncx (weights in oix), nxc (weights in xio); default: ncx")
     parser.add_argument("--peers", type=names, metavar="NAME,...",
@@ -74,10 +79,14 @@ def _act(args: argparse.Namespace) -> None:
     if args.json is not None:
         refuse_unwritable("--json", args.json)
     for option, given, allowed in (("--dir", args.dir, DIRS), ("--dtype", args.dtype, DTYPES),
+                                   ("--formats", args.formats, ("all", *DTYPES)),
                                    ("--layout", args.layout, LAYOUTS), ("--peers", args.peers, (*PEERS, "none"))):
         if given == []:
             raise GraphError(f"{option}='' is refused; allowed: one or more of {', '.join(allowed)}")
-    peers = _peers(LIBRARIES if args.peers is None else args.peers)
+    dtypes, together = args.dtype, args.formats is not None
+    if together:
+        dtypes = _formats(args)
+    peers = _peers(args.peers if args.peers is not None else ("torch",) if together else LIBRARIES)
     problems, notes = _selected(args)
     directions: Sequence[str] = DIRECTIONS if args.model else ("data", "weights")
     if args.dir is not None:
@@ -88,15 +97,17 @@ def _act(args: argparse.Namespace) -> None:
         _compare(args, problems, directions, notes)
         return
     report = run(
-        problems, directions=directions, dtypes=args.dtype, layouts=args.layout, peers=peers, threads=args.threads,
-        repeat=args.repeat, seconds=args.seconds, algorithm=args.algorithm, notes=notes, progress=reporter())
-    print((markdown if args.markdown else text)(report))
+        problems, directions=directions, dtypes=dtypes, layouts=args.layout, peers=peers, threads=args.threads,
+        repeat=args.repeat, seconds=args.seconds, algorithm=args.algorithm, together=together, notes=notes,
+        progress=reporter())
+    print(formats.shown(report, as_markdown=args.markdown) if together
+          else (markdown if args.markdown else text)(report))
     if args.json is not None:
         write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
     if args.plot is not None:
         write_atomically(args.plot, lambda file: plot(report, file, format))
     if wrong := [row.name for row in report.rows if OURS in row.wrong]:
-        raise GraphError(f"results of convreg are wrong: {', '.join(wrong)}")
+        raise GraphError(f"results of convreg are wrong: {', '.join(dict.fromkeys(wrong))}")
 
 
 def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: Sequence[str],
@@ -113,6 +124,16 @@ def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: 
                          notes=notes, progress=reporter())
     print(shown(comparison, as_markdown=args.markdown))
     comparison.raise_if_lost()
+
+
+def _formats(args: argparse.Namespace) -> list[str]:
+    """Return the number formats that are timed in turns."""
+    for option, given in (("--dtype", args.dtype), ("--against", args.against)):
+        if given is not None:
+            raise GraphError(f"{option} is refused beside --formats, which names the number formats of one report")
+    for name in args.formats:
+        one_of(name, ("all", *DTYPES), "number format")
+    return [*DTYPES] if "all" in args.formats else args.formats
 
 
 def _spelled(names: Sequence[str]) -> list[str]:

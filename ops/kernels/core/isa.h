@@ -317,7 +317,7 @@ typedef struct {
 typedef struct {
     const char *name;
     int (*usable)(void);
-    int (*preferred)(void); /* whether a usable one is faster than the next; NULL: it is */
+    int (*preferred)(void); /* whether a usable one is faster than the next, by measured rates; NULL: it is */
     int rows;
     int vectors;
     int width;
@@ -356,5 +356,18 @@ typedef struct {
 
 /* Best first, `generic` last; `count` of them were compiled. */
 const instruction_set *const *instruction_sets(int *count);
+
+/* Products of numbers in a nanosecond that one thread takes on registers, with 512-bit instructions. */
+typedef struct {
+    double multiply_adds; /* in float32 */
+    double dot_products;  /* of bfloat16 numbers in pairs */
+} product_rates;
+
+/* Dot products are preferred if they take at least this many times the products of multiply-adds: pairs halve the panels, but
+ * are packed with a look at subnormals. */
+#define DOT_PRODUCTS_PAY 0.85
+
+/* Measured by the first call in a process, in about 0.1 ms; NULL where there are no dot products. */
+const product_rates *measured_rates(void);
 
 #endif

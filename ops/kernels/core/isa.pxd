@@ -195,6 +195,11 @@ cdef extern from "core/isa.h" nogil:
         const pair_functions* pairs
         const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)
+    ctypedef struct product_rates:
+        double multiply_adds
+        double dot_products
+    double DOT_PRODUCTS_PAY
+    const product_rates* measured_rates()
 
 cdef extern from "numbers/codes.h" nogil:
     void prepare_codes()

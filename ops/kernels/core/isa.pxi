@@ -6,6 +6,7 @@ gives: current
 """
 
 cdef const instruction_set* current = NULL
+cdef str cap = ""  # the name that `current` is not better than, if there is one
 
 
 def compiled() -> list[str]:
@@ -35,7 +36,7 @@ def conversions_address() -> int:
 def use_isa(name: str) -> None:
     """Run every later call on the best usable instruction set that is not better than `name`, or without a name on the
     fastest."""
-    global current
+    global cap, current
     cdef int count, i
     cdef const instruction_set* const* sets = instruction_sets(&count)
     names = compiled()
@@ -43,8 +44,28 @@ def use_isa(name: str) -> None:
         raise ValueError(f"no instruction set {name!r}; this build has {', '.join(names)}")
     for i in range(names.index(name) if name else 0, count):
         if sets[i].usable() and (name or sets[i].preferred == NULL or sets[i].preferred()):
-            current = sets[i]
+            cap, current = name, sets[i]
             return
+
+
+def rates() -> dict[str, float]:
+    """GFLOP/s of one thread on registers, with float32 multiply-adds and with dot products of bfloat16 pairs, measured once, and
+    their ratio; empty where there are no dot products."""
+    cdef const product_rates* measured = measured_rates()
+    if measured == NULL:
+        return {}
+    return {"multiply_adds": 2 * measured.multiply_adds, "dot_products": 2 * measured.dot_products,
+            "ratio": measured.dot_products / measured.multiply_adds}
+
+
+def reason() -> str:
+    """Why `isa` is in use, in words."""
+    if cap:
+        return f"the best usable set that is not better than {cap}, which is named"
+    if not rates() or isa() not in ("avx512bf16", "avx512"):
+        return "the best usable set"
+    return (f"dot products take {rates()['ratio']:.2f} times the products of multiply-adds in the same time, and are used from "
+            f"{DOT_PRODUCTS_PAY:.2f} times on")
 
 
 unknown_isa = None

@@ -7,6 +7,7 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #include <string.h>
+#include <time.h>
 
 #define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c,prfchw"
 #define SUFFIX(name) name##_avx512bf16
@@ -19,14 +20,6 @@ int usable_avx512bf16(void)
            __builtin_cpu_supports("avx512vl");
 }
 
-/* Intel's processors with AVX-512 FP16 (Sapphire Rapids and later) take a dot product every two cycles, and in the same time
- * four fused multiply-adds, which do twice as much and need no look at subnormals. */
-int preferred_avx512bf16(void)
-{
-    unsigned a, b, c, d = 0;
-    return !__builtin_cpu_is("intel") || !(__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23));
-}
-
 #include "simd/begin_target.h"
 #include "simd/avx512.h"
 #define MULTIPLY_ADD_PAIRS(a, b, c) ((vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
@@ -34,5 +27,20 @@ int preferred_avx512bf16(void)
 #pragma GCC diagnostic ignored "-Wunused-function" /* those of simd/tile.h that TEMPLATES_ONLY leaves out */
 #include "simd/tile.h"
 #include "simd/pairs.h"
+#include "simd/rates.h"
 #include "simd/end_target.h"
+
+const product_rates *rates_avx512bf16(void)
+{
+    static product_rates rates;
+    if (rates.dot_products == 0)
+        measure_rates(&rates);
+    return &rates;
+}
+
+int preferred_avx512bf16(void)
+{
+    const product_rates *rates = rates_avx512bf16();
+    return rates->dot_products >= DOT_PRODUCTS_PAY * rates->multiply_adds;
+}
 #endif

@@ -7,6 +7,7 @@ extern const instruction_set instruction_set_avx2, instruction_set_avx512;
 extern const pair_functions pairs_avx512bf16;
 int usable_avx512bf16(void);
 int preferred_avx512bf16(void);
+const product_rates *rates_avx512bf16(void);
 
 /* Sets made from AVX-512 and pairs of bfloat16 numbers. */
 static instruction_set instruction_set_avx512bf16;
@@ -64,4 +65,13 @@ const instruction_set *const *instruction_sets(int *count)
 #endif
     *count = sizeof best_first / sizeof *best_first;
     return best_first;
+}
+
+const product_rates *measured_rates(void)
+{
+#ifdef __x86_64__
+    if (usable_avx512bf16())
+        return rates_avx512bf16();
+#endif
+    return NULL;
 }

@@ -1,4 +1,4 @@
-"""The plain loops of `reference.pyx`, called as the engine's kernels are: on the default threads, also after a fork."""
+"""The plain loops of `reference.pyx`, called as `convreg.ops.kernels` is: on the default threads, also after a fork."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from convreg.geometry import Window
+from convreg.ops.kernels import reference
+from convreg.ops.kernels.threads import run
 
-from . import reference
-from .threads import run
+from convreg.geometry import Window
 
 
 def _compute(
