@@ -19,6 +19,7 @@ enum {
     TILE_LANES = 48,   /* ... and in lanes */
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
+    DOT_TILE = 4,      /* channels of either side whose dot products advance together, at most */
     NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
     NCX_SLOTS = 4,     /* vectors of each, at most */
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
@@ -106,6 +107,12 @@ typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, cons
  * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
 typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
                              const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
+
+/* The same of several channels of either side: sums[m*row_sums + c*column_sums + lane] += products of channel m of `small` with
+ * channel c of `large`, at one tap.  Neither side is read beyond its lines. */
+typedef void (*dot_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large, ptrdiff_t large_channel,
+                                  ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel, ptrdiff_t small_pitch,
+                                  int64_t lines, int64_t count);
 
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */
@@ -312,6 +319,8 @@ typedef struct {
     copy_function copy;                          /* or NULL: tiles copy nothing */
     split_function split;                        /* or NULL */
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
+    int dot_columns;                             /* of a dot_tile, at most */
+    dot_tile_function dot_tile[DOT_TILE][DOT_TILE]; /* [channels of small - 1][channels of large - 1] */
     tile64_function tile64[TILE_ROWS][TILE_VECTORS];
     dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
     gather_function gather;

@@ -9,6 +9,7 @@ cdef extern from "core/isa.h" nogil:
         TILE_LANES
         DOT_LANES
         DOT_TAPS
+        DOT_TILE
         NCX_ROWS
         NCX_SLOTS
         NCX_COLUMNS
@@ -67,6 +68,9 @@ cdef extern from "core/isa.h" nogil:
         const tile_wish*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
+    ctypedef void (*dot_tile_function)(
+        float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
+        int64_t) noexcept
     ctypedef void (*tile64_function)(
         const tile_run*, Py_ssize_t, const double*, const int64_t*, Py_ssize_t, const double*, double*) noexcept
     ctypedef void (*dot64_function)(double*, const double*, const double*, Py_ssize_t, Py_ssize_t) noexcept
@@ -165,6 +169,8 @@ cdef extern from "core/isa.h" nogil:
         copy_function copy
         split_function split
         dot_function dot[12]
+        int dot_columns
+        dot_tile_function dot_tile[4][4]  # DOT_TILE
         tile64_function tile64[8][3]
         dot64_function dot64[8]  # REDUCTION_FEW
         gather_function gather

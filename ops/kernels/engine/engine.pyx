@@ -19,7 +19,7 @@ from libc.string cimport memcpy, memset
 
 from isa cimport (
     NO_TASK, claim, copy_move, copying, prefetch_lines,
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
+    DOT_LANES, DOT_TAPS, DOT_TILE, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
     half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel, pair_functions,
     pair_steps, prepare_codes, result_cell, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
 )
