@@ -102,6 +102,11 @@ typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, cons
                                  ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
                                  const tile_wish *wish);
 
+/* c[row*pitch + lane] += sum, of rows as `strided_function` takes them.  Where sums are taken in `blocks`, the first half of one
+ * ends with a run of `halves` 1, one of two halves with 2, one of a single half with 3. */
+typedef void (*tap_lanes_function)(const half_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
+                                   ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t pitch, int blocks);
+
 /* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
  * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
  * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
@@ -305,6 +310,7 @@ typedef struct {
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
+    tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];

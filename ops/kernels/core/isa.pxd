@@ -68,6 +68,9 @@ cdef extern from "core/isa.h" nogil:
         const tile_wish*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
+    ctypedef void (*tap_lanes_function)(
+        const half_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, Py_ssize_t,
+        int) noexcept
     ctypedef void (*dot_tile_function)(
         float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
         int64_t) noexcept
@@ -155,6 +158,7 @@ cdef extern from "core/isa.h" nogil:
         halves_function halves[4][3]
         strided_function strided[8][3]
         strided_function strided_blocks[8][3]
+        tap_lanes_function tap_tile[8][3]
         masked_function masked[3]
         tile_function blocks[8][3]
         masked_function masked_blocks[3]

@@ -6,10 +6,10 @@ bit of a result. Most constants were fitted to the layers of `tools/data/bench_s
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
-gives: CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
-    LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
+gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
+    LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, NUMBER_MOVED, ONE_VECTOR, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
     ROW_IN_PLACE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
+    TAP_MOVED, TWO_VECTORS, WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
 """
 
 cdef enum:
@@ -65,6 +65,16 @@ cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that
 cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vector of floats
 cdef double PAIR_QUARTERS = 1          # ... for a dot product, per term
 cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term
+
+cdef double ONE_VECTOR = 1.5           # factor of a weights gradient whose panels are one vector wide ("Depthwise and narrow groups")
+cdef double TWO_VECTORS = 1.15         # ... two vectors
+cdef double BLOCKS_IN_PLACE = 1.3      # ... whose sums are taken in blocks of positions
+cdef double BLOCKS_PACKED = 2          # ... with dot products, measured over modelled cost
+
+# Weights gradients whose lanes are channels at several taps
+
+cdef double BLOCKS_JOINED = 1.15       # factor of products whose sums are taken in blocks, which are joined in memory
+cdef double TAP_MOVED = 0.6            # cycles for a number that is transposed to a block
 
 
 cdef double peak_cycles(const Problem* q) noexcept nogil:

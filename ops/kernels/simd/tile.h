@@ -265,6 +265,7 @@ MASKED(1) MASKED(2) MASKED(3)
 #include "simd/blocks.h"
 #include "simd/halves.h"
 #include "simd/lines.h"
+#include "simd/tap_lanes.h"
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Dot products along lines
@@ -360,6 +361,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
     .strided_blocks = ALL_ENTRIES(strided_blocks),
+    .tap_tile = ALL_ENTRIES(tap_lanes),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .blocks = ALL_ENTRIES(blocks),
     .masked_blocks = {SUFFIX(masked_blocks_1), SUFFIX(masked_blocks_2), SUFFIX(masked_blocks_3)},

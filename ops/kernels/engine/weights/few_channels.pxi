@@ -83,7 +83,7 @@ cdef struct SmallLines:  # of a block: all channels of the small side
     int64_t count            # positions of each
 
 
-cdef SmallLines small_lines(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
+cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
                             const int64_t* first, int64_t lines, int64_t count, FewChannelsScratch* s) noexcept nogil:
     """The lines from `first` on where they lie, or copied."""
     cdef int64_t m, start
@@ -91,7 +91,7 @@ cdef SmallLines small_lines(const Weights* w, const FewChannels* p, const instru
     start = (n * w.small.n + g * w.small.g + first[0] * w.small.x[0] + first[1] * w.small.x[1] + first[2] * w.small.x[2])
     if not p.copied:
         return SmallLines(<const float*>w.small.data + start, w.small.c, w.small.x[1], lines, count)
-    check_room(b"small_lines", s.lines, 4 * w.M * lines * p.line)
+    check_room(b"lines_of_small", s.lines, 4 * w.M * lines * p.line)
     for m in range(w.M):
         span = lane_span(0, count, start + m * w.small.c, w.small.x[2])
         isa.gather(s.lines + m * lines * p.line, p.line, lines, w.small.data, w.small.format, w.small.x[1], &span, 1)
@@ -164,7 +164,7 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
             fill_block(r, l, isa, g, n, first, 0, s.block, NULL)
-            small = small_lines(w, p, isa, g, n, first, lines, count, s)
+            small = lines_of_small(w, p, isa, g, n, first, lines, count, s)
             if r.padded and not all_finite(w, isa, &small):
                 fill_masks(r, l, isa, first, s.masks)
                 add_dots(w, p, isa, &small, s.masks, s)
