@@ -21,6 +21,7 @@ enum {
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
     LINE_PIECE = 32,   /* numbers that are laid out together, at most */
+    DOT_TILE = 4,      /* channels of either side whose dot products advance together, at most */
     NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
     NCX_SLOTS = 4,     /* vectors of each, at most */
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
@@ -103,6 +104,11 @@ typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, cons
                                  ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
                                  const tile_wish *wish);
 
+/* c[row*pitch + lane] += sum, of rows as `strided_function` takes them.  Where sums are taken in `blocks`, the first half of one
+ * ends with a run of `halves` 1, one of two halves with 2, one of a single half with 3. */
+typedef void (*tap_lanes_function)(const half_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
+                                   ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t pitch, int blocks);
+
 /* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
  * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a
  * position takes part.  `large` may be read to the end of a last, partial block of lanes; `small` may not. */
@@ -131,6 +137,11 @@ typedef struct {
  * may be overrun by less than a vector. */
 typedef void (*lay_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
                                    const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
+/* The same of several channels of either side: sums[m*row_sums + c*column_sums + lane] += products of channel m of `small` with
+ * channel c of `large`, at one tap.  Neither side is read beyond its lines. */
+typedef void (*dot_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large, ptrdiff_t large_channel,
+                                  ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel, ptrdiff_t small_pitch,
+                                  int64_t lines, int64_t count);
 
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */
@@ -327,6 +338,7 @@ typedef struct {
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     line_blocks_function line_blocks;
     lay_lines_function lay_lines; /* floats */
+    tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];
@@ -341,6 +353,8 @@ typedef struct {
     copy_function copy;                          /* or NULL: tiles copy nothing */
     split_function split;                        /* or NULL */
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
+    int dot_columns;                             /* of a dot_tile, at most */
+    dot_tile_function dot_tile[DOT_TILE][DOT_TILE]; /* [channels of small - 1][channels of large - 1] */
     tile64_function tile64[TILE_ROWS][TILE_VECTORS];
     dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
     gather_function gather;

@@ -10,6 +10,7 @@ cdef extern from "core/isa.h" nogil:
         DOT_LANES
         DOT_TAPS
         LINE_PIECE
+        DOT_TILE
         NCX_ROWS
         NCX_SLOTS
         NCX_COLUMNS
@@ -79,6 +80,12 @@ cdef extern from "core/isa.h" nogil:
         char*, Py_ssize_t, int64_t, const line_piece*, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
+    ctypedef void (*tap_lanes_function)(
+        const half_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, Py_ssize_t,
+        int) noexcept
+    ctypedef void (*dot_tile_function)(
+        float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
+        int64_t) noexcept
     ctypedef void (*tile64_function)(
         const tile_run*, Py_ssize_t, const double*, const int64_t*, Py_ssize_t, const double*, double*) noexcept
     ctypedef void (*dot64_function)(double*, const double*, const double*, Py_ssize_t, Py_ssize_t) noexcept
@@ -169,6 +176,7 @@ cdef extern from "core/isa.h" nogil:
         strided_function strided_blocks[8][3]
         line_blocks_function line_blocks
         lay_lines_function lay_lines
+        tap_lanes_function tap_tile[8][3]
         masked_function masked[3]
         tile_function blocks[8][3]
         masked_function masked_blocks[3]
@@ -183,6 +191,8 @@ cdef extern from "core/isa.h" nogil:
         copy_function copy
         split_function split
         dot_function dot[12]
+        int dot_columns
+        dot_tile_function dot_tile[4][4]  # DOT_TILE
         tile64_function tile64[8][3]
         dot64_function dot64[8]  # REDUCTION_FEW
         gather_function gather

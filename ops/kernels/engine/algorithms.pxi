@@ -22,7 +22,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     few_channels_cycles, fits_few_channels, lay_out_few_channels, run_few_channels), engine/weights/float64.pxi
     (DoublesPlan, fits_double_weights, lay_out_double_weights, run_double_weights), engine/weights/gradient.pxi
     (Weights, join_lines, relate_weights), engine/weights/plan.pxi (WeightsPlan), engine/weights/product.pxi
-    (fits_weights, lay_out_weights, run_weights, weights_cycles)
+    (fits_weights, lay_out_weights, run_weights, weights_cycles), engine/weights/tap_lanes.pxi (TapLanes,
+    fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles)
 gives: ALGORITHMS, Algorithm, Inquiry, Problem, algorithms, begin_sums, begin_weights, chosen_bytes, compute,
     end_problem
 """
@@ -59,6 +60,7 @@ cdef struct Problem:
     FewChannels few_channels
     NcxWeights ncx_weights
     NxcWeights nxc_weights
+    TapLanes weights_lanes
     DoublesPlan double_weights
     PositionRowsScratch* position_rows
     float* transposed
@@ -83,7 +85,7 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 12
+    ALGORITHMS = 13
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -106,6 +108,8 @@ algorithms[:] = [
     Algorithm(b"weights_few_channels", b"weights/few_channels.pxi", False, fits_few_channels, few_channels_cycles,
               lay_out_few_channels, run_few_channels),
     Algorithm(b"weights_product", b"weights/product.pxi", True, fits_weights, weights_cycles, lay_out_weights, run_weights),
+    Algorithm(b"weights_tap_lanes", b"weights/tap_lanes.pxi", False, fits_tap_lanes, tap_lanes_cycles, lay_out_tap_lanes,
+              run_tap_lanes),
     Algorithm(b"weights_float64", b"weights/float64.pxi", False, fits_double_weights, doubles_cycles,
               lay_out_double_weights, run_double_weights),
 ]

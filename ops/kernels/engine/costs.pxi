@@ -6,10 +6,11 @@ bit of a result. Most constants were fitted to the layers of `tools/data/bench_s
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
-gives: CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK,
-    LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED,
-    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, moved_cycles, number_cycles, number_quarters, peak_cycles
+gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
+    FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
+    NUMBER_MOVED, PACK_CYCLES, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE,
+    ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
+    WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, peak_cycles
 """
 
 cdef enum:
@@ -30,6 +31,9 @@ cdef double POSITION_ROWS_BIAS = 0.92  # factor: measured over modelled cost of 
 
 cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are laid out, where positions as rows come near (DCGAN's
                                        # fourth layer forward, AVX-512)
+
+cdef double ONE_VECTOR = 1.5           # factor of products whose panels are one vector wide: they wait for rows
+cdef double TWO_VECTORS = 1.15         # ... two vectors ("Depthwise and narrow groups")
 
 # Copies of the input
 
@@ -67,6 +71,14 @@ cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vecto
 cdef double PAIR_QUARTERS = 1          # ... for a dot product, per term
 cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term
 
+cdef double BLOCKS_IN_PLACE = 1.3      # factor of a weights gradient whose sums are taken in blocks of positions
+cdef double BLOCKS_PACKED = 2          # ... with dot products, measured over modelled cost
+
+# Weights gradients whose lanes are channels at several taps
+
+cdef double BLOCKS_JOINED = 1.15       # factor of products whose sums are taken in blocks, which are joined in memory
+cdef double TAP_MOVED = 0.6            # cycles for a number that is transposed to a block
+
 
 cdef double peak_cycles(const Problem* q) noexcept nogil:
     """All products at the full rate of fused multiply-adds."""
@@ -76,6 +88,12 @@ cdef double peak_cycles(const Problem* q) noexcept nogil:
 cdef inline double number_cycles(const Product* p, const instruction_set* isa) noexcept nogil:
     """Cycles for one step of the reduction and one row."""
     return MATRIX_NUMBER if on_matrix(p.pairs) else 1.0 / (VECTORS_A_CYCLE * isa.width)
+
+
+cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) noexcept nogil:
+    """A factor of products of so many vectors, in as few panels as possible."""
+    cdef int64_t width = ceiling(vectors, ceiling(vectors, isa.vectors))
+    return 1 if width >= isa.vectors else ONE_VECTOR if width == 1 else TWO_VECTORS
 
 
 cdef inline double moved_cycles(const Product* p) noexcept nogil:

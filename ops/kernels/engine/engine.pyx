@@ -18,11 +18,11 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from isa cimport (
-    LINE_PIECE, NO_TASK, claim, copy_move, copying, prefetch_lines,
-    DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS, NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS,
-    half_run, instruction_set, instruction_sets, lane_span, line_function, masked_function, pair_channel,
-    pair_functions, pair_steps, prepare_codes, result_cell, line_blocks_function, line_piece, strided_function,
-    ncx_row, tile_function, tile_result, tile_run, tile_wish, DOT_PRODUCTS_PAY, measured_rates, product_rates,
+    LINE_PIECE, NO_TASK, claim, copy_move, copying, prefetch_lines, DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS,
+    NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS, half_run, instruction_set, instruction_sets, lane_span,
+    line_function, masked_function, pair_channel, pair_functions, pair_steps, prepare_codes, result_cell,
+    line_blocks_function, line_piece, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
+    DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE,
 )
 from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
 from panels cimport (
@@ -79,6 +79,7 @@ include "engine/weights/jobs.pxi"
 include "engine/weights/few_channels.pxi"
 include "engine/weights/depthwise_ncx.pxi"
 include "engine/weights/depthwise_nxc.pxi"
+include "engine/weights/tap_lanes.pxi"
 include "engine/weights/float64.pxi"
 include "engine/algorithms.pxi"
 include "engine/product/sums.pxi"

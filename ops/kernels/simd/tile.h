@@ -236,6 +236,7 @@ MASKED(1) MASKED(2) MASKED(3)
 #include "simd/line_blocks.h"
 #include "simd/halves.h"
 #include "simd/lines.h"
+#include "simd/tap_lanes.h"
 
 /* ------------------------------------------------------------------------------------------------------------------
  * Dot products along lines
@@ -296,6 +297,7 @@ INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *s
     }
 DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
 
+#include "simd/dot_tiles.h"
 #include "simd/float64.h"
 #include "simd/pack.h"
 #include "simd/lanes.h"
@@ -335,6 +337,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .strided_blocks = ALL_ENTRIES(strided_blocks),
     .line_blocks = SUFFIX(line_blocks),
     .lay_lines = SUFFIX(lay_lines),
+    .tap_tile = ALL_ENTRIES(tap_lanes),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .blocks = ALL_ENTRIES(blocks),
     .masked_blocks = {SUFFIX(masked_blocks_1), SUFFIX(masked_blocks_2), SUFFIX(masked_blocks_3)},
@@ -351,6 +354,8 @@ const instruction_set SUFFIX(instruction_set) = {
     .split = SPLIT,
     .dot = {SUFFIX(dot_1), SUFFIX(dot_2), SUFFIX(dot_3), SUFFIX(dot_4), SUFFIX(dot_5), SUFFIX(dot_6), SUFFIX(dot_7),
             SUFFIX(dot_8), SUFFIX(dot_9), SUFFIX(dot_10), SUFFIX(dot_11), SUFFIX(dot_12)},
+    .dot_columns = DOT_COLUMNS,
+    .dot_tile = DOT_TILES,
     .tile64 = ALL_ENTRIES(tile64),
     .dot64 = {SUFFIX(dot64_1), SUFFIX(dot64_2), SUFFIX(dot64_3), SUFFIX(dot64_4), SUFFIX(dot64_5), SUFFIX(dot64_6),
               SUFFIX(dot64_7), SUFFIX(dot64_8)},

@@ -6,7 +6,7 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
-    (Product), engine/weights/few_channels.pxi (store_few_channels), engine/weights/gradient.pxi (Weights)
+    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights)
 gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights
 """
 
@@ -41,7 +41,7 @@ cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction
     """How the lines of the large side are read where they lie; tells whether they can be."""
     cdef int64_t divisor
     s.relation = r
-    if (isa.depthwise_ncx_weights[0][0] == NULL or w.G == 1 or w.C > REDUCTION_FEW or r.tap_count == 0
+    if (isa.depthwise_ncx_weights[0][0] == NULL or w.G == 1 or in_dot_tiles(w) or w.C > REDUCTION_FEW or r.tap_count == 0
             or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_ncx(r, isa, 1, &s.plan)):
         return False
     divisor = common_divisor(w.s[1], w.d[1])

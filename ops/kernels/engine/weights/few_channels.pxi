@@ -8,11 +8,14 @@ of all taps of one pair of channels advance together.
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/laid_out_fill.pxi
     (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
     engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
-gives: FewChannels, few_channels_cycles, fits_few_channels, lay_out_few_channels, run_few_channels, store_few_channels
+gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, lay_out_few_channels, run_few_channels,
+    store_few_channels
 """
 
 cdef enum:
     FEW_CHANNELS_BYTES = 1 << 17   # of a block of the large side
+    NEAR_FLOATS = 3 << 11          # of both sides, while all taps meet them: with their sums, in the nearest cache
+    TILED_CHANNELS = 3             # of either side from which on channels share loads; fewer leave more taps side by side
 
 
 cdef struct FewChannelsScratch:
@@ -26,6 +29,7 @@ cdef struct FewChannels:
     const Product* relation  # forward's: where each tap meets the large side
     Layout layout
     int64_t* shifts          # of the taps in a block
+    bint tiled               # several channels of either side advance together
     bint copied              # the small side needs decoding or has gaps: lines are copied
     int64_t line             # floats of a copied line
     reduction_cut cut
@@ -63,22 +67,90 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
+    p.tiled = in_dot_tiles(w)
     p.cut = w.cut
+
+
+cdef inline bint in_dot_tiles(const Weights* w) noexcept nogil:
+    return min(w.M, w.C) >= TILED_CHANNELS
+
+
+cdef struct SmallLines:  # of a block: all channels of the small side
+    const float* data
+    ptrdiff_t channel
+    ptrdiff_t pitch
+    int64_t lines
+    int64_t count            # positions of each
+
+
+cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
+                            const int64_t* first, int64_t lines, int64_t count, FewChannelsScratch* s) noexcept nogil:
+    """The lines from `first` on where they lie, or copied."""
+    cdef int64_t m, start
+    cdef lane_span span
+    start = (n * w.small.n + g * w.small.g + first[0] * w.small.x[0] + first[1] * w.small.x[1] + first[2] * w.small.x[2])
+    if not p.copied:
+        return SmallLines(<const float*>w.small.data + start, w.small.c, w.small.x[1], lines, count)
+    check_room(b"lines_of_small", s.lines, 4 * w.M * lines * p.line)
+    for m in range(w.M):
+        span = lane_span(0, count, start + m * w.small.c, w.small.x[2])
+        isa.gather(s.lines + m * lines * p.line, p.line, lines, w.small.data, w.small.format, w.small.x[1], &span, 1)
+    return SmallLines(s.lines, lines * p.line, p.line, lines, count)
+
+
+cdef bint all_finite(const Weights* w, const instruction_set* isa, const SmallLines* small) noexcept nogil:
+    cdef int64_t m, i, together = small.lines if small.pitch == small.count else 1
+    for m in range(w.M):
+        for i in range(small.lines // together):
+            if not isa.finite(small.data + m * small.channel + i * small.pitch, together * small.count):
+                return False
+    return True
+
+
+cdef void add_dots(const Weights* w, const FewChannels* p, const instruction_set* isa, const SmallLines* small, const float* masks,
+                   FewChannelsScratch* s) noexcept nogil:
+    """All taps of one pair of channels after the other."""
+    cdef int64_t m, c, tap, taps, taps_all = p.relation.tap_count, parts = ceiling(taps_all, DOT_TAPS)
+    for m in range(w.M):
+        for c in range(w.C):
+            tap = 0
+            while tap < taps_all:
+                taps = min(ceiling(taps_all, parts), taps_all - tap)
+                isa.dot[taps - 1](s.sums + ((m * w.C + c) * taps_all + tap) * DOT_LANES, s.block + c * p.layout.plane,
+                                  p.shifts + tap, p.layout.u[2], small.data + m * small.channel, small.pitch, small.lines,
+                                  small.count, masks)
+                tap += taps
+
+
+cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instruction_set* isa, const SmallLines* small,
+                        FewChannelsScratch* s) noexcept nogil:
+    """Several channels of either side together, some lines at a time, which stay near while all taps meet them."""
+    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE), columns = ceiling(w.C, isa.dot_columns)
+    cdef int64_t near = max(1, NEAR_FLOATS // (DOT_TILE * small.count + isa.dot_columns * p.layout.u[2]))
+    cdef int64_t line = 0, lines, row, column, tap, m, c, m_end, c_end
+    while line < small.lines:
+        lines = min(near, small.lines - line)
+        for row in range(rows):
+            m, m_end = share(w.M, rows, row), share(w.M, rows, row + 1)
+            for column in range(columns):
+                c, c_end = share(w.C, columns, column), share(w.C, columns, column + 1)
+                for tap in range(taps):
+                    isa.dot_tile[m_end - m - 1][c_end - c - 1](
+                        s.sums + ((m * w.C + c) * taps + tap) * DOT_LANES, w.C * taps * DOT_LANES, taps * DOT_LANES,
+                        s.block + c * p.layout.plane + p.shifts[tap] + line * p.layout.u[2], p.layout.plane, p.layout.u[2],
+                        small.data + m * small.channel + line * small.pitch, small.channel, small.pitch, lines, small.count)
+        line += lines
 
 
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
                                  FewChannelsScratch* s) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
     cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * p.cut.length) // max(1, w.Y[2])
-    cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, c, m, tap, taps, i, start, sum_count
+    cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, i, sum_count
     cdef int64_t first[3]
     cdef const Layout* l = &p.layout
     cdef const Product* r = p.relation
-    cdef const float* small
-    cdef const float* large
-    cdef ptrdiff_t pitch
-    cdef bint masked
-    cdef lane_span span
+    cdef SmallLines small
     sum_count = w.M * w.C * r.tap_count
     check_room(b"run_few_channels_piece", s.sums, 4 * sum_count * DOT_LANES)
     check_room(b"run_few_channels_piece", partial, 4 * sum_count)
@@ -92,31 +164,14 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
             fill_block(r, l, isa, g, n, first, 0, s.block, NULL)
-            masked = False
-            for m in range(w.M):
-                start = (n * w.small.n + g * w.small.g + m * w.small.c + first[0] * w.small.x[0] + first[1] * w.small.x[1]
-                         + first[2] * w.small.x[2])
-                small, pitch = <const float*>w.small.data + start, w.small.x[1]
-                if p.copied:
-                    span = lane_span(0, count, start, w.small.x[2])
-                    check_room(b"run_few_channels_piece", s.lines, 4 * lines * p.line)
-                    isa.gather(s.lines, p.line, lines, w.small.data, w.small.format, w.small.x[1], &span, 1)
-                    small, pitch = s.lines, p.line
-                if r.padded:
-                    for i in range(1 if pitch == count else lines):
-                        if not masked and not isa.finite(small + i * pitch, count * lines if pitch == count else count):
-                            masked = True
-                            fill_masks(r, l, isa, first, s.masks)
-                for c in range(w.C):
-                    tap = 0
-                    while tap < r.tap_count:
-                        i = ceiling(r.tap_count, DOT_TAPS)
-                        taps = ceiling(r.tap_count, i)
-                        taps = min(taps, r.tap_count - tap)
-                        large = s.block + c * l.plane
-                        isa.dot[taps - 1](s.sums + ((m * w.C + c) * r.tap_count + tap) * DOT_LANES, large, p.shifts + tap, l.u[2],
-                                          small, pitch, lines, count, s.masks if masked else NULL)
-                        tap += taps
+            small = lines_of_small(w, p, isa, g, n, first, lines, count, s)
+            if r.padded and not all_finite(w, isa, &small):
+                fill_masks(r, l, isa, first, s.masks)
+                add_dots(w, p, isa, &small, s.masks, s)
+            elif p.tiled:
+                add_dot_tiles(w, p, isa, &small, s)
+            else:
+                add_dots(w, p, isa, &small, NULL, s)
             first[2] += count
         line += lines
     for i in range(sum_count):
@@ -176,7 +231,7 @@ cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
         s = &p.scratch[worker] if memory.base != NULL else &counted
         s.block = <float*>take(memory, 4 * (p.layout.plane * w.C + 2 * DOT_LANES))
         s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES))
-        s.lines = <float*>take(memory, 4 * (p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
+        s.lines = <float*>take(memory, 4 * (w.M * p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
         s.sums = <float*>take(memory, 4 * w.M * w.C * q.relation.tap_count * DOT_LANES)
     p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count)
 

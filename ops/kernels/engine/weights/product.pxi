@@ -9,12 +9,12 @@ floats: each tap walks the large side where it lies, along those runs of positio
 taps (few channels) and stored numbers other than floats go through a block of the large side, decoded and framed with
 zeros, that is laid out beforehand.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (QUARTERS), engine/product/pack.pxi (channels_innermost,
-    gather_line), engine/product/pairs.pxi (never_subnormal, strided_of), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
-    engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
-    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together,
-    sums_from, tile_sums)
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
+    engine/product/pack.pxi (channels_innermost, gather_line), engine/product/pairs.pxi (never_subnormal, on_matrix,
+    strided_of), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (laid_out_wide),
+    engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/jobs.pxi (WeightsPass,
+    run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of,
+    small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums)
 gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cycles
 """
 
@@ -241,7 +241,12 @@ cdef bint fits_weights(Problem* q) noexcept nogil:
 
 
 cdef double weights_cycles(const Problem* q) noexcept nogil:
-    return q.weights_plan.quarters / QUARTERS * q.weights.G * q.weights_plan.positions
+    """Narrow panels wait for the rows; lanes beyond the channels are computed too."""
+    cdef const WeightsPlan* plan = &q.weights_plan
+    cdef double factor = narrow_panels(plan.vectors, q.isa) * plan.vectors * q.isa.width / q.weights.M
+    if plan.blocks and not on_matrix(q.pairs):
+        factor *= BLOCKS_IN_PLACE if q.pairs == NULL else BLOCKS_PACKED
+    return plan.quarters / QUARTERS * factor * q.weights.G * plan.positions
 
 
 cdef void lay_out_weights(Problem* q, workspace* memory) noexcept nogil:

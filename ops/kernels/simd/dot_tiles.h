@@ -1,0 +1,79 @@
+/* Dot products along lines, of several channels of either side with one another: included by simd/tile.h.  Every vector that is
+ * loaded meets all channels of the other side, so that there are at most half as many loads as multiply-adds. */
+#if WIDTH == 16
+#define DOT_COLUMNS 4
+#else
+#define DOT_COLUMNS 2
+#endif
+
+INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large,
+                          ptrdiff_t large_channel, ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel,
+                          ptrdiff_t small_pitch, int64_t lines, int64_t count)
+{
+    for (int part = 0; part < DOT_LANES; part += WIDTH) {
+        vector sum[DOT_TILE][DOT_COLUMNS];
+#pragma GCC unroll 4
+        for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++)
+                sum[m][c] = *(const vector *)(sums + m * row_sums + c * column_sums + part);
+        for (int64_t y = 0; y < lines; y++) {
+            const float *a = small + y * small_pitch, *b = large + y * large_pitch;
+            int64_t i = part;
+            vector factor[DOT_TILE];
+            for (; i + WIDTH <= count; i += DOT_LANES) {
+#pragma GCC unroll 4
+                for (int m = 0; m < rows; m++) {
+                    factor[m] = *(const vector *)(a + m * small_channel + i);
+                    KEEP(factor[m]);
+                }
+#pragma GCC unroll 4
+                for (int c = 0; c < columns; c++) {
+                    vector lanes = *(const vector *)(b + c * large_channel + i);
+                    KEEP(lanes);
+#pragma GCC unroll 4
+                    for (int m = 0; m < rows; m++)
+                        sum[m][c] = MULTIPLY_ADD(lanes, factor[m], sum[m][c]);
+                }
+            }
+            if (i < count) { /* lanes beyond a line add zero times zero */
+#pragma GCC unroll 4
+                for (int m = 0; m < rows; m++)
+                    factor[m] = LOAD_PART(a + m * small_channel + i, count - i);
+#pragma GCC unroll 4
+                for (int c = 0; c < columns; c++) {
+                    vector lanes = LOAD_PART(b + c * large_channel + i, count - i);
+#pragma GCC unroll 4
+                    for (int m = 0; m < rows; m++)
+                        sum[m][c] = MULTIPLY_ADD(lanes, factor[m], sum[m][c]);
+                }
+            }
+        }
+#pragma GCC unroll 4
+        for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++)
+                *(vector *)(sums + m * row_sums + c * column_sums + part) = sum[m][c];
+    }
+}
+
+#define DOT_TILE_OF(rows, columns)                                                                                         \
+    static void SUFFIX(dot_tile_##rows##_##columns)(                                                                       \
+        float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large, ptrdiff_t large_channel,               \
+        ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel, ptrdiff_t small_pitch, int64_t lines,          \
+        int64_t count)                                                                                                     \
+    {                                                                                                                      \
+        dot_tile_body(rows, columns, sums, row_sums, column_sums, large, large_channel, large_pitch, small, small_channel, \
+                      small_pitch, lines, count);                                                                          \
+    }
+#define DOT_TILE_ROWS(columns) \
+    DOT_TILE_OF(1, columns) DOT_TILE_OF(2, columns) DOT_TILE_OF(3, columns) DOT_TILE_OF(4, columns)
+DOT_TILE_ROWS(1) DOT_TILE_ROWS(2)
+#if DOT_COLUMNS == 4
+DOT_TILE_ROWS(3) DOT_TILE_ROWS(4)
+#define DOT_TILE_ENTRIES(rows) \
+    {SUFFIX(dot_tile_##rows##_1), SUFFIX(dot_tile_##rows##_2), SUFFIX(dot_tile_##rows##_3), SUFFIX(dot_tile_##rows##_4)}
+#else
+#define DOT_TILE_ENTRIES(rows) {SUFFIX(dot_tile_##rows##_1), SUFFIX(dot_tile_##rows##_2)}
+#endif
+#define DOT_TILES {DOT_TILE_ENTRIES(1), DOT_TILE_ENTRIES(2), DOT_TILE_ENTRIES(3), DOT_TILE_ENTRIES(4)}
