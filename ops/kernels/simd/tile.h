@@ -328,6 +328,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #include "simd/float64.h"
 #include "simd/pack.h"
 #include "simd/store.h"
+#include "simd/store_positions.h"
 #include "simd/depthwise_nxc.h"
 #ifdef LOAD_MASKED
 #include "simd/depthwise_ncx.h"
@@ -384,5 +385,6 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter = SUFFIX(scatter),
     .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
+    .store_positions = SUFFIX(store_positions),
 };
 #endif

@@ -8,7 +8,7 @@ where lines are short or weights far; where the input has few taps to meet, tran
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
     (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass,
-    Product, Tap, staggered)
+    Product, Tap, biases, staggered)
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -19,7 +19,6 @@ cdef enum:
     POSITION_ROWS_COLUMNS = 1024  # of a range, at most
     LEAST_COLUMNS = 64            # ... and at least
     TRANSPOSED_AT_ONCE = 64       # positions of the input
-    STORED_AT_ONCE = 16           # positions of the result
     MOST_CLASSES = 4096           # of positions
     LEAST_CHANNELS = 32
     PANEL_BYTES = 4 << 20         # packed weights of a task, at most
@@ -32,7 +31,7 @@ cdef struct PositionRowsScratch:  # of one thread
     float* packed         # weights of panel `item`
     int64_t item
     float* sums           # [column][lane]
-    float* stored         # [position][lane], in the order of the result
+    int64_t* order        # sums of positions in the order of the result
     int64_t* bases        # where the input of a column begins, before any tap
     PositionClass* classes
     tile_run* runs        # of the taps that a class of positions meets
@@ -121,7 +120,7 @@ cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan
     s.item = -1
     s.sums = <float*>take(memory, 4 * plan.most_columns * plan.pitch)
     s.bases = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
-    s.stored = <float*>take(memory, 4 * STORED_AT_ONCE * plan.pitch)
+    s.order = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
     s.classes = <PositionClass*>take(memory, plan.ranges[0] * plan.ranges[1] * plan.ranges[2] * sizeof(PositionClass))
     s.runs = <tile_run*>take(memory, plan.near_taps * ceiling(plan.near_steps, HALF_BLOCK) * sizeof(tile_run))
 
@@ -273,14 +272,11 @@ cdef void run_class(const Product* p, const instruction_set* isa, int64_t vector
 cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t width, const Box* box,
                     PositionRowsScratch* s) noexcept nogil:
     """The sums of channels from `row` on, in the order of the result: of a line, or of lines that follow one another."""
-    cdef int64_t n, q0, q1, i0, i1, i2, column, left, some, filled, line = box.end[3] - box.first[3], together, place
-    cdef int64_t lines = box.end[2] - box.first[2]
+    cdef int64_t n, q0, q1, i0, i1, i2, j, column, count, place, line = box.end[3] - box.first[3]
     cdef bint joined = p.output.x[1] == line * p.output.x[2]
     cdef const PositionClass* of_plane
     cdef const PositionClass* positions
-    together = line * lines if joined else line
-    together = ceiling(together, ceiling(together, STORED_AT_ONCE))
-    check_room(b"store_box", s.stored, 4 * together * width)
+    check_room(b"store_box", s.order, (box.end[2] - box.first[2]) * line * sizeof(int64_t))
     for n in range(box.end[0] - box.first[0]):
         i0 = 0
         for q0 in range(box.first[1], box.end[1]):
@@ -288,7 +284,7 @@ cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int
             if q0 >= of_plane.q[0] + of_plane.extent[0]:
                 i0 += 1
                 of_plane += box.ranges[1] * box.ranges[2]
-            i1 = filled = 0
+            i1 = count = 0
             place = ((box.first[0] + n) * p.output.n + g * p.output.g + row * p.output.c + q0 * p.output.x[0]
                      + box.first[2] * p.output.x[1] + box.first[3] * p.output.x[2])
             for q1 in range(box.first[2], box.end[2]):
@@ -299,40 +295,15 @@ cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int
                 for i2 in range(box.ranges[2]):
                     column = positions.column + (((n * positions.extent[0] + q0 - positions.q[0]) * positions.extent[1]
                                                   + q1 - positions.q[1]) * positions.extent[2])
-                    left = positions.extent[2]
-                    while left > 0:
-                        some = min(left, together - filled)
-                        if some == together:  # they lie side by side
-                            store_positions(p, isa, g, row, width, s.sums + column * width, some, place)
-                            place += some * p.output.x[2]
-                        else:
-                            memcpy(s.stored + filled * width, s.sums + column * width, 4 * some * width)
-                            filled += some
-                        if filled == together:
-                            store_positions(p, isa, g, row, width, s.stored, filled, place)
-                            place += filled * p.output.x[2]
-                            filled = 0
-                        column += some
-                        left -= some
+                    for j in range(positions.extent[2]):
+                        s.order[count + j] = (column + j) * width
+                    count += positions.extent[2]
                     positions += 1
-                if filled and not (joined and q1 + 1 < box.end[2]):
-                    store_positions(p, isa, g, row, width, s.stored, filled, place)
-                    place += filled * p.output.x[2]
-                    filled = 0
-                if not joined:
-                    place += p.output.x[1] - line * p.output.x[2]
-
-
-cdef void store_positions(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t width, float* sums, int64_t count,
-                          int64_t place) noexcept nogil:
-    """The sums of `count` positions."""
-    cdef lane_span span = lane_span(0, min(width, p.R - row), place, p.output.c)
-    cdef int64_t i, k
-    if p.bias != NULL:  # after the +0 that finishes a sum: see simd/store.h
-        for i in range(count):
-            for k in range(span.count):
-                sums[i * width + k] = (sums[i * width + k] + <float>0.0) + p.bias[g * p.R + row + k]
-    isa.scatter(sums, width, count, p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
+                if not joined or q1 + 1 == box.end[2]:
+                    isa.store_positions(<char*>p.output.data + place * element_size(p.output.format), p.output.format, p.output.x[2],
+                                        p.output.c, s.sums, s.order, count, min(width, p.R - row), biases(p, g, row))
+                    place += p.output.x[1]
+                    count = 0
 
 
 cdef Operand transposed_input(const Product* p, float* copy) noexcept nogil:
