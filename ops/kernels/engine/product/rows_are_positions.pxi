@@ -95,7 +95,8 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.items = p.G * plan.panels
     plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
     plan.tap_floats = staggered(p.D * plan.pitch)
-    plan.near_taps = max(1, min(p.tap_count, NEAR_WEIGHTS // plan.tap_floats))
+    # Tiles find blocks of a sum by where their lanes lie: one tap at a time.
+    plan.near_taps = 1 if p.blocks else max(1, min(p.tap_count, NEAR_WEIGHTS // plan.tap_floats))
     plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
     plan.near_steps = ceiling(ceiling(p.D, ceiling(plan.tap_floats, NEAR_WEIGHTS)), SUM_BLOCK) * SUM_BLOCK
     plan.item_floats = p.tap_count * plan.tap_floats + isa.width
@@ -166,7 +167,7 @@ cdef int64_t class_runs(const Product* p, const PositionRows* plan, const Positi
         x = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2]
         k = 0
         while k < steps:
-            runs[number] = tile_run(x + (d + k) * p.input.c, t * plan.tap_floats + (d + k) * plan.pitch, min(most, steps - k))
+            runs[number] = tile_run(x + (d + k) * p.input.c, (t - first_tap) * plan.tap_floats + k * plan.pitch, min(most, steps - k))
             number += 1
             k += most
     return number
@@ -248,7 +249,7 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
             for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
                 positions = &s.classes[i]
                 run_count = class_runs(p, plan, positions, t, d, s.runs)
-                run_class(p, isa, vectors, s.runs, run_count, s.packed, plan.pitch, positions.column,
+                run_class(p, isa, vectors, s.runs, run_count, s.packed + t * plan.tap_floats + d * plan.pitch, plan.pitch, positions.column,
                           (box.end[0] - box.first[0]) * positions.extent[0] * positions.extent[1] * positions.extent[2],
                           t > 0 or d > 0, s)
     store_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
