@@ -272,6 +272,11 @@ typedef void (*scatter_taps_function)(const float *tiles, ptrdiff_t tile_step, p
                                       void *target, int format, int64_t lane_stride, int64_t row_stride, const int64_t *taps,
                                       int64_t tap_count);
 
+/* Element i*step + c*channel_step of `target` = the finished sum sums[rows[i] + c] + bias[c] (which may be NULL), rounded to
+ * `format`, for i < count, c < channels. */
+typedef void (*store_positions_function)(void *target, int format, int64_t step, int64_t channel_step, const float *sums,
+                                         const int64_t *rows, int64_t count, int64_t channels, const float *bias);
+
 /* The first channel of a step that pairs it with another `apart` from it, and the steps that so many channels take; of channels
  * half a block of sums apart these are whole blocks. */
 static inline int64_t pair_channel(int64_t step, int apart)
@@ -364,6 +369,7 @@ typedef struct {
     scatter_cells_function scatter_cells; /* or NULL */
     scatter_taps_function scatter_taps;
     conversion_functions conversions;
+    store_positions_function store_positions;
     const pair_functions *pairs;                  /* or NULL */
     const pair_functions *matrix;                 /* likewise, of sums in blocks only, faster than those */
 } instruction_set;

@@ -134,6 +134,8 @@ cdef extern from "core/isa.h" nogil:
         const float*, Py_ssize_t, int64_t, float*, int64_t, const lane_span*, int64_t, const float*, const result_cell*) noexcept
     ctypedef void (*scatter_taps_function)(
         const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
+    ctypedef void (*store_positions_function)(
+        void*, int, int64_t, int64_t, const float*, const int64_t*, int64_t, int64_t, const float*) noexcept
     ctypedef void (*gather_pairs_function)(
         float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t, uint16_t*) noexcept
     ctypedef void (*gather_taps_pairs_function)(
@@ -202,6 +204,7 @@ cdef extern from "core/isa.h" nogil:
         scatter_cells_function scatter_cells
         scatter_taps_function scatter_taps
         conversion_functions conversions
+        store_positions_function store_positions
         const pair_functions* pairs
         const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)

@@ -302,6 +302,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #include "simd/pack.h"
 #include "simd/lanes.h"
 #include "simd/store.h"
+#include "simd/store_positions.h"
 #include "simd/depthwise_nxc.h"
 #ifdef LOAD_MASKED
 #include "simd/depthwise_ncx.h"
@@ -366,5 +367,6 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
     .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(encode_block), SUFFIX(draw_block)},
+    .store_positions = SUFFIX(store_positions),
 };
 #endif

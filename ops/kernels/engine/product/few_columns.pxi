@@ -150,7 +150,7 @@ cdef bint run_few_columns(Problem* q, workspace* memory) noexcept nogil:
     cdef FewColumnsScratch* scratch = all.scratch
     cdef int64_t task
     p.position_classes = q.position_classes
-    cut_position_classes(p, q.isa, False, p.position_classes)
+    cut_position_classes(p, q.isa, p.position_classes)
     begin_few_columns(p, q.isa, all)
     if q.threads == 1:
         for task in range(all.panels * all.parts):

@@ -224,7 +224,7 @@ cdef bint fits_doubles(Problem* q) noexcept nogil:
         p = &products[i]
         p.rows, p.columns = isa.rows, p.N * p.Q[0] * p.Q[1] * p.Q[2]
         p.panels = ceiling(ceiling(p.columns, isa.width // 2), isa.vectors)
-        p.class_count = cut_position_classes(p, isa, False, NULL)
+        p.class_count = cut_position_classes(p, isa, NULL)
         panels = max(panels, p.panels)
     rows = row_panels(products)
     for i in range(isa.rows):
@@ -269,7 +269,7 @@ cdef bint run_doubles(Problem* q, workspace* memory) noexcept nogil:
     cdef int64_t i, task
     for i in range(q.count):
         q.products[i].position_classes = position_classes
-        position_classes += cut_position_classes(&q.products[i], q.isa, False, position_classes)
+        position_classes += cut_position_classes(&q.products[i], q.isa, position_classes)
     if q.threads == 1:
         for task in range(all.tasks):
             run_double_task(q.products, q.isa, all, task, scratch)

@@ -140,7 +140,7 @@ cdef bint run_product_plan(Problem* q, ProductPlan* plan) noexcept nogil:
     for i in range(q.count):
         take_taps(&products[i], q.isa, 1, 0)
         products[i].position_classes = position_classes
-        position_classes += cut_position_classes(&products[i], q.isa, False, position_classes)
+        position_classes += cut_position_classes(&products[i], q.isa, position_classes)
     while first_item < items and (q.pairs == NULL or not masked):
         end_item = min(items, first_item + plan.together)
         keep_sums(products, q.count, q.isa, plan.passes, first_item, plan.together, plan.sums)

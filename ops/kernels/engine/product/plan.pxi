@@ -83,7 +83,7 @@ cdef void prepare_products(Problem* q) noexcept nogil:
         p.S = steps_of(q.pairs, p.D)
         p.rows = q.isa.rows if q.pairs == NULL else q.pairs.panel_rows
         take_taps(p, q.isa, 1, 0)
-        p.class_count = cut_position_classes(p, q.isa, False, NULL)
+        p.class_count = cut_position_classes(p, q.isa, NULL)
         p.panels = ceiling(ceiling(p.columns, q.isa.width), q.isa.vectors)
 
 

@@ -6,16 +6,17 @@ class: a class is a box of positions that all meet the same taps.  Only the orde
 
 uses: engine/costs.pxi (CLASS_SHARE, FRAGMENT_CYCLES, VECTORS_A_CYCLE), engine/product/product.pxi (Fragment,
     PositionClass, Product)
-gives: cut_fragments, cut_position_classes
+gives: CUTS_EVERYWHERE, cut_axis, cut_fragments, cut_position_classes
 """
 
 cdef enum:
-    CUTS = 16  # ranges along one axis, at most
+    CUTS = 16             # ranges along one axis, at most
+    CUTS_EVERYWHERE = 64  # ... where every range is computed by itself
 
 
-cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed) noexcept nogil:
-    """Borders between ranges of positions that meet the same taps along an axis; returns the number of ranges, 1 where they are
-    too many. `missed` is the share of (position, tap) that lies outside."""
+cdef int64_t cut_axis(const Product* p, int axis, int64_t most, int64_t* cuts, double* missed) noexcept nogil:
+    """Borders between ranges of positions that meet the same taps along an axis; returns the number of ranges, 0 where they are
+    more than `most`. `missed` is the share of (position, tap) that lies outside."""
     cdef int64_t number = 1, t, i, j, border, met = 0, low, high
     cdef int side
     cuts[0] = 0
@@ -31,9 +32,8 @@ cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed)
                 i += 1
             if i < number and cuts[i] == border:
                 continue
-            if number == CUTS:
-                missed[0] = 0
-                return 1
+            if number == most:
+                return 0
             for j in range(number, i, -1):
                 cuts[j] = cuts[j - 1]
             cuts[i] = border
@@ -43,9 +43,9 @@ cdef int64_t cut_axis(const Product* p, int axis, int64_t* cuts, double* missed)
     return number
 
 
-cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, bint everywhere, PositionClass* position_classes) noexcept nogil:
-    """Cut the output positions of a product into classes, along the axes where that saves more products than it costs copies, or
-    along all; returns their number. `position_classes` has room for them, or is NULL to count."""
+cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, PositionClass* position_classes) noexcept nogil:
+    """Cut the output positions of a product into classes, along the axes where that saves more products than it costs copies,
+    and return their number. `position_classes` has room for them, or is NULL to count."""
     cdef int64_t cuts[3][CUTS + 1]
     cdef int64_t count[3]
     cdef int64_t number = 0, column = 0, i0, i1, i2, j1, j2
@@ -55,9 +55,11 @@ cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, bint e
     p.met = 1
     for axis in range(3):
         cuts[axis][0] = 0
-        count[axis] = cut_axis(p, axis, cuts[axis], &missed) if p.padded and p.tap_count > 0 else 1
+        count[axis] = 1
+        if p.padded and p.tap_count > 0:
+            count[axis] = cut_axis(p, axis, CUTS, cuts[axis], &missed)
         copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else CLASS_SHARE * products
-        if count[axis] > 1 and (everywhere or products * missed > copies):
+        if count[axis] > 1 and products * missed > copies:
             p.met *= 1 - missed
         else:
             count[axis] = 1

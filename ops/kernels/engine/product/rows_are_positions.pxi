@@ -7,19 +7,19 @@ for a tap, no product meets the padding, and packed weights never leave the midd
 where lines are short or weights far; where the input has few taps to meet, transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
-    (strided_of), engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi
-    (Fragment, PositionClass, Product, Tap, staggered)
+    (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass,
+    Product, Tap, biases, staggered)
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
 
 cdef enum:
-    POSITION_ROWS_STEPS = 128     # of the weights that stay near
-    POSITION_ROWS_HALVES = 8      # ... of blocks of sums
+    NEAR_WEIGHTS = 1 << 16        # packed weights that stay in the middle cache while all columns of a range meet them
     RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
     POSITION_ROWS_COLUMNS = 1024  # of a range, at most
     LEAST_COLUMNS = 64            # ... and at least
     TRANSPOSED_AT_ONCE = 64       # positions of the input
+    MOST_CLASSES = 4096           # of positions
     LEAST_CHANNELS = 32
     PANEL_BYTES = 4 << 20         # packed weights of a task, at most
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
@@ -27,30 +27,41 @@ cdef enum:
     NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
 
 
-cdef struct Interval:  # of the columns of a task
-    int64_t first
-    int64_t end
-
-
 cdef struct PositionRowsScratch:  # of one thread
     float* packed         # weights of panel `item`
     int64_t item
     float* sums           # [column][lane]
+    int64_t* order        # sums of positions in the order of the result
     int64_t* bases        # where the input of a column begins, before any tap
-    Fragment* fragments
-    Interval* inside
+    PositionClass* classes
+    tile_run* runs        # of the taps that a class of positions meets
+
+
+cdef struct Box:  # images and output positions that are computed together, class by class
+    int64_t first[4]
+    int64_t end[4]
+    int64_t ranges[3]  # classes along each axis
+    int64_t columns
 
 
 cdef struct PositionRows:
     int64_t vectors       # of the lanes
     int64_t panels
     int64_t items         # panels of all groups
-    int64_t tap_floats    # packed weights of a panel from a tap to the next
+    int64_t pitch         # packed weights of a step of the reduction
+    int64_t tap_floats    # ... of a panel from a tap to the next
     int64_t item_floats   # ... of all taps
-    int64_t parts         # ranges of columns
-    int64_t most_columns  # of a range
+    int64_t near_taps     # whose weights stay near together
+    int64_t near_steps    # ... channels of a tap
+    int64_t extent[4]     # images and output positions
+    int64_t cut[4]        # ... in so many parts each
+    int64_t boxes         # in all
+    int64_t most_columns  # positions of a box
+    int64_t borders[3][CUTS_EVERYWHERE + 1]  # between ranges of positions that meet the same taps
+    int64_t ranges[3]     # how many
+    double met            # share of the pairs (position, tap) that lies inside
     int64_t whole         # panels whose columns one thread takes all
-    int64_t tasks         # ... and one for each range of the others, of which all threads pack the weights
+    int64_t tasks         # ... and one for each box of the others, of which all threads pack the weights
     double busiest        # of the packing, what the busiest thread does, times the threads
 
 
@@ -64,20 +75,43 @@ cdef inline int64_t position_pitch(const Product* p) noexcept nogil:
     return (ceiling(p.D, 16) | 1) * 16
 
 
+cdef void cut_boxes(PositionRows* plan, int64_t columns) noexcept nogil:
+    """As many whole lines, planes and images as so many columns hold, or parts of a line."""
+    cdef int i
+    plan.boxes = plan.most_columns = 1
+    for i in range(3, -1, -1):
+        plan.cut[i] = ceiling(plan.extent[i], max(1, columns // plan.most_columns))
+        plan.most_columns *= ceiling(plan.extent[i], plan.cut[i])
+        plan.boxes *= plan.cut[i]
+
+
 cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, PositionRows* plan) noexcept nogil:
     cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.D
-    cdef int64_t most_parts = max(1, p.columns // (4 * isa.rows))
+    cdef int64_t columns = max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))
+    cdef double missed = 0
+    cdef int axis
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.items = p.G * plan.panels
-    plan.tap_floats = staggered(p.D * isa.vectors * isa.width)
+    plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
+    plan.tap_floats = staggered(p.D * plan.pitch)
+    # Tiles find blocks of a sum by where their lanes lie: one tap at a time.
+    plan.near_taps = 1 if p.blocks else max(1, min(p.tap_count, NEAR_WEIGHTS // plan.tap_floats))
+    plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
+    plan.near_steps = ceiling(ceiling(p.D, ceiling(plan.tap_floats, NEAR_WEIGHTS)), SUM_BLOCK) * SUM_BLOCK
     plan.item_floats = p.tap_count * plan.tap_floats + isa.width
-    plan.parts = max(1, ceiling(p.columns, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))))
-    while plan.parts < most_parts and plan.parts % threads != 0:
-        plan.parts += 1
-    plan.most_columns = ceiling(p.columns, plan.parts)
+    plan.met = 1
+    plan.extent[0] = p.N
+    for axis in range(3):
+        plan.extent[axis + 1] = p.Q[axis]
+        plan.ranges[axis] = cut_axis(p, axis, CUTS_EVERYWHERE, plan.borders[axis], &missed)
+        plan.met *= 1 - missed
+    cut_boxes(plan, columns)
+    while plan.boxes % threads != 0 and columns > 4 * isa.rows:
+        columns -= columns // 4
+        cut_boxes(plan, columns)
     plan.whole = plan.items - plan.items % threads
-    plan.tasks = plan.whole + plan.items % threads * plan.parts
+    plan.tasks = plan.whole + plan.items % threads * plan.boxes
     plan.busiest = (plan.whole // threads + plan.items % threads) * threads / <double>plan.items
 
 
@@ -85,10 +119,11 @@ cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan
     """The buffers of one thread."""
     s.packed = <float*>take(memory, 4 * plan.item_floats)
     s.item = -1
-    s.sums = <float*>take(memory, 4 * plan.most_columns * isa.vectors * isa.width)
+    s.sums = <float*>take(memory, 4 * plan.most_columns * plan.pitch)
     s.bases = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
-    s.fragments = <Fragment*>take(memory, plan.most_columns * sizeof(Fragment))
-    s.inside = <Interval*>take(memory, plan.most_columns * sizeof(Interval))
+    s.order = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
+    s.classes = <PositionClass*>take(memory, plan.ranges[0] * plan.ranges[1] * plan.ranges[2] * sizeof(PositionClass))
+    s.runs = <tile_run*>take(memory, plan.near_taps * ceiling(plan.near_steps, HALF_BLOCK) * sizeof(tile_run))
 
 
 cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
@@ -97,7 +132,7 @@ cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set
 
 cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, float* packed) noexcept nogil:
     """The weights of one panel, [tap][d][channel]."""
-    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), t, pitch = isa.vectors * isa.width
+    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), t, pitch = plan.pitch
     cdef lane_span rows = lane_span(0, min(p.R, lane_channel(plan, isa, panel + 1)) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
                               + (item // plan.panels * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
@@ -113,104 +148,163 @@ cdef void pack_position_rows(const Product* p, const PositionRows* plan, const i
             isa.gather(packed + t * plan.tap_floats, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1)
 
 
-cdef int64_t meet_columns(const Product* p, const Tap* tap, const Fragment* fragments, int64_t fragment_count, Interval* inside) noexcept nogil:
-    """Which columns a tap meets inside; returns the number of intervals."""
-    cdef int64_t number = 0, i, x0, x1, low, high
-    cdef const Fragment* f
-    check_room(b"meet_columns", inside, fragment_count * sizeof(Interval))
-    for i in range(fragment_count):
-        f = &fragments[i]
-        low, high = 0, f.count
-        if p.padded:
-            x0 = f.q[0] * p.step[0] + tap.offset[0]
-            x1 = f.q[1] * p.step[1] + tap.offset[1]
-            if x0 < 0 or x0 >= p.I[0] or x1 < 0 or x1 >= p.I[1]:
-                continue
-            meet_inside(f.q[2] * p.step[2] + tap.offset[2], p.step[2], p.I[2], f.count, &low, &high)
-            if high <= low:
-                continue
-        if number > 0 and inside[number - 1].end == f.lane + low:
-            inside[number - 1].end = f.lane + high
-        else:
-            inside[number] = Interval(f.lane + low, f.lane + high)
+cdef int64_t class_runs(const Product* p, const PositionRows* plan, const PositionClass* positions, int64_t first_tap, int64_t d,
+                        tile_run* runs) noexcept nogil:
+    """The near weights from a tap and its channel d on, of the taps that a class of positions meets: a run of each, or halves of
+    blocks; returns their number."""
+    cdef int64_t number = 0, t, steps = min(plan.near_steps, p.D - d), most = HALF_BLOCK if p.blocks else steps, k, x
+    cdef const Tap* tap
+    cdef bint meets
+    cdef int axis
+    for t in range(first_tap, min(p.tap_count, first_tap + plan.near_taps)):
+        tap = &p.taps[t]
+        meets = True
+        for axis in range(3):
+            x = positions.q[axis] * p.step[axis] + tap.offset[axis]
+            meets = meets and 0 <= x < p.I[axis]
+        if not meets:
+            continue
+        x = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2]
+        k = 0
+        while k < steps:
+            runs[number] = tile_run(x + (d + k) * p.input.c, (t - first_tap) * plan.tap_floats + k * plan.pitch, min(most, steps - k))
             number += 1
+            k += most
     return number
 
 
-cdef int64_t position_rows_runs(const Product* p, const Tap* tap, int64_t d, int64_t pitch, tile_run* runs) noexcept nogil:
-    """The channels from d on that stay near together: one run, or halves of blocks."""
-    cdef int64_t rows = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2] + d * p.input.c
-    cdef int64_t steps = min(POSITION_ROWS_STEPS, p.D - d), most = HALF_BLOCK if p.blocks else steps, i
-    for i in range(ceiling(steps, most)):
-        runs[i] = tile_run(rows + i * most * p.input.c, i * most * pitch, min(most, steps - i * most))
-    return ceiling(steps, most)
+cdef void cut_classes(const PositionRows* plan, int64_t number, Box* box, PositionClass* classes) noexcept nogil:
+    """Box `number` and its classes, along each axis as many as there are ranges that it meets."""
+    cdef int64_t low[3][CUTS_EVERYWHERE]
+    cdef int64_t high[3][CUTS_EVERYWHERE]
+    cdef int64_t i, i0, i1, i2, first, end, images
+    cdef int axis
+    cdef PositionClass* positions = classes
+    for axis in range(3, -1, -1):
+        i = number % plan.cut[axis]
+        number //= plan.cut[axis]
+        box.first[axis] = share(plan.extent[axis], plan.cut[axis], i)
+        box.end[axis] = share(plan.extent[axis], plan.cut[axis], i + 1)
+    for axis in range(3):
+        box.ranges[axis] = 0
+        for i in range(plan.ranges[axis]):
+            first, end = max(box.first[axis + 1], plan.borders[axis][i]), min(box.end[axis + 1], plan.borders[axis][i + 1])
+            if first < end:
+                low[axis][box.ranges[axis]], high[axis][box.ranges[axis]] = first, end
+                box.ranges[axis] += 1
+    check_room(b"cut_classes", classes, box.ranges[0] * box.ranges[1] * box.ranges[2] * sizeof(PositionClass))
+    box.columns, images = 0, box.end[0] - box.first[0]
+    for i0 in range(box.ranges[0]):
+        for i1 in range(box.ranges[1]):
+            for i2 in range(box.ranges[2]):
+                positions.column = box.columns
+                positions.q[0], positions.q[1], positions.q[2] = low[0][i0], low[1][i1], low[2][i2]
+                positions.extent[0] = high[0][i0] - low[0][i0]
+                positions.extent[1] = high[1][i1] - low[1][i1]
+                positions.extent[2] = high[2][i2] - low[2][i2]
+                box.columns += images * positions.extent[0] * positions.extent[1] * positions.extent[2]
+                positions += 1
+
+
+cdef void find_bases(const Product* p, int64_t g, const Box* box, const PositionClass* positions, int64_t* bases) noexcept nogil:
+    """Where the input of a class begins."""
+    cdef int64_t n, q0, q1, q2, line, number = 0
+    for n in range(box.first[0], box.end[0]):
+        for q0 in range(positions.q[0], positions.q[0] + positions.extent[0]):
+            for q1 in range(positions.q[1], positions.q[1] + positions.extent[1]):
+                line = (n * p.input.n + g * p.input.g + q0 * p.step[0] * p.input.x[0] + q1 * p.step[1] * p.input.x[1]
+                        + positions.q[2] * p.step[2] * p.input.x[2])
+                for q2 in range(positions.extent[2]):
+                    bases[number + q2] = line + q2 * p.step[2] * p.input.x[2]
+                number += positions.extent[2]
 
 
 cdef void run_position_rows_task(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t task,
                                  PositionRowsScratch* s) noexcept nogil:
-    cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.parts, part
+    cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.boxes, box
     if s.item != item:
         pack_position_rows(p, plan, isa, item, s.packed)
         s.item = item
-    for part in range(plan.parts):
-        if task < plan.whole or part == (task - plan.whole) % plan.parts:
-            run_position_rows_part(p, plan, isa, item, part, s.packed, s)
+    for box in range(plan.boxes):
+        if task < plan.whole or box == (task - plan.whole) % plan.boxes:
+            run_box(p, plan, isa, item, box, s)
 
 
-cdef void run_position_rows_part(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t part,
-                                 const float* packed, PositionRowsScratch* s) noexcept nogil:
-    cdef int64_t g = item // plan.panels, row = lane_channel(plan, isa, item % plan.panels), pitch = isa.vectors * isa.width
-    cdef int64_t vectors = share(plan.vectors, plan.panels, item % plan.panels + 1) - share(plan.vectors, plan.panels, item % plan.panels)
-    cdef int64_t first = share(p.columns, plan.parts, part), count = share(p.columns, plan.parts, part + 1) - first, width = vectors * isa.width
-    cdef int64_t fragment_count = cut_fragments(p, first, count, s.fragments), inside_count, run_count, t, i, j, k, d, rows, end
-    cdef tile_run runs[POSITION_ROWS_HALVES]
-    cdef const Fragment* f
-    cdef const Tap* tap
-    cdef const float* lanes
-    check_room(b"run_position_rows_part", s.bases, count * sizeof(int64_t))
-    check_room(b"run_position_rows_part", s.sums, 4 * count * width)
-    for i in range(fragment_count):
-        f = &s.fragments[i]
-        for j in range(f.count):
-            s.bases[f.lane + j] = (f.n * p.input.n + g * p.input.g + f.q[0] * p.step[0] * p.input.x[0]
-                                   + f.q[1] * p.step[1] * p.input.x[1] + (f.q[2] + j) * p.step[2] * p.input.x[2])
-    memset(s.sums, 0, count * width * sizeof(float))
-    for t in range(p.tap_count):
-        tap = &p.taps[t]
-        inside_count = meet_columns(p, tap, s.fragments, fragment_count, s.inside)
-        for k in range(ceiling(p.D, POSITION_ROWS_STEPS)):
-            d = k * POSITION_ROWS_STEPS
-            run_count = position_rows_runs(p, tap, d, pitch, runs)
-            lanes = packed + t * plan.tap_floats + d * pitch
-            for j in range(inside_count):
-                i, end = s.inside[j].first, s.inside[j].end
-                while i < end:
-                    rows = min(end - i, isa.rows - i % isa.rows)
-                    strided_of(isa, NULL, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + i, p.input.c,
-                                                                   lanes, pitch, s.sums + i * width, True, NULL)
-                    i += rows
-    store_position_rows(p, isa, g, row, min(p.R - row, width), width, fragment_count, s)
+cdef void run_box(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t number,
+                  PositionRowsScratch* s) noexcept nogil:
+    """As many weights as stay near against all positions, class by class, and then the next weights."""
+    cdef int64_t g = item // plan.panels, panel = item % plan.panels, i, t, d, tap_part, step_part, run_count
+    cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+    cdef Box box
+    cdef const PositionClass* positions
+    cut_classes(plan, number, &box, s.classes)
+    check_room(b"run_box", s.bases, box.columns * sizeof(int64_t))
+    check_room(b"run_box", s.sums, 4 * box.columns * vectors * isa.width)
+    check_room(b"run_box", s.runs, plan.near_taps * ceiling(plan.near_steps, HALF_BLOCK) * sizeof(tile_run))
+    for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
+        find_bases(p, g, &box, &s.classes[i], s.bases + s.classes[i].column)
+    for tap_part in range(ceiling(p.tap_count, plan.near_taps)):
+        for step_part in range(ceiling(p.D, plan.near_steps)):
+            t, d = tap_part * plan.near_taps, step_part * plan.near_steps
+            for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
+                positions = &s.classes[i]
+                run_count = class_runs(p, plan, positions, t, d, s.runs)
+                run_class(p, isa, vectors, s.runs, run_count, s.packed + t * plan.tap_floats + d * plan.pitch, plan.pitch, positions.column,
+                          (box.end[0] - box.first[0]) * positions.extent[0] * positions.extent[1] * positions.extent[2],
+                          t > 0 or d > 0, s)
+    store_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
 
 
-cdef void store_position_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t count, int64_t width,
-                              int64_t fragment_count, PositionRowsScratch* s) noexcept nogil:
-    cdef int64_t number, part, i, j, k, rows
-    cdef lane_span span = lane_span(0, count, 0, p.output.c)
-    cdef const Fragment* f
-    cdef float* sums
-    for number in range(fragment_count):
-        f = &s.fragments[number]
-        for part in range(ceiling(f.count, isa.rows)):
-            j = part * isa.rows
-            rows = min(isa.rows, f.count - j)
-            sums = s.sums + (f.lane + j) * width
-            if p.bias != NULL:  # after the +0 that finishes a sum: see simd/store.h
-                for i in range(rows):
-                    for k in range(count):
-                        sums[i * width + k] = (sums[i * width + k] + <float>0.0) + p.bias[g * p.R + row + k]
-            span.offset = (f.n * p.output.n + g * p.output.g + row * p.output.c + f.q[0] * p.output.x[0] + f.q[1] * p.output.x[1]
-                           + (f.q[2] + j) * p.output.x[2])
-            isa.scatter(sums, width, rows, p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
+cdef void run_class(const Product* p, const instruction_set* isa, int64_t vectors, const tile_run* runs, int64_t run_count,
+                    const float* packed, int64_t pitch, int64_t first, int64_t count, bint resume, PositionRowsScratch* s) noexcept nogil:
+    """Columns from `first` on, which meet the same taps, in tiles of about the same height."""
+    cdef int64_t tiles = ceiling(count, isa.rows), tile, low, rows, width = vectors * isa.width
+    if run_count == 0:
+        if not resume:
+            memset(s.sums + first * width, 0, 4 * count * width)
+        return
+    for tile in range(tiles):
+        low = first + share(count, tiles, tile)
+        rows = first + share(count, tiles, tile + 1) - low
+        strided_of(isa, NULL, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
+                                                       pitch, s.sums + low * width, resume, NULL)
+
+
+cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t width, const Box* box,
+                    PositionRowsScratch* s) noexcept nogil:
+    """The sums of channels from `row` on, in the order of the result: of a line, or of lines that follow one another."""
+    cdef int64_t n, q0, q1, i0, i1, i2, j, column, count, place, line = box.end[3] - box.first[3]
+    cdef bint joined = p.output.x[1] == line * p.output.x[2]
+    cdef const PositionClass* of_plane
+    cdef const PositionClass* positions
+    check_room(b"store_box", s.order, (box.end[2] - box.first[2]) * line * sizeof(int64_t))
+    for n in range(box.end[0] - box.first[0]):
+        i0 = 0
+        for q0 in range(box.first[1], box.end[1]):
+            of_plane = s.classes + i0 * box.ranges[1] * box.ranges[2]
+            if q0 >= of_plane.q[0] + of_plane.extent[0]:
+                i0 += 1
+                of_plane += box.ranges[1] * box.ranges[2]
+            i1 = count = 0
+            place = ((box.first[0] + n) * p.output.n + g * p.output.g + row * p.output.c + q0 * p.output.x[0]
+                     + box.first[2] * p.output.x[1] + box.first[3] * p.output.x[2])
+            for q1 in range(box.first[2], box.end[2]):
+                positions = of_plane + i1 * box.ranges[2]
+                if q1 >= positions.q[1] + positions.extent[1]:
+                    i1 += 1
+                    positions += box.ranges[2]
+                for i2 in range(box.ranges[2]):
+                    column = positions.column + (((n * positions.extent[0] + q0 - positions.q[0]) * positions.extent[1]
+                                                  + q1 - positions.q[1]) * positions.extent[2])
+                    for j in range(positions.extent[2]):
+                        s.order[count + j] = (column + j) * width
+                    count += positions.extent[2]
+                    positions += 1
+                if not joined or q1 + 1 == box.end[2]:
+                    isa.store_positions(<char*>p.output.data + place * element_size(p.output.format), p.output.format, p.output.x[2],
+                                        p.output.c, s.sums, s.order, count, min(width, p.R - row), biases(p, g, row))
+                    place += p.output.x[1]
+                    count = 0
 
 
 cdef Operand transposed_input(const Product* p, float* copy) noexcept nogil:
@@ -269,7 +363,7 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
         if p.columns == 0 or p.tap_count == 0:
             return False
         plan_position_rows(p, q.isa, q.threads, &plan)
-        if 4 * plan.item_floats > PANEL_BYTES:
+        if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
     return True
 
@@ -283,16 +377,15 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     cdef double cycles = 0, inputs = input_positions(q.products)
     cdef int64_t i
     cdef PositionRows plan
-    cdef Product p
+    cdef const Product* p
     for i in range(q.count):
-        p = q.products[i]
-        plan_position_rows(&p, q.isa, q.threads, &plan)
-        cut_position_classes(&p, q.isa, True, NULL)
-        cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * p.met * plan.vectors * q.isa.width
-                   * (1 + TILE_STEPS / min(p.D, POSITION_ROWS_STEPS)))
+        p = &q.products[i]
+        plan_position_rows(p, q.isa, q.threads, &plan)
+        cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
+                   * (1 + TILE_STEPS / min(p.tap_count * p.D, plan.near_taps * plan.near_steps)))
         cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
         if 4 * plan.item_floats > NEAR_PANEL:
-            cycles += FAR_PANEL * (plan.parts - 1) * p.tap_count * plan.vectors * q.isa.width
+            cycles += FAR_PANEL * (plan.boxes - 1) * p.tap_count * plan.vectors * q.isa.width
     if not lies_transposed(q.products):
         cycles += TRANSPOSE_CYCLES * inputs
     if 4 * inputs * q.products.G * position_pitch(q.products) > NEAR_INPUT:
@@ -303,19 +396,14 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     """The copied input, and for one product after the other the buffers of all threads."""
     cdef const Product* p = q.products
-    cdef int64_t i, class_count = 0, most = 0
+    cdef int64_t i, most = 0
     cdef PositionRowsScratch counted
     cdef PositionRows plan
-    cdef Product cut
     cdef workspace rest
     cdef int worker
     q.transposed = NULL
     if not lies_transposed(p):
         q.transposed = <float*>take(memory, 4 * (p.G * p.N * p.I[0] * p.I[1] * p.I[2] * position_pitch(p) + q.isa.width))
-    for i in range(q.count):
-        cut = q.products[i]
-        class_count += cut_position_classes(&cut, q.isa, True, NULL)
-    q.position_classes = <PositionClass*>take(memory, class_count * sizeof(PositionClass))
     q.position_rows = <PositionRowsScratch*>take(memory, q.threads * sizeof(PositionRowsScratch))
     if memory.base == NULL:
         for i in range(q.count):
@@ -333,7 +421,6 @@ cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     cdef PositionRows plan
     cdef Operand input = q.products.input
     cdef Product* p
-    cdef PositionClass* position_classes = q.position_classes
     cdef PositionRowsScratch* scratch = q.position_rows
     cdef workspace rest
     if q.transposed != NULL:
@@ -346,9 +433,7 @@ cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
                 transpose_some(q.products, q.isa, &input, task)
     for i in range(q.count):
         p = &q.products[i]
-        p.input, p.position_classes = input, position_classes
-        p.class_count = cut_position_classes(p, q.isa, True, position_classes)
-        position_classes += p.class_count
+        p.input = input
         plan_position_rows(p, q.isa, q.threads, &plan)
         rest = memory[0]
         for worker in range(q.threads):
