@@ -93,6 +93,65 @@ INLINE void put_scattered(float *place, const void *first, const void *second, i
     }
 }
 
+/* The codes of a vector of lanes, of a channel at `row`, as 16 bits each; zeros in lanes of no part. */
+INLINE __m256i join_codes(const void *row, int format, const int64_t *offset, const __mmask16 *mask, int parts)
+{
+    __m256i words = _mm256_setzero_si256();
+    __m128i bytes = _mm_setzero_si128();
+#pragma GCC unroll 4
+    for (int part = 0; part < parts; part++)
+        if (format == NUMBER_BFLOAT16)
+            words = _mm256_mask_loadu_epi16(words, mask[part], at(row, format, offset[part]));
+        else
+            bytes = _mm_mask_loadu_epi8(bytes, mask[part], at(row, format, offset[part]));
+    return format == NUMBER_BFLOAT16 ? words : _mm256_cvtepu8_epi16(bytes);
+}
+
+/* Steps [first, end) of one vector.  Lanes are as many as channels of half a block, so one order serves both. */
+INLINE void join_pairs(float *place, ptrdiff_t pitch, int64_t first, int64_t end, int64_t channels, const void *source, int format,
+                       int64_t stride, const int64_t *offset, const __mmask16 *mask, int parts, const decoder *d, magnitudes *met,
+                       int apart)
+{
+    const __m512i order = halves_order();
+    for (int64_t step = first; step < end; step++, place += pitch) {
+        int64_t k = pair_channel(step, apart);
+        if (k >= channels || !parts) {
+            *(vector *)place = (vector){0};
+            continue;
+        }
+        const void *row = at(source, format, k * stride);
+        __m256i upper = join_codes(row, format, offset, mask, parts), lower = _mm256_setzero_si256();
+        __builtin_prefetch(at(row, format, offset[0] + 8 * stride)); /* channels are too far apart to be foreseen */
+        __builtin_prefetch(at(row, format, offset[0] + (8 + apart) * stride));
+        if (k + apart < channels)
+            lower = join_codes(at(row, format, apart * stride), format, offset, mask, parts);
+        __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(upper), lower, 1);
+        put_pairs(place, _mm512_permutexvar_epi16(order, both), d, format, met);
+    }
+}
+
+/* As `gather_joined`, of spans whose numbers lie side by side. */
+INLINE void gather_joined_pairs(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
+                                const joined_plan *plan, const decoder *d, magnitudes *met, int apart)
+{
+    const int64_t steps = pair_steps(channels, apart);
+    for (int64_t k = 0; k < steps; k += JOINED_STEPS)
+        for (int v = 0; v < plan->vectors; v++) {
+            float *place = panel + k * pitch + v * WIDTH;
+            int64_t end = k + JOINED_STEPS < steps ? k + JOINED_STEPS : steps;
+            switch (plan->parts[v]) {
+#define JOIN_PAIRS(parts)                                                                                                \
+    join_pairs(place, pitch, k, end, channels, source, format, stride, plan->offset[v], plan->mask[v], parts, d, met, apart)
+            case 1: JOIN_PAIRS(1); break;
+            case 2: JOIN_PAIRS(2); break;
+            case 3: JOIN_PAIRS(3); break;
+            case 4: JOIN_PAIRS(4); break;
+            default: JOIN_PAIRS(plan->parts[v]);
+#undef JOIN_PAIRS
+            }
+        }
+}
+
 INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format, int64_t stride,
                                 const lane_span *spans, int64_t span_count, uint16_t *smallest, int apart)
 {
@@ -100,8 +159,6 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
     magnitudes met = none_met;
     const lane_span *last = spans + span_count - 1;
     int short_runs = last->step != 1 || span_count * 8 > last->lane + last->count;
-    vector_move moves[MOVES];
-    int64_t move_count = 0;
     if (stride == 1 && channels >= 4 && short_runs) {
         int64_t offset[TILE_LANES], lanes = lane_offsets(offset, spans, span_count);
         if (apart == 1)
@@ -111,7 +168,12 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
         note_smallest(smallest, &met);
         return;
     }
-    move_count = plan_moves(moves, spans, span_count);
+    joined_plan plan;
+    if (plan_joined(&plan, spans, span_count) && !plan.transposed) {
+        gather_joined_pairs(panel, pitch, channels, source, format, stride, &plan, &d, &met, apart);
+        note_smallest(smallest, &met);
+        return;
+    }
     for (int64_t step = 0; step < pair_steps(channels, apart); step++) {
         int64_t k = pair_channel(step, apart);
         const void *row = at(source, format, k * stride);
@@ -120,17 +182,6 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
         if (k >= channels) {
             for (int64_t lane = 0; lane < last->lane + last->count; lane += WIDTH)
                 *(vector *)(place + lane) = (vector){0};
-            continue;
-        }
-        if (move_count) {
-            __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride));
-            __builtin_prefetch(at(row, format, moves[0].offset + (8 + apart) * stride));
-            for (int64_t i = 0; i < move_count; i++)
-                if (moves[i].count)
-                    put_channels(place + moves[i].lane, at(row, format, moves[i].offset),
-                                 next ? at(next, format, moves[i].offset) : NULL, format, moves[i].count, 1, &d, &met);
-                else
-                    *(vector *)(place + moves[i].lane) = (vector){0};
             continue;
         }
         for (int64_t s = 0; s < span_count; s++) {
