@@ -1,8 +1,7 @@
 """Number formats as records: layout, limits, specials, and how vendors round to them.
 
-A new format needs one more record here and its codec in C: a function of `ops/kernels/numbers/numbers.h` that decodes, and a
-line of `ops/kernels/numbers/encode.h` that encodes under every rounding.
-Everything else reads the record.
+A new format needs one more record here and its codec in C: a function of `ops/kernels/numbers/numbers.h` that decodes,
+and a line of `ops/kernels/numbers/encode.h` that encodes under every rounding. Everything else reads the record.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""How results are stored: every number of a format, its neighbours and midpoints, and floats of all exponents, through every
-algorithm, memory layout and length of a line, against the rounding written from the formats' values alone."""
+"""How results are stored: every number of a format, its neighbours and midpoints, and floats of all exponents.
+
+They go through every algorithm, memory layout and length of a line, and are compared with the rounding written from the
+formats' values alone.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ def test_lines_of_every_length(name, layout, step, isa):
         signs = np.where(np.arange(channels) % 2, -1, 1).astype(np.float32).reshape(1, 1, channels, 1, 1, 1)
         taps = np.broadcast_to(signs.reshape(1, channels, 1, 1, 1, 1), (groups, channels, 1, 1, 1, 1)).copy()
         settings = {**WINDOW, "formats": ("float32", "float32", name)}
-        large = x if layout == "first" else np.ascontiguousarray(x.transpose(0, 3, 4, 5, 1, 2)).transpose(0, 4, 5, 1, 2, 3)
+        large = x
+        if layout == "last":
+            large = np.ascontiguousarray(x.transpose(0, 3, 4, 5, 1, 2)).transpose(0, 4, 5, 1, 2, 3)
         expected = stored(x, signs, name)
         back = taps.transpose(0, 2, 1, 3, 4, 5).copy()  # as a gradient: of forward with the channels exchanged
         for kernel, weights in (("forward", taps), ("backward_data", back)):
@@ -67,7 +72,8 @@ def test_lines_of_every_length(name, layout, step, isa):
             for algorithm in algorithms(kernel, (large, weights, out), settings):
                 out.base[...] = 0x5A
                 getattr(engine, kernel)(large, weights, out, **settings, threads=1, algorithm=algorithm)
-                np.testing.assert_array_equal(comparable(out, name), expected, f"{kernel} {algorithm} {length} {channels}")
+                said = f"{kernel} {algorithm} {length} {channels}"
+                np.testing.assert_array_equal(comparable(out, name), expected, said)
                 if step > 1:
                     between = np.ones(out.base.shape, bool)
                     (between.transpose(0, 4, 5, 1, 2, 3) if layout == "last" else between)[..., ::step] = False
@@ -84,7 +90,8 @@ def test_weights_of_every_extent(name, layout, isa):
         large = np.where(np.arange(few * width) % 2, -1, 1).astype(np.float32).reshape(1, 1, few, 1, 1, width)
         large = np.broadcast_to(large, (1, groups, few, 1, 1, width)).copy()
         small = points(name, groups * channels).reshape(1, groups, channels, 1, 1, 1)
-        expected = stored(small.reshape(groups, channels, 1, 1, 1, 1), large.reshape(groups, 1, few, 1, 1, width), name)
+        rows, columns = small.reshape(groups, channels, 1, 1, 1, 1), large.reshape(groups, 1, few, 1, 1, width)
+        expected = stored(rows, columns, name)
         out = np.empty(expected.shape, FORMATS[name].storage)
         if layout == "last":
             out = np.empty((groups, channels, 1, 1, width, few), out.dtype).transpose(0, 1, 5, 2, 3, 4)
@@ -108,22 +115,36 @@ def test_every_code_is_loaded_exactly(name, isa):
         out = np.empty(line.shape, np.float32)
         for algorithm in algorithms("forward", (line, one, out), settings):
             engine.forward(line, one, out, **settings, threads=1, algorithm=algorithm)
-            np.testing.assert_array_equal(out.ravel(), FORMATS[name].values[codes[::step]], f"{algorithm} {length} {step}")
+            expected = FORMATS[name].values[codes[::step]]
+            np.testing.assert_array_equal(out.ravel(), expected, f"{algorithm} {length} {step}")
+
+
+def thresholds(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The bits of the first float that rounds to each code from zero up, and these codes; NaN comes last."""
+    values, codes = model.grid(name)
+    middle = (values[1:] + values[:-1]) / 2  # exact in float64
+    with np.errstate(over="ignore"):
+        first = middle.astype(np.float32)
+    bits = first.view(np.uint32).astype(np.int64) + (first < middle)  # the first float that is no smaller
+    up = model.quantized(bits.astype(np.uint32).view(np.float32), name, ROUNDING[name])
+    bits += up != codes[1:]  # a tie that goes to the even number below
+    return np.concatenate([[0], bits, [0x7F800001]]), np.append(codes, FORMATS[name].nan)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NARROW)
-def test_every_float_is_rounded_as_by_the_model(name):
-    """All 2**32 floats, on every instruction set."""
-    usual, size = ROUNDING[name], 1 << 24
-    before = engine.isa()
-    try:
-        for first in range(0, 2**32, size):
-            x = np.arange(first, first + size, dtype=np.uint64).astype(np.uint32).view(np.float32)
-            expected = model.quantized(x, name, usual)
-            for isa in engine.usable():
-                engine.use_isa(isa)
-                got = np.asarray(convreg.quantize(x, name)).view(FORMATS[name].storage)
-                np.testing.assert_array_equal(got, expected, f"{isa} {first:#x}")
-    finally:
-        engine.use_isa(before)
+def test_every_float_is_rounded_as_by_the_model(name, isa):
+    """All 2**32 floats: between two thresholds all have one code."""
+    format, size = FORMATS[name], 1 << 24
+    bits, magnitudes = thresholds(name)
+    for first in range(0, 2**32, size):
+        negative, start = divmod(first, 2**31)
+        counts = np.diff(np.clip(np.append(bits, 2**31), start, start + size))
+        codes = magnitudes | (negative << (format.bits - 1))
+        if name == "hifloat8":
+            codes[[0, -1]] = 0, format.nan
+        elif format.bits == 8:
+            codes[np.isin(codes, format.nan_codes)] = format.nan
+        x = np.arange(first, first + size, dtype=np.uint32).view(np.float32)
+        got = np.asarray(convreg.quantize(x, name)).view(format.storage)
+        assert (got == np.repeat(codes.astype(format.storage), counts)).all(), hex(first)

@@ -11,8 +11,10 @@
  *     ABOVE_UNSIGNED(a, b)     a > b
  *     CHOOSE(test, a, b)       test ? a : b
  *     ADD_WHERE(test, a)       test ? a + 1 : a
- *     LOOK_UP(name, field)     the entry for exponent field 111 <= field < 143 of HIFLOAT8_CUTS or HIFLOAT8_BASES
- *     TO_HALF(bits)            optional: float16 codes of floats, to nearest even, NaN as 0x7e00
+ *     KEEP_FROM(least, a, value)  a < least ? 0 : value, of numbers below 2**31
+ *     BLEND_BITS(mask, a, b)   bits of a where the constant has ones, of b elsewhere
+ *     LOOK_UP(name, field)     the entry for exponent field 105 <= field < 137 of HIFLOAT8_CUTS or HIFLOAT8_BASES
+ *     TO_HALF(bits)            optional: float16 codes of floats, to nearest even, NaN without payload
  *
  * A magnitude is cut: `number` consists of steps of the format and, in the lowest `cut` bits, of what the rounding decides on.
  */
@@ -25,7 +27,7 @@ LANE_INLINE LANE LANES(rounded)(LANE number, LANE cut, LANE random, int rounding
         return kept;
     if (rounding == STOCHASTIC)
         return ADD_WHERE(ABOVE_UNSIGNED(LEFT(number, 32u - cut) | RIGHT(number, cut - 32u), random), kept);
-    half = LEFT(ALL(1u), cut - 1u);
+    half = LEFT(ALL(1u), cut) >> 1;
     if (rounding == NEAREST_EVEN)
         half += (kept & 1u) - 1u;
     return RIGHT(number + half, cut);
@@ -78,7 +80,7 @@ LANE_INLINE LANE LANES(encode_hifloat8)(LANE bits, LANE random, int rounding, in
     const uint32_t smallest = 0x34800000u, largest = 0x47000000u, infinite = 0x47400000u; /* 2**-22, 2**15, 1.5 * 2**15 */
     LANE magnitude = bits & 0x7fffffffu;
     LANE within = SMALLER(LARGER(magnitude, ALL(smallest)), ALL(rounding == TOWARD_ZERO ? infinite - 1u : infinite));
-    LANE cut = LOOK_UP(HIFLOAT8_CUTS, LARGER(within >> 23, ALL(111u)));
+    LANE cut = LOOK_UP(HIFLOAT8_CUTS, SMALLER(within >> 23, ALL(136u)));
     LANE kept = LANES(rounded)(within, cut, random, rounding == HYBRID ? HALF_AWAY : rounding), code, field;
     LANE least = ALL(rounding == NEAREST_EVEN ? 0x34000001u : 0x34000000u); /* numbers below it become zero; 2**-23 is a tie */
     if (rounding == TOWARD_ZERO)
@@ -100,10 +102,9 @@ LANE_INLINE LANE LANES(encode_hifloat8)(LANE bits, LANE random, int rounding, in
         code = SMALLER(code, ALL(largest));
     else if (rounding == TOWARD_ZERO)
         code = CHOOSE(ABOVE(magnitude, ALL(0x7f7fffffu)), ALL(infinite), code);
-    field = LARGER(code >> 23, ALL(111u));
+    field = SMALLER(code >> 23, ALL(136u));
     code = RIGHT(code, LOOK_UP(HIFLOAT8_CUTS, field)) + LOOK_UP(HIFLOAT8_BASES, field);
-    code = (code & 0x7fu) | (bits >> 24 & 0x80u);
-    code = CHOOSE(ABOVE(least, magnitude), ALL(0u), code);
+    code = KEEP_FROM(least, magnitude, BLEND_BITS(0x7fu, code, bits >> 24));
     return CHOOSE(ABOVE(magnitude, ALL(0x7f800000u)), ALL(saturate ? 0u : 0x80u), code);
 }
 

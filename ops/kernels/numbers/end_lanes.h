@@ -13,6 +13,8 @@
 #undef CHOOSE
 #undef ADD_WHERE
 #undef LOOK_UP
+#undef KEEP_FROM
+#undef BLEND_BITS
 #undef TO_HALF
 #undef WIDE
 #undef WIDE_ALL

@@ -24,14 +24,14 @@ enum { ROUND_TO_HF32 = 7 }; /* as a format of results: float32 with 11 mantissa 
 
 #define ROUNDING_INLINE static inline __attribute__((always_inline))
 
-/* HiFloat8 by binary exponent, from -16 to 15: mantissa bits of a float that it does not keep, and what turns the bits kept, the
- * exponent field among them, into a code, modulo 256.  Below 2**-16 all is as there. */
+/* HiFloat8 by binary exponent, from -22 to 9, beyond which all goes on as there: mantissa bits of a float that it does not keep,
+ * and what turns the bits kept, the exponent field among them, into a code, modulo 256. */
 #define HIFLOAT8_CUT_LIST \
-    23, 22, 22, 22, 22, 22, 22, 22, 22, 21, 21, 21, 21, 20, 20, 20, \
-    20, 20, 20, 20, 21, 21, 21, 21, 22, 22, 22, 22, 22, 22, 22, 22
+    23, 23, 23, 23, 23, 23, 23, 22, 22, 22, 22, 22, 22, 22, 22, 21, \
+    21, 21, 21, 20, 20, 20, 20, 20, 20, 20, 21, 21, 21, 21, 22, 22
 #define HIFLOAT8_BASE_LIST \
-    152, 158, 154, 150, 146, 142, 138, 134, 130, 124, 116, 108, 100, 88, 72, 40, \
-    16, 16, 24, 24, 52, 52, 52, 52, 82, 82, 82, 82, 82, 82, 82, 82
+    152, 152, 152, 152, 152, 152, 152, 158, 154, 150, 146, 142, 138, 134, 130, 124, \
+    116, 108, 100, 88, 72, 40, 16, 16, 24, 24, 52, 52, 52, 52, 82, 82
 
 static const uint8_t HIFLOAT8_CUTS[32] = {HIFLOAT8_CUT_LIST}, HIFLOAT8_BASES[32] = {HIFLOAT8_BASE_LIST};
 
@@ -48,7 +48,9 @@ static const uint8_t HIFLOAT8_CUTS[32] = {HIFLOAT8_CUT_LIST}, HIFLOAT8_BASES[32]
 #define ABOVE_UNSIGNED ABOVE
 #define CHOOSE(test, a, b) ((test) ? (a) : (b))
 #define ADD_WHERE(test, a) ((a) + (uint32_t)(test))
-#define LOOK_UP(table, field) ((uint32_t)table[(field) - 111u])
+#define KEEP_FROM(least, a, value) ((a) < (least) ? 0 : (value))
+#define BLEND_BITS(mask, a, b) (((a) & (mask)) | ((b) & ~(mask)))
+#define LOOK_UP(table, field) ((uint32_t)table[(field) - 105u])
 
 ROUNDING_INLINE uint32_t left_one(uint32_t a, uint32_t n) { return n < 32 ? a << n : 0; }
 

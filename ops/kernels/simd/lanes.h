@@ -18,7 +18,11 @@ typedef uint64_t vector_ulong __attribute__((vector_size(4 * WIDTH), aligned(4),
 #define ABOVE_UNSIGNED ABOVE
 #define CHOOSE(test, a, b) ((vector_uint)_mm512_mask_mov_epi32((__m512i)(b), test, (__m512i)(a)))
 #define ADD_WHERE(test, a) add_where(test, a)
-#define LOOK_UP(table, field) look_up(table, field)
+#define KEEP_FROM(least, a, value) \
+    ((vector_uint)_mm512_maskz_mov_epi32(_mm512_cmpge_epu32_mask((__m512i)(a), (__m512i)(least)), (__m512i)(value)))
+#define BLEND_BITS(mask, a, b) \
+    ((vector_uint)_mm512_ternarylogic_epi32(_mm512_set1_epi32(mask), (__m512i)(a), (__m512i)(b), 0xca))
+#define LOOK_UP(table, field) look_up(turned_##table, field)
 #define TO_HALF(bits) to_half(bits)
 #define WIDE vector_ulong
 #define WIDE_ALL(x) ((vector_ulong)_mm512_set1_epi64((int64_t)(x)))
@@ -28,29 +32,36 @@ typedef uint64_t vector_ulong __attribute__((vector_size(4 * WIDTH), aligned(4),
 #define WIDE_CHOOSE(test, a, b) ((vector_ulong)_mm512_mask_mov_epi64((__m512i)(b), test, (__m512i)(a)))
 #define WIDE_PRODUCT(a, factor) ((vector_ulong)_mm512_mul_epu32((__m512i)(a), _mm512_set1_epi64(factor)))
 
+/* Of the lists that begin with field 105 = 3 * 32 + 9, the entries from field 128 on, then those before. */
+#define TURNED(e0, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12, e13, e14, e15, e16, e17, e18, e19, e20, e21, e22, ...)     \
+    {__VA_ARGS__, e0, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12, e13, e14, e15, e16, e17, e18, e19, e20, e21, e22}
+#define TURN(...) TURNED(__VA_ARGS__)
+static const uint32_t turned_HIFLOAT8_CUTS[32] = TURN(HIFLOAT8_CUT_LIST), turned_HIFLOAT8_BASES[32] = TURN(HIFLOAT8_BASE_LIST);
+
 INLINE vector_uint add_where(__mmask16 test, vector_uint a)
 {
     return (vector_uint)_mm512_mask_add_epi32((__m512i)a, test, (__m512i)a, _mm512_set1_epi32(1));
 }
 
-INLINE vector_uint look_up(const uint8_t *table, vector_uint field)
+/* Entries in the order of the lowest five bits of their fields, which are the index. */
+INLINE vector_uint look_up(const uint32_t *table, vector_uint field)
 {
-    __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)table));
-    __m512i high = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(table + 16)));
-    return (vector_uint)_mm512_permutex2var_epi32(low, (__m512i)(field - 111u), high);
+    __m512i low = _mm512_loadu_si512(table), high = _mm512_loadu_si512(table + 16);
+    return (vector_uint)_mm512_permutex2var_epi32(low, (__m512i)field, high);
 }
 
 INLINE vector_uint to_half(vector_uint bits)
 {
     __mmask16 nan = _mm512_cmp_ps_mask((__m512)bits, (__m512)bits, _CMP_UNORD_Q);
     __m512i codes = _mm512_cvtepu16_epi32(_mm512_cvtps_ph((__m512)bits, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    return (vector_uint)_mm512_mask_mov_epi32(codes, nan, _mm512_set1_epi32(0x7e00));
+    return (vector_uint)_mm512_mask_and_epi32(codes, nan, codes, _mm512_set1_epi32(0xfe00));
 }
 
 #else /* a comparison has all bits of a lane */
 #define LANE_TEST vector_int
 #define CHOOSE(test, a, b) choose_bits(test, a, b)
 #define ADD_WHERE(test, a) ((a) - (vector_uint)(test))
+#define BLEND_BITS(mask, a, b) (((a) & (mask)) | ((b) & ~(mask)))
 
 #if WIDTH == 8
 #define ALL(x) ((vector_uint)_mm256_set1_epi32((int)(x)))
@@ -60,6 +71,7 @@ INLINE vector_uint to_half(vector_uint bits)
 #define SMALLER(a, b) ((vector_uint)_mm256_min_epu32((__m256i)(a), (__m256i)(b)))
 #define ABOVE(a, b) ((vector_int)_mm256_cmpgt_epi32((__m256i)(a), (__m256i)(b)))
 #define ABOVE_UNSIGNED(a, b) ABOVE((a) ^ 0x80000000u, (b) ^ 0x80000000u)
+#define KEEP_FROM(least, a, value) ((vector_uint)ABOVE(a, (least) - 1u) & (value))
 #define LOOK_UP(table, field) look_up(table, field)
 #define TO_HALF(bits) to_half(bits)
 #define WIDE vector_ulong
@@ -80,19 +92,20 @@ INLINE vector_uint look_up(const uint8_t *table, vector_uint field)
 {
     __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
     __m256i high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(table + 16)));
-    vector_uint in_low = field + (0x80808070u - 111u), in_high = field + (0x81818100u - 111u - 16u);
+    vector_uint in_low = field + (0x80808070u - 105u), in_high = field + (0x81818100u - 105u - 16u);
     return (vector_uint)_mm256_or_si256(_mm256_shuffle_epi8(low, (__m256i)in_low), _mm256_shuffle_epi8(high, (__m256i)in_high));
 }
 
 INLINE vector_uint to_half(vector_uint bits)
 {
     __m256 nan = _mm256_cmp_ps((__m256)bits, (__m256)bits, _CMP_UNORD_Q);
-    __m256 quiet = _mm256_blendv_ps((__m256)bits, (__m256)ALL(0x7fc00000u), nan);
-    return (vector_uint)_mm256_cvtepu16_epi32(_mm256_cvtps_ph(quiet, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    __m256i codes = _mm256_cvtepu16_epi32(_mm256_cvtps_ph((__m256)bits, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return (vector_uint)_mm256_andnot_si256(_mm256_and_si256((__m256i)nan, _mm256_set1_epi32(0x1ff)), codes);
 }
 
 #else
 #define ALL(x) ((vector_uint){x, x, x, x})
+#define KEEP_FROM(least, a, value) (~(vector_uint)ABOVE(least, a) & (value))
 #define LOOK_UP(table, field) look_up(table, field)
 
 INLINE vector_uint choose_bits(vector_int test, vector_uint a, vector_uint b)
@@ -111,11 +124,11 @@ INLINE vector_uint look_up(const uint8_t *table, vector_uint field)
 {
 #ifdef __aarch64__
     uint8x16x2_t entries = {{vld1q_u8(table), vld1q_u8(table + 16)}};
-    return (vector_uint)vqtbl2q_u8(entries, (uint8x16_t)((field - 111u) | 0xffffff00u));
+    return (vector_uint)vqtbl2q_u8(entries, (uint8x16_t)((field - 105u) | 0xffffff00u));
 #else
     vector_uint entry;
     for (int i = 0; i < WIDTH; i++)
-        entry[i] = table[field[i] - 111u];
+        entry[i] = table[field[i] - 105u];
     return entry;
 #endif
 }

@@ -49,6 +49,15 @@ INLINE void store_every_other(void *target, int format, const float *sums, int64
     }
 }
 
+/* Clang takes constants only. */
+INLINE __m128i quarter(__m512i row, int number)
+{
+    return number == 0   ? _mm512_castsi512_si128(row)
+           : number == 1 ? _mm512_extracti32x4_epi32(row, 1)
+           : number == 2 ? _mm512_extracti32x4_epi32(row, 2)
+                         : _mm512_extracti32x4_epi32(row, 3);
+}
+
 /* Four rows of 32 bits, of codes that lie side by side in memory, the first `bytes` of them: 16 places, `step` bytes apart. */
 INLINE void store_chunks(char *place, int64_t step, int64_t height, int64_t bytes, __m512i *row)
 {
@@ -59,7 +68,7 @@ INLINE void store_chunks(char *place, int64_t step, int64_t height, int64_t byte
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
             if (4 * j + i < height) {
-                __m128i codes = _mm512_extracti32x4_epi32(row[i], j);
+                __m128i codes = quarter(row[i], j);
                 char *line = place + (4 * j + i) * step;
                 if (bytes == 16)
                     _mm_storeu_si128((__m128i *)line, codes);
