@@ -1,14 +1,16 @@
 """Algorithm `rows_are_positions`: products whose rows are positions and whose lanes are output channels.
 
 The input is transposed once, channels innermost, so that any tap reads a position's channels one after the other where they
-lie.  A task takes a panel of output channels, packs its weights for itself and walks ranges of output positions: for each
-tap those that meet it inside, a few at a time, some steps of the weights staying in the nearest cache.  Nothing is gathered
-for a tap, no product meets the padding, and packed weights never leave the middle cache.  Against gathered panels this wins
-where lines are short or weights far; where the input has few taps to meet, transposing it costs more.
+lie.  Output positions are cut into boxes of whole lines, and a box into classes of positions that meet the same taps.  A tile
+takes some positions of a class and a panel of output channels through all taps whose packed weights stay in the middle cache
+together.  Nothing is gathered for a tap, and no product meets the padding.  Where the packed weights of all panels are few,
+they are shared, and a box meets all panels while its input is near; otherwise a task packs the panel that it uses for all
+boxes.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet,
+transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
-    (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass,
-    Product, Tap, biases, staggered)
+    (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi
+    (PositionClass, Product, Tap, biases, staggered), engine/product/transposed.pxi
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -18,13 +20,11 @@ cdef enum:
     RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
     POSITION_ROWS_COLUMNS = 1024  # of a range, at most
     LEAST_COLUMNS = 64            # ... and at least
-    TRANSPOSED_AT_ONCE = 64       # positions of the input
     MOST_CLASSES = 4096           # of positions
     LEAST_CHANNELS = 32
     PANEL_BYTES = 4 << 20         # packed weights of a task, at most
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
     ALL_PANELS_BYTES = 1 << 20    # packed weights of all panels, where every box meets all of them
-    TRANSPOSED_BYTES = 32 << 20   # of as many images as are transposed at a time, at most
     NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
 
 
@@ -65,16 +65,6 @@ cdef struct PositionRows:
     int64_t whole         # otherwise: panels whose columns one thread takes all
     int64_t tasks         # ... and one for each box of the others, of which all threads pack the weights
     double busiest        # of the packing, what the busiest thread does, times the threads
-
-
-cdef inline bint lies_transposed(const Product* p) noexcept nogil:
-    """Whether the rows can be read from the input itself."""
-    return p.input.c == 1 and p.input.format == NUMBER_FLOAT32 and p.input.x[2] != 1
-
-
-cdef inline int64_t position_pitch(const Product* p) noexcept nogil:
-    """Floats from a position of the copied input to the next: an odd number of cache lines."""
-    return (ceiling(p.D, 16) | 1) * 16
 
 
 cdef void cut_boxes(PositionRows* plan, int64_t columns) noexcept nogil:
@@ -331,68 +321,6 @@ cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int
                     count = 0
 
 
-cdef Operand transposed_input(const Product* p, float* copy) noexcept nogil:
-    """The input as floats, channels innermost."""
-    cdef Operand o
-    o.data, o.format, o.c = copy, NUMBER_FLOAT32, 1
-    o.x[2] = position_pitch(p)
-    o.x[1] = p.I[2] * o.x[2]
-    o.x[0] = p.I[1] * o.x[1]
-    o.n = p.I[0] * o.x[0]
-    o.g = p.N * o.n
-    return o
-
-
-cdef inline bint one_line(const Operand* input, const int64_t* extent) noexcept nogil:
-    """Whether the lines of a plane follow one another."""
-    return input.x[1] == extent[2] * input.x[2]
-
-
-cdef int64_t transposing_tasks(const Product* p) noexcept nogil:
-    cdef int64_t planes = p.G * p.N * p.I[0]
-    return planes * (ceiling(p.I[1] * p.I[2], TRANSPOSED_AT_ONCE) if one_line(&p.input, p.I) else p.I[1] * ceiling(p.I[2], TRANSPOSED_AT_ONCE))
-
-
-cdef void transpose_some(const Product* p, const instruction_set* isa, const Operand* transposed, int64_t task) noexcept nogil:
-    """Some positions of a line, all channels."""
-    cdef int64_t count = p.I[1] * p.I[2] if one_line(&p.input, p.I) else p.I[2], x1 = 0, pieces = ceiling(count, TRANSPOSED_AT_ONCE)
-    cdef int64_t first = share(count, pieces, task % pieces), end = share(count, pieces, task % pieces + 1), rest = task // pieces, d, x0, n, g
-    cdef lane_span span
-    cdef float* place
-    if not one_line(&p.input, p.I):
-        x1 = rest % p.I[1]
-        rest //= p.I[1]
-    x0 = rest % p.I[0]
-    rest //= p.I[0]
-    n, g = rest % p.N, rest // p.N
-    place = <float*>transposed.data + n * transposed.n + g * transposed.g + x0 * transposed.x[0] + x1 * transposed.x[1] + first * transposed.x[2]
-    check_room(b"transpose_some", place, 4 * ((end - first - 1) * transposed.x[2] + p.D))
-    for d in range(ceiling(p.D, TILE_LANES)):
-        span = lane_span(0, min(TILE_LANES, p.D - d * TILE_LANES),
-                         n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1] + first * p.input.x[2]
-                         + d * TILE_LANES * p.input.c, p.input.c)
-        isa.gather(place + d * TILE_LANES, transposed.x[2], end - first, p.input.data, p.input.format, p.input.x[2], &span, 1)
-
-
-cdef int64_t images_at_once(const Product* p) noexcept nogil:
-    """As many as are transposed at a time, of which a whole number of times makes all."""
-    cdef double image = 4.0 * p.G * p.I[0] * p.I[1] * p.I[2] * position_pitch(p)
-    cdef int64_t times = 1
-    if not lies_transposed(p):
-        while times < p.N and (p.N % times != 0 or p.N // times * image > TRANSPOSED_BYTES):
-            times += 1
-    return p.N // times
-
-
-cdef Product of_images(const Product* p, int64_t first, int64_t count) noexcept nogil:
-    """The product of some images."""
-    cdef Product some = p[0]
-    some.N, some.columns = count, p.columns // p.N * count
-    some.input.data = <char*>p.input.data + first * p.input.n * element_size(p.input.format)
-    some.output.data = <char*>p.output.data + first * p.output.n * element_size(p.output.format)
-    return some
-
-
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Product some
@@ -411,10 +339,6 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
     return True
-
-
-cdef inline double input_positions(const Product* p) noexcept nogil:
-    return <double>p.N * p.I[0] * p.I[1] * p.I[2]
 
 
 cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
