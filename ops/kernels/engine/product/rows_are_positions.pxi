@@ -1,14 +1,16 @@
 """Algorithm `rows_are_positions`: products whose rows are positions and whose lanes are output channels.
 
 The input is transposed once, channels innermost, so that any tap reads a position's channels one after the other where they
-lie.  A task takes a panel of output channels, packs its weights for itself and walks ranges of output positions: for each
-tap those that meet it inside, a few at a time, some steps of the weights staying in the nearest cache.  Nothing is gathered
-for a tap, no product meets the padding, and packed weights never leave the middle cache.  Against gathered panels this wins
-where lines are short or weights far; where the input has few taps to meet, transposing it costs more.
+lie.  Output positions are cut into boxes of whole lines, and a box into classes of positions that meet the same taps.  A tile
+takes some positions of a class and a panel of output channels through all taps whose packed weights stay in the middle cache
+together.  Nothing is gathered for a tap, and no product meets the padding.  Where the packed weights of all panels are few,
+they are shared, and a box meets all panels while its input is near; otherwise a task packs the panel that it uses for all
+boxes.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet,
+transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
-    (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass,
-    Product, Tap, biases, staggered)
+    (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi
+    (PositionClass, Product, Tap, biases, staggered), engine/product/transposed.pxi
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -18,12 +20,11 @@ cdef enum:
     RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
     POSITION_ROWS_COLUMNS = 1024  # of a range, at most
     LEAST_COLUMNS = 64            # ... and at least
-    TRANSPOSED_AT_ONCE = 64       # positions of the input
     MOST_CLASSES = 4096           # of positions
     LEAST_CHANNELS = 32
     PANEL_BYTES = 4 << 20         # packed weights of a task, at most
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
-    TRANSPOSED_BYTES = 32 << 20   # of the input, transposed, at most
+    ALL_PANELS_BYTES = 1 << 20    # packed weights of all panels, where every box meets all of them
     NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
 
 
@@ -60,19 +61,10 @@ cdef struct PositionRows:
     int64_t borders[3][CUTS_EVERYWHERE + 1]  # between ranges of positions that meet the same taps
     int64_t ranges[3]     # how many
     double met            # share of the pairs (position, tap) that lies inside
-    int64_t whole         # panels whose columns one thread takes all
+    bint together         # all panels are packed first: a task is a box, which meets all of them while its input is near
+    int64_t whole         # otherwise: panels whose columns one thread takes all
     int64_t tasks         # ... and one for each box of the others, of which all threads pack the weights
     double busiest        # of the packing, what the busiest thread does, times the threads
-
-
-cdef inline bint lies_transposed(const Product* p) noexcept nogil:
-    """Whether the rows can be read from the input itself."""
-    return p.input.c == 1 and p.input.format == NUMBER_FLOAT32 and p.input.x[2] != 1
-
-
-cdef inline int64_t position_pitch(const Product* p) noexcept nogil:
-    """Floats from a position of the copied input to the next: an odd number of cache lines."""
-    return (ceiling(p.D, 16) | 1) * 16
 
 
 cdef void cut_boxes(PositionRows* plan, int64_t columns) noexcept nogil:
@@ -110,14 +102,30 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     while plan.boxes % threads != 0 and columns > 4 * isa.rows:
         columns -= columns // 4
         cut_boxes(plan, columns)
+    plan.together = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES and plan.boxes >= threads
+    if plan.together:
+        plan.whole, plan.tasks, plan.busiest = 0, p.G * plan.boxes, 1
+        return
     plan.whole = plan.items - plan.items % threads
     plan.tasks = plan.whole + plan.items % threads * plan.boxes
     plan.busiest = (plan.whole // threads + plan.items % threads) * threads / <double>plan.items
 
 
-cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan, const instruction_set* isa, workspace* memory) noexcept nogil:
+cdef float* lay_out_boxes(PositionRowsScratch* scratch, const PositionRows* plan, int threads, workspace* memory) noexcept nogil:
+    """The buffers of all threads, whose number `scratch` has, or NULL to count; returns the packed weights of all panels, or NULL."""
+    cdef PositionRowsScratch counted
+    cdef float* packed = NULL
+    cdef int worker
+    if plan.together:
+        packed = <float*>take(memory, 4 * plan.items * plan.item_floats)
+    for worker in range(threads):
+        lay_out_position_rows(&counted if scratch == NULL else &scratch[worker], plan, memory)
+    return packed
+
+
+cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan, workspace* memory) noexcept nogil:
     """The buffers of one thread."""
-    s.packed = <float*>take(memory, 4 * plan.item_floats)
+    s.packed = <float*>take(memory, 0 if plan.together else 4 * plan.item_floats)
     s.item = -1
     s.sums = <float*>take(memory, 4 * plan.most_columns * plan.pitch)
     s.bases = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
@@ -220,18 +228,24 @@ cdef void find_bases(const Product* p, int64_t g, const Box* box, const Position
 
 
 cdef void run_position_rows_task(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t task,
-                                 PositionRowsScratch* s) noexcept nogil:
-    cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.boxes, box
+                                 const float* packed, PositionRowsScratch* s) noexcept nogil:
+    """A task, with the packed weights of all panels, or NULL."""
+    cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.boxes, box, panel
+    if plan.together:
+        for panel in range(plan.panels):
+            item = task // plan.boxes * plan.panels + panel
+            run_box(p, plan, isa, item, task % plan.boxes, packed + item * plan.item_floats, s)
+        return
     if s.item != item:
         pack_position_rows(p, plan, isa, item, s.packed)
         s.item = item
     for box in range(plan.boxes):
         if task < plan.whole or box == (task - plan.whole) % plan.boxes:
-            run_box(p, plan, isa, item, box, s)
+            run_box(p, plan, isa, item, box, s.packed, s)
 
 
 cdef void run_box(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t number,
-                  PositionRowsScratch* s) noexcept nogil:
+                  const float* packed, PositionRowsScratch* s) noexcept nogil:
     """As many weights as stay near against all positions, class by class, and then the next weights."""
     cdef int64_t g = item // plan.panels, panel = item % plan.panels, i, t, d, tap_part, step_part, run_count
     cdef int64_t vectors = share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
@@ -249,7 +263,7 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
             for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
                 positions = &s.classes[i]
                 run_count = class_runs(p, plan, positions, t, d, s.runs)
-                run_class(p, isa, vectors, s.runs, run_count, s.packed + t * plan.tap_floats + d * plan.pitch, plan.pitch, positions.column,
+                run_class(p, isa, vectors, s.runs, run_count, packed + t * plan.tap_floats + d * plan.pitch, plan.pitch, positions.column,
                           (box.end[0] - box.first[0]) * positions.extent[0] * positions.extent[1] * positions.extent[2],
                           t > 0 or d > 0, s)
     store_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
@@ -307,145 +321,114 @@ cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int
                     count = 0
 
 
-cdef Operand transposed_input(const Product* p, float* copy) noexcept nogil:
-    """The input as floats, channels innermost."""
-    cdef Operand o
-    o.data, o.format, o.c = copy, NUMBER_FLOAT32, 1
-    o.x[2] = position_pitch(p)
-    o.x[1] = p.I[2] * o.x[2]
-    o.x[0] = p.I[1] * o.x[1]
-    o.n = p.I[0] * o.x[0]
-    o.g = p.N * o.n
-    return o
-
-
-cdef inline bint one_line(const Operand* input, const int64_t* extent) noexcept nogil:
-    """Whether the lines of a plane follow one another."""
-    return input.x[1] == extent[2] * input.x[2]
-
-
-cdef int64_t transposing_tasks(const Product* p) noexcept nogil:
-    cdef int64_t planes = p.G * p.N * p.I[0]
-    return planes * (ceiling(p.I[1] * p.I[2], TRANSPOSED_AT_ONCE) if one_line(&p.input, p.I) else p.I[1] * ceiling(p.I[2], TRANSPOSED_AT_ONCE))
-
-
-cdef void transpose_some(const Product* p, const instruction_set* isa, const Operand* transposed, int64_t task) noexcept nogil:
-    """Some positions of a line, all channels."""
-    cdef int64_t count = p.I[1] * p.I[2] if one_line(&p.input, p.I) else p.I[2], x1 = 0, pieces = ceiling(count, TRANSPOSED_AT_ONCE)
-    cdef int64_t first = share(count, pieces, task % pieces), end = share(count, pieces, task % pieces + 1), rest = task // pieces, d, x0, n, g
-    cdef lane_span span
-    cdef float* place
-    if not one_line(&p.input, p.I):
-        x1 = rest % p.I[1]
-        rest //= p.I[1]
-    x0 = rest % p.I[0]
-    rest //= p.I[0]
-    n, g = rest % p.N, rest // p.N
-    place = <float*>transposed.data + n * transposed.n + g * transposed.g + x0 * transposed.x[0] + x1 * transposed.x[1] + first * transposed.x[2]
-    check_room(b"transpose_some", place, 4 * ((end - first - 1) * transposed.x[2] + p.D))
-    for d in range(ceiling(p.D, TILE_LANES)):
-        span = lane_span(0, min(TILE_LANES, p.D - d * TILE_LANES),
-                         n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1] + first * p.input.x[2]
-                         + d * TILE_LANES * p.input.c, p.input.c)
-        isa.gather(place + d * TILE_LANES, transposed.x[2], end - first, p.input.data, p.input.format, p.input.x[2], &span, 1)
-
-
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
+    cdef Product some
     cdef int64_t i
     cdef PositionRows plan
-    if q.weights != NULL or q.pairs != NULL or p.input.format == NUMBER_FLOAT64 or p.cell != NULL:
+    if q.weights != NULL or q.pairs != NULL or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
         return False
-    if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS // 2 or 4 * input_positions(p) * p.G * position_pitch(p) > TRANSPOSED_BYTES:
+    if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS // 2 or 4 * input_positions(p) / p.N * p.G * position_pitch(p) > TRANSPOSED_BYTES:
         return False
     for i in range(q.count):
         p = &q.products[i]
         if p.columns == 0 or p.tap_count == 0:
             return False
-        plan_position_rows(p, q.isa, q.threads, &plan)
+        some = of_images(p, 0, images_at_once(p))
+        plan_position_rows(&some, q.isa, q.threads, &plan)
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
     return True
 
 
-cdef inline double input_positions(const Product* p) noexcept nogil:
-    return <double>p.N * p.I[0] * p.I[1] * p.I[2]
-
-
 cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     """Of products, packed weights, those that are fetched again for every range, and the transposed input."""
-    cdef double cycles = 0, inputs = input_positions(q.products)
+    cdef double cycles = 0, inputs = input_positions(q.products), fetched
     cdef int64_t i
     cdef PositionRows plan
     cdef const Product* p
+    cdef Product some
     for i in range(q.count):
         p = &q.products[i]
-        plan_position_rows(p, q.isa, q.threads, &plan)
+        some = of_images(p, 0, images_at_once(p))
+        plan_position_rows(&some, q.isa, q.threads, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.D, plan.near_taps * plan.near_steps)))
         cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
-        if 4 * plan.item_floats > NEAR_PANEL:
-            cycles += FAR_PANEL * (plan.boxes - 1) * p.tap_count * plan.vectors * q.isa.width
+        fetched = p.columns / <double>some.columns * plan.boxes
+        if plan.together or 4 * plan.item_floats > NEAR_PANEL:
+            cycles += FAR_PANEL * (fetched - 1) * p.tap_count * plan.vectors * q.isa.width
+        if not plan.together and 4 * inputs * p.G * position_pitch(p) > NEAR_INPUT:
+            cycles += inputs * p.R / FAR_INPUT
     if not lies_transposed(q.products):
         cycles += TRANSPOSE_CYCLES * inputs
-    if 4 * inputs * q.products.G * position_pitch(q.products) > NEAR_INPUT:
-        cycles += inputs * q.products.R / FAR_INPUT * q.count
     return POSITION_ROWS_BIAS * cycles * q.products.D * q.products.G
 
 
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
-    """The copied input, and for one product after the other the buffers of all threads."""
+    """The copied input of as many images as are computed at a time, and for one product after the other the buffers of all threads."""
     cdef const Product* p = q.products
-    cdef int64_t i, most = 0
-    cdef PositionRowsScratch counted
+    cdef int64_t i, most = 0, images = images_at_once(p)
     cdef PositionRows plan
+    cdef Product some
     cdef workspace rest
-    cdef int worker
     q.transposed = NULL
     if not lies_transposed(p):
-        q.transposed = <float*>take(memory, 4 * (p.G * p.N * p.I[0] * p.I[1] * p.I[2] * position_pitch(p) + q.isa.width))
+        q.transposed = <float*>take(memory, 4 * (p.G * images * p.I[0] * p.I[1] * p.I[2] * position_pitch(p) + q.isa.width))
     q.position_rows = <PositionRowsScratch*>take(memory, q.threads * sizeof(PositionRowsScratch))
     if memory.base == NULL:
         for i in range(q.count):
             rest = memory[0]
-            plan_position_rows(&q.products[i], q.isa, q.threads, &plan)
-            for worker in range(q.threads):
-                lay_out_position_rows(&counted, &plan, q.isa, &rest)
+            some = of_images(&q.products[i], 0, images)
+            plan_position_rows(&some, q.isa, q.threads, &plan)
+            lay_out_boxes(NULL, &plan, q.threads, &rest)
             most = max(most, rest.used)
         memory.used = most
 
 
 cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
+    cdef int64_t first = 0, images = images_at_once(q.products)
+    while first < q.products.N and run_images(q, first, images, memory):
+        first += images
+    return True
+
+
+cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory) noexcept nogil:
+    """Some images, transposed together; false if a buffer was overrun."""
     cdef int64_t i, task
     cdef int worker
     cdef PositionRows plan
-    cdef Operand input = q.products.input
-    cdef Product* p
+    cdef Product some = of_images(q.products, first, count)
+    cdef Operand input = some.input
     cdef PositionRowsScratch* scratch = q.position_rows
+    cdef float* packed
     cdef workspace rest
     if q.transposed != NULL:
-        input = transposed_input(q.products, q.transposed)
+        input = transposed_input(&some, q.transposed)
         if q.threads == 1:
-            for task in range(transposing_tasks(q.products)):
-                transpose_some(q.products, q.isa, &input, task)
+            for task in range(transposing_tasks(&some)):
+                transpose_some(&some, q.isa, &input, task)
         else:
-            for task in prange(transposing_tasks(q.products), schedule="dynamic", num_threads=q.threads):
-                transpose_some(q.products, q.isa, &input, task)
+            for task in prange(transposing_tasks(&some), schedule="dynamic", num_threads=q.threads):
+                transpose_some(&some, q.isa, &input, task)
     for i in range(q.count):
-        p = &q.products[i]
-        p.input = input
-        plan_position_rows(p, q.isa, q.threads, &plan)
+        some = of_images(&q.products[i], first, count)
+        some.input = input
+        plan_position_rows(&some, q.isa, q.threads, &plan)
         rest = memory[0]
-        for worker in range(q.threads):
-            lay_out_position_rows(&scratch[worker], &plan, q.isa, &rest)
+        packed = lay_out_boxes(scratch, &plan, q.threads, &rest)
         extend_workspace(&rest)
         if q.threads == 1:
+            for task in range(plan.items if plan.together else 0):
+                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats)
             for task in range(plan.tasks):
-                run_position_rows_task(p, &plan, q.isa, task, scratch)
+                run_position_rows_task(&some, &plan, q.isa, task, packed, scratch)
         else:
+            for task in prange(plan.items if plan.together else 0, schedule="dynamic", num_threads=q.threads):
+                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats)
             for task in prange(plan.tasks, schedule="dynamic", num_threads=q.threads):
-                run_position_rows_task(p, &plan, q.isa, task, &scratch[thread_number()])
+                run_position_rows_task(&some, &plan, q.isa, task, packed, &scratch[thread_number()])
         if workspace_overrun(&rest):
             memory.last = rest.last
-            return True
+            return False
     return True
