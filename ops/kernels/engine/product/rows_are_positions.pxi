@@ -10,7 +10,7 @@ transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
     (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi
-    (PositionClass, Product, Tap, biases, staggered), engine/product/transposed.pxi
+    (PositionClass, Product, STEPS, Tap, biases, staggered), engine/product/transposed.pxi
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -87,10 +87,12 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.items = p.G * plan.panels
     plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
     plan.tap_floats = staggered(p.D * plan.pitch)
-    # Tiles find blocks of a sum by where their lanes lie: one tap at a time.
-    plan.near_taps = 1 if p.blocks else max(1, min(p.tap_count, NEAR_WEIGHTS // plan.tap_floats))
-    plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
-    plan.near_steps = ceiling(ceiling(p.D, ceiling(plan.tap_floats, NEAR_WEIGHTS)), SUM_BLOCK) * SUM_BLOCK
+    if p.blocks:  # tiles find blocks of a sum by where their lanes lie, and add each to sums in memory
+        plan.near_taps, plan.near_steps = 1, STEPS
+    else:
+        plan.near_taps = max(1, min(p.tap_count, NEAR_WEIGHTS // plan.tap_floats))
+        plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
+        plan.near_steps = ceiling(p.D, ceiling(plan.tap_floats, NEAR_WEIGHTS))
     plan.item_floats = p.tap_count * plan.tap_floats + isa.width
     plan.met = 1
     plan.extent[0] = p.N
