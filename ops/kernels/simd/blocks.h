@@ -45,13 +45,19 @@ INLINE void begin_blocks(int rows, int vectors, float *c, int resume)
             memset(c + i * VECTORS * WIDTH, 0, vectors * WIDTH * sizeof(float));
 }
 
+/* All rows where the sums of both halves fit in three quarters of 32 registers, else half of them: parts load the lanes once each. */
+INLINE int rows_at_once(int rows, int vectors)
+{
+    return 2 * rows * vectors <= 24 ? rows : (rows + 1) / 2;
+}
+
 /* Both halves side by side, in parts of the rows: where there are registers for that. */
 INLINE void blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const float *masks,
                         const tile_result *result, int pairs)
 {
     const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
-    const int part = (rows + 1) / 2;
+    const int part = rows_at_once(rows, vectors);
     begin_blocks((rows + part - 1) / part * part, vectors, c, resume);
     for (ptrdiff_t r = 0; r < run_count; r++)
         for (ptrdiff_t k = 0; k < runs[r].steps; k += block) {
