@@ -1,4 +1,4 @@
-/* Codes of pairs of bfloat16 steps, 32 at a time, as bfloat16 (`decode_words` of simd/pack.h).  Included by simd/pairs.h. */
+/* Codes of pairs of bfloat16 steps, 32 at a time, as bfloat16 (`decode_words` of simd/load.h).  Included by simd/pairs.h. */
 
 typedef struct {
     __m512i smallest; /* magnitude less one, so that zero is the largest */

@@ -1,0 +1,152 @@
+/* Stored numbers as floats, one or a vector at a time, exactly: simd/pack.h includes this. */
+
+INLINE int is_wide(int format)
+{
+    return format == NUMBER_FLOAT16 || format == NUMBER_BFLOAT16;
+}
+
+INLINE const void *at(const void *source, int format, int64_t offset)
+{
+    return (const char *)source + offset * (format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1);
+}
+
+INLINE float load_half(uint16_t code)
+{
+#ifdef __x86_64__
+#if WIDTH > 4
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(code)));
+#endif
+#endif
+    return decode_float16(code);
+}
+
+INLINE float load_number(const void *source, int format, int64_t offset)
+{
+    const void *place = at(source, format, offset);
+    return format == NUMBER_FLOAT32    ? *(const float *)place
+           : format == NUMBER_FLOAT16  ? load_half(*(const uint16_t *)place)
+           : format == NUMBER_BFLOAT16 ? decode_bfloat16(*(const uint16_t *)place)
+                                       : code_values[format - NUMBER_FLOAT8_E4M3FN][*(const uint8_t *)place];
+}
+
+#if WIDTH == 16
+/* 8-bit codes, 32 of them as 16 bits each, to bfloat16 codes. */
+typedef struct {
+    __m512i part[4]; /* magnitudes of the codes 0 to 127 */
+    __m512i nan;     /* the code whose magnitude is another number's, or none */
+} decoder;
+
+INLINE decoder decoder_of(int format)
+{
+    decoder d = {{{0}}, _mm512_set1_epi16(-1)};
+    if (format != NUMBER_BFLOAT16) {
+        for (int i = 0; i < 4; i++)
+            d.part[i] = _mm512_loadu_si512(code_magnitudes[format - NUMBER_FLOAT8_E4M3FN] + 32 * i);
+        if (format == NUMBER_HIFLOAT8)
+            d.nan = _mm512_set1_epi16(0x80);
+    }
+    return d;
+}
+
+INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
+{
+    if (format == NUMBER_BFLOAT16)
+        return codes;
+    __m512i low = _mm512_permutex2var_epi16(d->part[0], codes, d->part[1]);
+    __m512i high = _mm512_permutex2var_epi16(d->part[2], codes, d->part[3]);
+    __m512i value = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40)), high);
+    value = _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
+    return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
+}
+#endif
+
+#if WIDTH == 8
+/* E4M3FN codes of 16 bits each: as float16 numbers they are 2**8 times smaller. */
+INLINE vector decode_e4m3fn(__m128i codes)
+{
+    __m128i sign = _mm_and_si128(_mm_slli_epi16(codes, 8), _mm_set1_epi16(-0x8000));
+    __m128i magnitude = _mm_slli_epi16(_mm_and_si128(codes, _mm_set1_epi16(0x7f)), 7);
+    __m256 values = _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(sign, magnitude)), _mm256_set1_ps(256.0f));
+    __m256 beyond = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), values); /* 480 stands for NaN */
+    __m256 nan = _mm256_and_ps(_mm256_cmp_ps(beyond, _mm256_set1_ps(480.0f), _CMP_EQ_OQ),
+                               _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)));
+    return (vector)_mm256_or_ps(values, nan);
+}
+
+/* HiFloat8 codes of 32 bits each.  Eight codes whose upper bits agree go on by equal steps, which `shift` and `flip` give, from
+ * a power of two. */
+INLINE vector decode_hifloat8_lanes(__m256i codes)
+{
+    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi8(104, 127, (char)128, 126, (char)129, (char)130, 125, 124,
+                                                                    (char)131, (char)133, 122, 120, (char)135, (char)139, 116, 112));
+    const __m256i shift = _mm256_broadcastsi128_si256(_mm_setr_epi8(23, 20, 20, 20, 20, 20, 20, 20, 21, 21, 21, 21, 22, 22, 22, 22));
+    const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 6, 6));
+    __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi32(0x7f));
+    __m256i part = _mm256_or_si256(_mm256_srli_epi32(magnitude, 3), _mm256_set1_epi32((int)0x80808000u));
+    __m256i steps = _mm256_xor_si256(_mm256_and_si256(codes, _mm256_set1_epi32(7)), _mm256_shuffle_epi8(flip, part));
+    __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(_mm256_shuffle_epi8(first, part), 23),
+                                    _mm256_sllv_epi32(steps, _mm256_shuffle_epi8(shift, part)));
+    __m256i infinite = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x6f));
+    __m256i zero = _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256());
+    __m256i sign = _mm256_and_si256(_mm256_slli_epi32(codes, 24), _mm256_set1_epi32((int)0x80000000u));
+    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x7f800000), infinite);
+    bits = _mm256_or_si256(_mm256_andnot_si256(zero, bits), sign); /* a negative zero is NaN */
+    __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi32(bits, _mm256_set1_epi32((int)0x80000000u)), _mm256_set1_epi32(0x7fc00000));
+    return (vector)_mm256_or_si256(bits, nan);
+}
+#endif
+
+/* The first n <= WIDTH numbers of an 8-bit format at p, zeros after them. */
+INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
+{
+#if WIDTH == 16
+    const decoder d = decoder_of(format);
+    __m512i codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p));
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, codes), 16);
+#elif WIDTH == 8
+    const __m128i zero = _mm_setzero_si128();
+    __m128i codes = n == 8 ? _mm_loadl_epi64((const __m128i *)p) : _mm_cvtsi64_si128((int64_t)load_few_bytes(p, n));
+    if (format == NUMBER_FLOAT8_E5M2) /* the upper half of a float16 */
+        return (vector)_mm256_cvtph_ps(_mm_unpacklo_epi8(zero, codes));
+    codes = _mm_unpacklo_epi8(codes, zero);
+    if (format == NUMBER_FLOAT8_E4M3FN)
+        return decode_e4m3fn(codes);
+    return decode_hifloat8_lanes(_mm256_cvtepu16_epi32(codes));
+#else
+    vector values = {0};
+    for (int64_t i = 0; i < n; i++)
+        values[i] = code_values[format - NUMBER_FLOAT8_E4M3FN][p[i]];
+    return values;
+#endif
+}
+
+INLINE vector decode_halves(vector_half codes)
+{
+#if WIDTH == 16
+    return (vector)_mm512_cvtph_ps((__m256i)codes);
+#elif WIDTH == 8
+    return (vector)_mm256_cvtph_ps((__m128i)codes);
+#elif defined(__aarch64__)
+    return (vector)vcvt_f32_f16((float16x4_t)codes);
+#else
+    vector_uint wide = __builtin_convertvector(codes, vector_uint), magnitude = wide & 0x7fffu;
+    vector subnormal = __builtin_convertvector((vector_int)magnitude, vector) * power_of_two(-24);
+    vector_uint normal = (magnitude << 13) + (112u << 23), special = normal + (112u << 23);
+    normal = (vector_uint)choose((vector_int)(magnitude > 0x7bffu), (vector)special, (vector)normal);
+    vector value = choose((vector_int)(magnitude < 0x400u), subnormal, (vector)normal);
+    return (vector)((vector_uint)value | (wide & 0x8000u) << 16);
+#endif
+}
+
+/* The first n numbers at p (n >= WIDTH: a whole vector), zeros after them. */
+INLINE vector load_vector(const void *p, int format, int64_t n)
+{
+    if (format == NUMBER_FLOAT32)
+        return n >= WIDTH ? *(const vector *)p : LOAD_PART((const float *)p, n);
+    if (!is_wide(format))
+        return load_bytes(p, format, n >= WIDTH ? WIDTH : n);
+    vector_half codes = LOAD_HALVES((const uint16_t *)p, n >= WIDTH ? WIDTH : n);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)(__builtin_convertvector(codes, vector_uint) << 16);
+    return decode_halves(codes);
+}
