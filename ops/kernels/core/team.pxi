@@ -2,7 +2,7 @@
 
 The plain loops call the same function. Its address comes from their module, because each module would have its own team.
 
-uses: nothing
+uses:
 gives: team_for
 """
 

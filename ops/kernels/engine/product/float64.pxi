@@ -5,8 +5,9 @@ its rows, then gathers one column panel after the other and runs all its row pan
 Positions outside are zeros there, which is the same where the weights met by them are finite.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/pack.pxi
-    (input_spans), engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi
-    (Fragment, Piece, PositionClass, Product, row_panels), engine/product/store.pxi (output_spans)
+    (input_spans), engine/product/position_classes.pxi (cut_fragments, cut_position_classes),
+    engine/product/product.pxi (Fragment, Piece, PositionClass, Product, row_panels), engine/product/store.pxi
+    (output_spans)
 gives: DOUBLE_STEPS, DoubleTasks, copy_doubles, double_pitch, doubles_cycles, fits_doubles, lay_out_all_doubles,
     not_finite, run_doubles
 """

@@ -3,9 +3,10 @@
 A block is copied once and used by few tiles where taps or rows are few: then most of a call waits for memory.  Tiles have room
 for that: with every step of a sum they can move one vector of what the thread computes next.
 
-uses: engine/costs.pxi (COPY_HASTE), engine/product/jobs.pxi (Job, Jobs, job_of), engine/product/laid_out.pxi (block_at,
-    run_laid_out), engine/product/laid_out_fill.pxi (Lines, copied_ahead, fill_block), engine/product/laid_out_plan.pxi
-    (COPY_CHANNELS, Layout, copies_meanwhile, plane_place), engine/product/product.pxi (Product, ProductScratch)
+uses: engine/costs.pxi (COPY_HASTE), engine/product/jobs.pxi (Job, Jobs, job_of), engine/product/laid_out.pxi
+    (block_at, run_laid_out), engine/product/laid_out_fill.pxi (Lines, copied_ahead, fill_block),
+    engine/product/laid_out_plan.pxi (COPY_CHANNELS, Layout, copies_meanwhile, plane_place),
+    engine/product/product.pxi (Product, ProductScratch)
 gives: run_laid_out_task
 """
 

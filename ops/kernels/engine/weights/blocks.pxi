@@ -8,10 +8,11 @@ Lanes are the channels m of the small side, rows are (t, c) of the large side, z
 the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image; of
 such lines dot products take pairs as they lie.
 
-uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/sums.pxi
-    (store_strands, strands_together, sums_from, tile_sums)
-gives: laid_out_wide, plan_blocks, run_blocks_piece
+uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi,
+    engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
+    engine/weights/product.pxi (pack_lanes), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
+    tile_sums)
+gives: laid_out_wide, plan_blocks, run_blocks_piece, run_masked_rows
 """
 
 cdef enum:
@@ -22,7 +23,7 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
     if plan.lines:
-        most = LINE_LANE_BYTES // (magnitude(number_bytes(plan)) * lane_width)
+        most = 4 * LANE_FLOATS // (magnitude(number_bytes(plan)) * lane_width)
     elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)

@@ -6,8 +6,9 @@ blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap f
 of all taps of one pair of channels advance together.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/laid_out_fill.pxi
-    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
-    engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
+    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi
+    (TAKEN), engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
+    (join_pieces)
 gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, lay_out_few_channels, run_few_channels,
     store_few_channels
 """

@@ -8,9 +8,11 @@ than the segment by a gap.
 
 Lines are floats, or bfloat16 codes that run backwards, of which dot products take pairs at any position.
 
-uses: engine/product/pairs.pxi (steps_of), engine/weights/gradient.pxi (Row, Weights, large_at), engine/weights/plan.pxi,
-    engine/weights/sums.pxi (tile_sums)
-gives: PlannedLines, SharedTaps, has_lines, lay_out_tile_lines, plan_lines, run_lines_strand, shared_taps
+uses: engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi
+    (laid_out_wide, run_masked_rows), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at),
+    engine/weights/plan.pxi, engine/weights/sums.pxi (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, line_runs, number_bytes, plan_lines,
+    row_start, run_lines_strand, run_mixed_lines, shared_taps
 """
 
 cdef enum:
@@ -18,7 +20,9 @@ cdef enum:
     SHARED_BLOCKS = 4       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many
-    LINE_LANE_BYTES = 3 << 13  # of a lane panel, which stays in the nearest cache while several taps meet it
+
+
+cdef double MOSTLY_INSIDE = 0.85  # share of positions, least for which zeros outside are multiplied too
 
 
 cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the same lines, each `apart` lines after the one before
@@ -27,9 +31,31 @@ cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the sa
     bint kept       # the pieces of all taps are kept in the scratch
 
 
-cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    """Whether rows are lines: of codes, and of floats where rows do not mix taps, unless channels lie side by side."""
-    return plan.blocks and not on_matrix(plan.pairs) and not laid_out_wide(w, plan) and (plan.pairs != NULL or not plan.mixed)
+cdef double share_inside(const Weights* w) noexcept nogil:
+    """How many of all pairs of taps and positions meet the large side."""
+    cdef double share_of_all = 1
+    cdef int64_t t, low, high, met
+    cdef int axis
+    for axis in range(3):
+        met = 0
+        for t in range(w.K[axis]):
+            meet_inside(t * w.d[axis] - w.b[axis], w.s[axis], w.X[axis], w.Y[axis], &low, &high)
+            met += high - low
+        share_of_all *= <double>met / max(1, w.K[axis] * w.Y[axis])
+    return share_of_all
+
+
+cdef inline bint lines_pay(const Weights* w) noexcept nogil:
+    """Whether lines of floats save more than they cost: several taps share them, and few of their numbers are zeros outside."""
+    return (w.K[1] > 1 and w.s[1] == 1 and w.Y[1] * w.Y[2] >= SUM_BLOCK and share_inside(w) >= MOSTLY_INSIDE)
+
+
+cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
+    """Whether rows are lines: of codes; of floats where they pay, rows do not mix taps, and there are registers for both halves of a
+    block. Not where channels lie side by side."""
+    if not plan.blocks or on_matrix(plan.pairs) or laid_out_wide(w, plan):
+        return False
+    return plan.pairs != NULL or isa.width == 16 and not plan.mixed and lines_pay(w)
 
 
 cdef inline int64_t number_bytes(const WeightsPlan* plan) noexcept nogil:

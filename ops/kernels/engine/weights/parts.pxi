@@ -2,9 +2,9 @@
 
 Sums of different groups, channels and taps do not meet, and a part's are cut as those of the whole: its bits are the same.
 
-uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, element_count, operand_of), engine/algorithms.pxi
-    (Inquiry, Problem, begin_weights, chosen_bytes, compute, end_problem), engine/weights/gradient.pxi (Weights),
-    engine/weights/plan.pxi (HUGE_FRAME)
+uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, element_count, operand_of),
+    engine/algorithms.pxi (Inquiry, Problem, begin_weights, chosen_bytes, compute, end_problem),
+    engine/weights/gradient.pxi (Weights), engine/weights/plan.pxi (HUGE_FRAME)
 gives: run_backward_weights
 """
 

@@ -1,8 +1,8 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: engine/costs.pxi (ROW_IN_PLACE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
+uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
     (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
-    reaches_outside)
+    reaches_outside), engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines)
 gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
     WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
     tile_rows, tile_start, whole_units
@@ -136,7 +136,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
-    plan.lines = has_lines(w, plan)
+    plan.lines = has_lines(w, plan, isa)
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)

@@ -15,7 +15,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/jobs.pxi (WeightsPass,
     run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of,
     small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums)
-gives: fits_weights, lay_out_weights, run_weights, run_weights_piece, weights_cycles
+gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, weights_cycles
 """
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
