@@ -79,6 +79,26 @@ INLINE void store_chunks(char *place, int64_t step, int64_t height, int64_t byte
             }
 }
 
+/* 16 rows of 16 finished numbers in a format of 16 bits: `height` lines of 16 codes. */
+INLINE void store_code_lines(uint16_t *target, int format, int64_t step, int64_t height, const vector *row)
+{
+    __m512i words[8];
+#pragma GCC unroll 8
+    for (int w = 0; w < 8; w++)
+        words[w] = _mm512_or_si512((__m512i)codes_of(row[2 * w], format), _mm512_slli_epi32((__m512i)codes_of(row[2 * w + 1], format), 16));
+    transpose_four(words);
+    transpose_four(words + 4);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            if (4 * j + i < height) {
+                __m256i line = _mm256_castsi128_si256(_mm512_extracti32x4_epi32(words[i], j));
+                line = _mm256_inserti128_si256(line, _mm512_extracti32x4_epi32(words[4 + i], j), 1);
+                _mm256_storeu_si256((__m256i *)(target + (4 * j + i) * step), line);
+            }
+}
+
 /* n <= 16 rows of 16 finished numbers, transposed in registers: `height` lines of n numbers, `step` apart in the target. */
 INLINE void store_position_rows(void *target, int format, int64_t step, int64_t height, int64_t n, const vector *row)
 {
@@ -95,6 +115,10 @@ INLINE void store_position_rows(void *target, int format, int64_t step, int64_t 
         return;
     }
     int size = is_wide(format) ? 2 : 1, together = 4 / size; /* codes that fill 32 bits */
+    if (n == 16 && size == 2) {
+        store_code_lines((uint16_t *)target, format, step, height, row);
+        return;
+    }
     for (int64_t first = 0; first < n; first += 4 * together) {
         __m512i words[4];
         for (int w = 0; w < 4; w++) {
