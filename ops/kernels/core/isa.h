@@ -168,18 +168,18 @@ typedef struct {
 } ncx_row;
 
 /* `height` rows of outputs in several slots, a vector each, that differ in where they read (`places`) and write: row j of a
- * slot is stored from its target + j*line bytes on, in `format`, numbers `step` apart, the lanes of the mask kept[j].  Step k
- * of an input row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the
- * factors weights[k*weight_step]. */
+ * slot is stored from its target + j*line bytes on, as floats, the first lanes, those of the mask kept[j].  Step k of an input
+ * row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the factors
+ * weights[k*weight_step]. */
 typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height, int masked, const float *const *places,
                              const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
-                             float bias, char *const *targets, const uint16_t *kept, int format, int64_t line, int64_t step);
+                             float bias, char *const *targets, const uint16_t *kept, int64_t line);
 
 /* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
  * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
  * places[t], for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES positions; of the last one those in mask
  * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
- * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with whether all does. */
+ * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with what does for all of them. */
 typedef void (*ncx_weights_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
                                      const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
                                      int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
@@ -348,7 +348,7 @@ typedef struct {
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
     masked_function masked_blocks[TILE_VECTORS];
     line_function lines;
-    ncx_function depthwise_ncx[NCX_SLOTS];           /* [slots - 1]; NULL where nothing is loaded under a mask */
+    ncx_function depthwise_ncx[NCX_SLOTS];           /* [slots - 1]; NULL beyond the registers, and where nothing is loaded under a mask */
     ncx_weights_function depthwise_ncx_weights[NCX_COLUMNS][NCX_COLUMNS]; /* [rows - 1][columns - 1]; likewise */
     weave_function weave;                        /* or NULL, likewise */
     nxc_function depthwise_nxc;

@@ -101,7 +101,7 @@ cdef extern from "core/isa.h" nogil:
         int64_t steps
     ctypedef void (*ncx_function)(
         const ncx_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
-        float, char* const*, const uint16_t*, int, int64_t, int64_t) noexcept
+        float, char* const*, const uint16_t*, int64_t) noexcept
     ctypedef void (*ncx_weights_function)(
         float*, Py_ssize_t, const float*, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t, int64_t,
         int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept
@@ -215,6 +215,7 @@ cdef extern from "core/isa.h" nogil:
     const product_rates* measured_rates()
 
 cdef extern from "numbers/codes.h" nogil:
+    const float code_values[3][256]
     void prepare_codes()
 
 cdef extern from "core/prefetch_lines.h" nogil:

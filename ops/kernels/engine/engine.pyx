@@ -18,13 +18,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from isa cimport (
-    LINE_PIECE, NO_TASK, claim, copy_move, copying, prefetch_lines, DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS,
+    LINE_PIECE, NO_TASK, claim, code_values, copy_move, copying, prefetch_lines, DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS,
     NCX_ROWS, NCX_SLOTS, TILE_LANES, TILE_ROWS, TILE_VECTORS, half_run, instruction_set, instruction_sets, lane_span,
     line_function, masked_function, pair_channel, pair_functions, pair_steps, prepare_codes, result_cell,
     line_blocks_function, line_piece, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
     DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE,
 )
-from numbers cimport NUMBER_FLOAT32, NUMBER_FLOAT64, decode8, decode16, real, within_bfloat16
+from numbers cimport NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT32, NUMBER_FLOAT64, decode16, real, within_bfloat16
 from panels cimport (
     ceiling, check_room, common_divisor, copy_codes, element_size, enter_workspace, extend_workspace, floor_divided,
     leave_workspace, magnitude, meet_inside, return_workspace, set_workspace_guarded, share, take, take_workspace,

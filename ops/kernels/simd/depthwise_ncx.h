@@ -1,7 +1,7 @@
 /* Depthwise sums, channels first: the input is read where it lies.  A row of it is loaded once and added to all output
- * rows whose taps meet it.  simd/tile.h includes this where an instruction set loads and adds under a mask. */
+ * rows whose taps meet it.  simd/tile.h includes this where an instruction set loads under a mask. */
 
-typedef uint16_t lane_mask;
+enum { ALL_LANES = (1 << WIDTH) - 1 };
 
 INLINE void ncx_steps(int slots, int first, int last, int masked, vector (*sum)[NCX_SLOTS], const ncx_row *row,
                       const float *const *places, const uint16_t *masks, const int64_t *columns,
@@ -11,10 +11,10 @@ INLINE void ncx_steps(int slots, int first, int last, int masked, vector (*sum)[
     const int64_t *column = columns + row->first_step;
     for (int64_t k = 0; k < row->steps; k++) {
         vector lanes[NCX_SLOTS];
-        __mmask16 taken = masked ? masks[row->masks + row->first_step + k] : 0xffff;
+        lane_mask taken = LANE_MASK(masked ? masks[row->masks + row->first_step + k] : ALL_LANES);
         ptrdiff_t place = row->place + column[k];
         if (masked)
-            __asm__("" : "+Yk"(taken)); /* one mask for all that use it */
+            KEEP_MASK(taken); /* one mask for all that use it */
 #pragma GCC unroll 4
         for (int s = 0; s < slots; s++) {
             lanes[s] = masked ? LOAD_MASKED(places[s] + place, taken) : *(const vector *)(places[s] + place);
@@ -23,6 +23,8 @@ INLINE void ncx_steps(int slots, int first, int last, int masked, vector (*sum)[
 #pragma GCC unroll 6
         for (int j = first; j <= last; j++) {
             vector factor = BROADCAST(weight[j - first]);
+            if (masked)
+                factor = MASKED_FACTOR(factor, taken);
             if (slots > 1)
                 KEEP(factor);
 #pragma GCC unroll 4
@@ -34,26 +36,9 @@ INLINE void ncx_steps(int slots, int first, int last, int masked, vector (*sum)[
     }
 }
 
-/* Lanes of a mask, `step` apart. */
-INLINE void store_lanes(void *target, int format, int64_t step, lane_mask kept, vector values)
-{
-    if (step == 1 && kept == 0xffff)
-        store_vector(target, format, WIDTH, values);
-    else if (step == 1)
-        store_kept(target, format, kept, values);
-    else {
-        char codes[4 * WIDTH];
-        int64_t size = code_size(format);
-        store_vector(codes, format, WIDTH, values);
-        for (int64_t i = 0; i < WIDTH && kept >> i; i++)
-            if (kept >> i & 1)
-                copy_code((char *)target + i * step * size, size, codes + i * size);
-    }
-}
-
 /* Sums of `slots` vectors for each of `height` rows; `whole` where all lanes are kept. */
-INLINE void store_ncx(int slots, int height, const vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
-                      const uint16_t *kept, int whole, int format, int64_t line, int64_t step)
+INLINE void store_ncx(int slots, int height, vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
+                      const uint16_t *kept, int whole, int64_t line)
 {
     vector start = BROADCAST(bias);
     KEEP(start);
@@ -61,24 +46,13 @@ INLINE void store_ncx(int slots, int height, const vector (*sum)[NCX_SLOTS], flo
     for (int j = 0; j < NCX_ROWS; j++)
         if (j < height)
 #pragma GCC unroll 4
-            for (int s = 0; s < slots; s++)
-                store_lanes(targets[s] + j * line, format, step, whole ? 0xffff : kept[j], sum[j][s] + BROADCAST(0.0f) + start);
-}
-
-/* The same from memory, for formats that take many instructions. */
-INLINE void store_ncx_format(int slots, int height, const vector (*sum)[NCX_SLOTS], float bias, char *const *targets,
-                             const uint16_t *kept, int format, int64_t line, int64_t step)
-{
-    for (int j = 0; j < height; j++)
-        for (int s = 0; s < slots; s++)
-            store_lanes(targets[s] + j * line, format, step, kept[j], sum[j][s] + BROADCAST(0.0f) + BROADCAST(bias));
-}
-
-static __attribute__((noinline)) void SUFFIX(store_ncx_codes)(int slots, int height, const vector (*sum)[NCX_SLOTS], float bias,
-                                                              char *const *targets, const uint16_t *kept, int format,
-                                                              int64_t line, int64_t step)
-{
-    BY_FORMAT(format, store_ncx_format, slots, height, sum, bias, targets, kept, known_format, line, step)
+            for (int s = 0; s < slots; s++) {
+                vector done = sum[j][s] + BROADCAST(0.0f) + start;
+                if (whole)
+                    *(vector *)(targets[s] + j * line) = done;
+                else
+                    STORE_KEPT((float *)(targets[s] + j * line), kept[j], done);
+            }
 }
 
 #define NCX_CASE(masked, first, last)                                                                                  \
@@ -100,7 +74,7 @@ static __attribute__((noinline)) void SUFFIX(store_ncx_codes)(int slots, int hei
 INLINE void ncx_body(int slots, const ncx_row *rows, int64_t row_count, int height, int masked,
                      const float *const *places, const uint16_t *masks, const int64_t *columns,
                      const float *weights, ptrdiff_t weight_step, float bias, char *const *targets, const uint16_t *kept,
-                     int format, int64_t line, int64_t step)
+                     int64_t line)
 {
     vector sum[NCX_ROWS][NCX_SLOTS];
 #pragma GCC unroll 6
@@ -116,52 +90,70 @@ INLINE void ncx_body(int slots, const ncx_row *rows, int64_t row_count, int heig
         }
     int whole = 1;
     for (int j = 0; j < height; j++)
-        whole &= kept[j] == 0xffff;
-    if (format == NUMBER_FLOAT32 && step == 1 && whole)
-        store_ncx(slots, height, (const vector (*)[NCX_SLOTS])sum, bias, targets, kept, 1, NUMBER_FLOAT32, line, 1);
-    else if (format == NUMBER_FLOAT32 && step == 1)
-        store_ncx(slots, height, (const vector (*)[NCX_SLOTS])sum, bias, targets, kept, 0, NUMBER_FLOAT32, line, 1);
-    else {
-        vector sums[NCX_ROWS][NCX_SLOTS];
-#pragma GCC unroll 6
-        for (int j = 0; j < NCX_ROWS; j++)
-#pragma GCC unroll 4
-            for (int s = 0; s < slots; s++)
-                sums[j][s] = sum[j][s];
-        SUFFIX(store_ncx_codes)(slots, height, (const vector (*)[NCX_SLOTS])sums, bias, targets, kept, format, line, step);
-    }
+        whole &= (kept[j] & ALL_LANES) == ALL_LANES;
+    if (whole)
+        store_ncx(slots, height, sum, bias, targets, kept, 1, line);
+    else
+        store_ncx(slots, height, sum, bias, targets, kept, 0, line);
 }
 
 #define NCX(slots)                                                                                                     \
     static void SUFFIX(ncx_##slots)(const ncx_row *rows, int64_t row_count, int height, int masked,                    \
-                                      const float *const *places, const uint16_t *masks, const int64_t *columns,       \
-                                      const float *weights, ptrdiff_t weight_step, float bias, char *const *targets,   \
-                                      const uint16_t *kept, int format, int64_t line, int64_t step)                    \
+                                    const float *const *places, const uint16_t *masks, const int64_t *columns,         \
+                                    const float *weights, ptrdiff_t weight_step, float bias, char *const *targets,     \
+                                    const uint16_t *kept, int64_t line)                                                \
     {                                                                                                                  \
         ncx_body(slots, rows, row_count, height, masked, places, masks, columns, weights, weight_step, bias, targets,  \
-                   kept, format, line, step);                                                                          \
+                 kept, line);                                                                                          \
     }
-NCX(1) NCX(2) NCX(3) NCX(4)
+NCX(1) NCX(2)
+#if WIDTH == 16
+NCX(3) NCX(4)
+#define ALL_NCX {SUFFIX(ncx_1), SUFFIX(ncx_2), SUFFIX(ncx_3), SUFFIX(ncx_4)}
+#else /* registers for so many */
+#define ALL_NCX {SUFFIX(ncx_1), SUFFIX(ncx_2)}
+#endif
 
-INLINE void weave_pairs(void *target, int format, const float *source, ptrdiff_t between, int64_t count)
+/* Two vectors whose numbers take turns. */
+INLINE void interleave(vector a, vector b, vector *low, vector *high)
 {
-    for (int64_t i = 0; i < count; i += 2 * WIDTH) {
-        __m512 a = _mm512_loadu_ps(source + i / 2), b = _mm512_loadu_ps(source + between + i / 2);
-        int64_t left = count - i;
-        for (int part = 0; part < 2 && left > 0; part++, left -= WIDTH) {
-            __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            __m512i order = part ? _mm512_add_epi32(low, _mm512_set1_epi32(8)) : low;
-            store_vector((void *)at(target, format, i + part * WIDTH), format, left < WIDTH ? left : WIDTH,
-                         (vector)_mm512_permutex2var_ps(a, order, b));
-        }
-    }
+#if WIDTH == 16
+    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *low = (vector)_mm512_permutex2var_ps((__m512)a, order, (__m512)b);
+    *high = (vector)_mm512_permutex2var_ps((__m512)a, _mm512_add_epi32(order, _mm512_set1_epi32(8)), (__m512)b);
+#else
+    __m256 even = _mm256_unpacklo_ps((__m256)a, (__m256)b), odd = _mm256_unpackhi_ps((__m256)a, (__m256)b);
+    *low = (vector)_mm256_permute2f128_ps(even, odd, 0x20);
+    *high = (vector)_mm256_permute2f128_ps(even, odd, 0x31);
+#endif
+}
+
+/* The first n of a vector of finished floats, or all. */
+INLINE void store_floats(void *place, int format, int64_t n, vector values)
+{
+    store_vector(place, format, n < WIDTH ? n : WIDTH, values);
 }
 
 INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
                          int64_t count)
 {
+    if (ways == 1 && step == 1) {
+        int64_t i = 0;
+        for (; i + WIDTH <= count; i += WIDTH)
+            store_vector((void *)at(target, format, i), format, WIDTH, *(const vector *)(source + i));
+        if (i < count)
+            store_vector((void *)at(target, format, i), format, count - i, load_vector(source + i, NUMBER_FLOAT32, count - i));
+        return;
+    }
     if (ways == 2 && step == 1) {
-        weave_pairs(target, format, source, between, count);
+        for (int64_t i = 0; i < count; i += 2 * WIDTH) {
+            vector low, high;
+            interleave(load_vector(source + i / 2, NUMBER_FLOAT32, (count - i + 1) / 2),
+                       load_vector(source + between + i / 2, NUMBER_FLOAT32, (count - i) / 2), &low, &high);
+            store_floats((void *)at(target, format, i), format, count - i, low);
+            if (count - i > WIDTH)
+                store_floats((void *)at(target, format, i + WIDTH), format, count - i - WIDTH, high);
+        }
         return;
     }
     int64_t size = code_size(format);

@@ -197,17 +197,3 @@ INLINE void store_vector(void *place, int format, int64_t n, vector values)
 {
     store_codes(place, code_size(format), n, codes_of(values, format));
 }
-
-#if WIDTH == 16
-/* Finished floats in the lanes of a mask, each to the place of its lane. */
-INLINE void store_kept(void *place, int format, uint16_t kept, vector values)
-{
-    __m512i codes = (__m512i)codes_of(values, format);
-    if (format == NUMBER_FLOAT32)
-        _mm512_mask_storeu_epi32(place, kept, codes);
-    else if (is_wide(format))
-        _mm256_mask_storeu_epi16(place, kept, _mm512_cvtepi32_epi16(codes));
-    else
-        _mm_mask_storeu_epi8(place, kept, _mm512_cvtepi32_epi8(codes));
-}
-#endif

@@ -23,6 +23,7 @@
 
 #include "simd/load.h"
 #include "simd/pack_strided.h"
+#include "simd/decode.h"
 
 /* `next`: where the lines of a later call lie, relative to these. */
 INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
@@ -34,10 +35,7 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
         for (int64_t i = 0; i < low; i += WIDTH)
             *(vector *)(place + i) = (vector){0};
         if (step == 1)
-            for (int64_t i = low; i < high; i += WIDTH) {
-                __builtin_prefetch(at(later, format, i - low));
-                *(vector *)(place + i) = load_vector(at(start, format, i - low), format, high - i);
-            }
+            decode_line(place + low, start, format, high - low, later);
         else if (step == 2)
             for (int64_t i = low; i < high; i += WIDTH) {
                 __builtin_prefetch(at(later, format, 2 * (i - low)));

@@ -28,7 +28,7 @@ INLINE void ask(asking *a, int written)
 }
 
 /* Copies on the way; masked stores. */
-#ifdef LOAD_MASKED
+#ifdef STORE_MASKED
 #define COPIES 1
 #define COPY SUFFIX(copy)
 

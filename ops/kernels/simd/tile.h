@@ -9,8 +9,11 @@
  *     LOAD_PART(p, n)           the first n < WIDTH floats at p, zeros after them; of 4 lanes simd/parts.h has it
  *     LOAD_HALVES(p, n)         of 16 lanes: the first n <= WIDTH 16-bit codes at p, zeros after them
  *     STORE_PART(p, n, v)       of 16 lanes: the first n < WIDTH floats of v to p
- *     LOAD_MASKED(p, m), MULTIPLY_ADD_MASKED(a, b, c, m), STORE_MASKED(p, m, v), STORE_HALVES(p, m, v)
- *                               optional, all or none: the same in lanes whose bit of m is set; STORE_HALVES stores codes
+ *     lane_mask, LANE_MASK(bits), KEEP_MASK(m), LOAD_MASKED(p, m), MASKED_FACTOR(a, m), MULTIPLY_ADD_MASKED(a, b, c, m),
+ *     STORE_KEPT(p, bits, v)    optional, all or none: numbers in lanes whose bit is set. What is loaded is zero in the others;
+ *                               a product has a factor of MASKED_FACTOR and another that was loaded under the mask;
+ *                               STORE_KEPT stores the first lanes
+ *     STORE_MASKED(p, m, v)     optional, of 16 lanes: lanes of a mask
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; simd/pairs.h follows
  *     TEMPLATES_ONLY            optional: no table of functions is defined, so that the compiler drops those that nothing names
  *
@@ -306,7 +309,6 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #include "simd/depthwise_nxc.h"
 #ifdef LOAD_MASKED
 #include "simd/depthwise_ncx.h"
-#define ALL_NCX {SUFFIX(ncx_1), SUFFIX(ncx_2), SUFFIX(ncx_3), SUFFIX(ncx_4)}
 #define WEAVE SUFFIX(weave)
 #else
 #define WEAVE NULL

@@ -19,7 +19,7 @@ cdef inline float number_at(const void* data, int format, int64_t offset) noexce
         return (<const float*>data)[offset]
     if element_size(format) == 2:
         return decode16((<const uint16_t*>data)[offset], format)
-    return decode8((<const uint8_t*>data)[offset], format)
+    return code_values[format - NUMBER_FLOAT8_E4M3FN][(<const uint8_t*>data)[offset]]
 
 
 cdef void pack_ncx(const NcxPlan* s, int64_t g, int64_t r, float* weights) noexcept nogil:
@@ -53,31 +53,33 @@ cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, 
                           count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2], (end - first) * p.input.x[1])
 
 
-cdef void plan_runs(const NcxPlan* s, int64_t images, NcxScratch* scratch) noexcept nogil:
+cdef void plan_runs(const NcxPlan* s, const instruction_set* isa, int64_t images, NcxScratch* scratch) noexcept nogil:
     """Slots share masks: columns over an edge run image beside image, all others in any company."""
-    cdef int64_t pass_, column, image
+    cdef int64_t pass_, column, image, slots = NCX_SLOTS
     cdef int kept
     cdef bint edge
     cdef NcxRun* run
     scratch.planned, scratch.images_planned, scratch.run_count = s, images, 0
+    while isa.depthwise_ncx[slots - 1] == NULL:
+        slots -= 1
     check_room(b"plan_runs", scratch.runs, images * s.columns * sizeof(NcxRun))
     for pass_ in range(2):
         run = NULL
         for column in range(s.columns):
             kept = 0xffff
-            if not s.vectors and s.fold * s.product.Q[2] - column * NCX_LANES < NCX_LANES:
-                kept = (1 << s.fold * s.product.Q[2] % NCX_LANES) - 1
+            if not s.vectors and s.fold * s.product.Q[2] < s.lanes:
+                kept = (1 << s.fold * s.product.Q[2]) - 1
             edge = not s.vectors and (s.edges[column] or kept != 0xffff)
             if edge != (pass_ == 1):
                 continue
             for image in range(images):
-                if run == NULL or run.slots == NCX_SLOTS or (edge and image == 0):
+                if run == NULL or run.slots == slots or (edge and image == 0):
                     run = &scratch.runs[scratch.run_count]
                     scratch.run_count += 1
                     run.slots, run.kept = 0, kept
                     run.masked = edge and s.edges[column]
                     run.masks = s.masks + (column * s.steps if run.masked else 0)
-                run.image[run.slots], run.column[run.slots] = image, column * NCX_LANES
+                run.image[run.slots], run.column[run.slots] = image, 0 if s.vectors else column_start(s, column)
                 run.slots += 1
 
 
@@ -101,12 +103,13 @@ cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* 
     cdef uint16_t kept[NCX_ROWS]
     cdef int64_t i, r, at, down, number, column_bytes = images.step * element_size(images.format)
     cdef int64_t first = share(s.block_count, call.parts, part), end = share(s.block_count, call.parts, part + 1)
+    cdef int64_t width = row_width(s)
     cdef int64_t in_lines = 0, out_lines = 0, blocks = max(1, s.block_count)
     if s.direct:
         in_lines = ceiling(p.I[0] * p.I[1] * p.I[2], 16 * blocks)
     if not call.woven and column_bytes <= NCX_AHEAD:  # else no line holds two columns, and what lies between is endless
         out_lines = ceiling(p.Q[0] * p.Q[1] * p.Q[2] * column_bytes, 64 * blocks)
-    down = s.down * (NCX_LANES * column_bytes if s.vectors else images.line)
+    down = s.down * (s.lanes * column_bytes if s.vectors else images.line)
     for number in range(first, end):
         block = &s.blocks[s.block_count - 1 - number if s.down < 0 else number]  # as they lie in memory
         at = block.q2 * column_bytes
@@ -123,10 +126,49 @@ cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* 
                 kept[i] = run.kept & block.kept[i]
             for i in range(run.slots):
                 places[i] = images.sources[run.image[i]] + run.column[i]
-                targets[i] = images.results[run.image[i]] + at + run.column[i] * column_bytes
+                if call.staged:
+                    targets[i] = <char*>(staged_rows(s, block, scratch, run.image[i]) + run.column[i])
+                else:
+                    targets[i] = images.results[run.image[i]] + at + run.column[i] * column_bytes
             isa.depthwise_ncx[run.slots - 1](s.rows + block.first_row, block.row_count, block.height, run.masked, places,
                                              <const uint16_t*>s.masks if s.vectors else run.masks, s.places, scratch.weights, s.weight_step, bias,
-                                             targets, kept, images.format, down, images.step)
+                                             targets, kept, (-4 if s.down < 0 else 4) * width if call.staged else down)
+        if call.staged:
+            for i in range(images.count):
+                store_staged(s, block, isa, images, scratch, i, images.results[i] + at, down)
+
+
+cdef inline int64_t row_width(const NcxPlan* s) noexcept nogil:
+    """Numbers of a row."""
+    return s.lanes if s.vectors else s.fold * s.product.Q[2]
+
+
+cdef inline float* staged_rows(const NcxPlan* s, const NcxBlock* block, const NcxScratch* scratch, int64_t image) noexcept nogil:
+    """Row 0 of a block, where its rows wait in the order of memory."""
+    return scratch.staged + (image * NCX_ROWS + (block.height - 1 if s.down < 0 else 0)) * row_width(s)
+
+
+cdef void store_staged(const NcxPlan* s, const NcxBlock* block, const instruction_set* isa, const NcxImages* images,
+                       const NcxScratch* scratch, int64_t image, char* target, int64_t down) noexcept nogil:
+    """The rows of one image, those that touch in memory together; `target` is row 0's place, the next rows are `down` bytes further."""
+    cdef const float* source = staged_rows(s, block, scratch, image)
+    cdef int64_t width = row_width(s), touching = width * images.step * element_size(images.format), j, last = block.height - 1, count
+    if last > 0 and down == (-touching if s.down < 0 else touching):  # lines may also descend in memory
+        count = last * width + numbers_of_row(s, block, 0 if s.down < 0 else last)
+        if s.down < 0:
+            source, target = source - last * width, target + last * down
+        isa.weave(target, images.format, images.step, 1, source, 0, count)
+        return
+    for j in range(block.height):
+        isa.weave(target + j * down, images.format, images.step, 1, source + (-j if s.down < 0 else j) * width, 0,
+                  numbers_of_row(s, block, j))
+
+
+cdef inline int64_t numbers_of_row(const NcxPlan* s, const NcxBlock* block, int64_t j) noexcept nogil:
+    """Numbers of row j: the last of a line or plane may have fewer."""
+    if s.vectors:
+        return min(s.lanes, s.product.Q[2] - block.q2 - j * s.down * s.lanes)
+    return min(s.fold, s.product.Q[1] - (block.q1 + j * s.down) * s.fold) * s.product.Q[2]
 
 
 cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t task, NcxScratch* scratch) noexcept nogil:
@@ -151,7 +193,7 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
             p = s.product
             pack_ncx(s, g, r, scratch.weights)
             if scratch.planned != s or scratch.images_planned != count:
-                plan_runs(s, count, scratch)
+                plan_runs(s, isa, count, scratch)
             if not call.woven:
                 for n in range(count):
                     images.results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
@@ -187,12 +229,14 @@ cdef void weave_image(const NcxCall* call, int64_t first, const instruction_set*
 cdef void lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, workspace* memory) noexcept nogil:
     """The buffers of one thread."""
     cdef const NcxPlan* first = call.plans
-    cdef int64_t i, weights = 0, slots = 0
+    cdef int64_t i, weights = 0, slots = 0, width = 0
     for i in range(call.count):
+        width = max(width, row_width(&call.plans[i]))
         slots = max(slots, call.plans[i].columns)
         weights = max(weights, call.plans[i].weights)
     s.decoded = <float*>take(memory, 4 * call.together * first.image)
     s.finished = <float*>take(memory, 4 * finished_floats(call) * call.together)
+    s.staged = <float*>take(memory, 4 * (call.together * NCX_ROWS * width + call.plans.lanes) if call.staged else 0)
     s.weights = <float*>take(memory, 4 * weights)
     s.runs = <NcxRun*>take(memory, call.together * slots * sizeof(NcxRun))
     s.planned = NULL
@@ -215,13 +259,14 @@ cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
             or not few_channels_in_groups(products)):
         return False
     for i in range(q.count):
-        if not plan_ncx(&products[i], q.isa, lines_to_fold(products) if q.count == 1 else 1, &s[i]):
+        if not plan_ncx(&products[i], q.isa, lines_to_fold(products, q.isa) if q.count == 1 else 1, &s[i]):
             return False
         lay_out_ncx(&s[i], &memory)
         if memory.used > NCX_PLAN_BYTES:
             return False
     call.plans, call.count, call.columns, call.woven = s, q.count, q.columns, q.columns > 1
-    call.pitch = s.columns * NCX_LANES if not s.vectors else ceiling(products.Q[2], NCX_LANES) * NCX_LANES
+    call.staged = not call.woven and (products.output.format != NUMBER_FLOAT32 or products.output.x[2] != 1)
+    call.pitch = ceiling(products.Q[2], s.lanes) * s.lanes
     if call.woven:
         call.apart = (<char*>products[1].output.data - <char*>products.output.data) // element_size(products.output.format)
         for i in range(q.count):

@@ -3,18 +3,17 @@
 Vectors of outputs are columns of the innermost axis; a block is up to NCX_ROWS rows of them.  The rows of the input are loaded
 once, in the order of the taps, each under a mask that leaves out what lies outside.  A row is added to every output row of the
 block whose taps meet it, so it is loaded once per tap column rather than once per tap.  Where there is but one line, its
-vectors are the rows: taps NCX_LANES apart meet the same loads.
+vectors are the rows: taps a vector apart meet the same loads.
 
 Several images, which share the weights, and several columns are the slots of one block.  Lines that fill less than half a vector
 and follow one another are folded: a row is several of them.
 
 uses: engine/product/product.pxi (Product)
-gives: NCX_FLOATS, NCX_LANES, NCX_PLAN, NcxBlock, NcxCall, NcxPlan, NcxRun, NcxScratch, few_channels_in_groups,
+gives: NCX_FLOATS, NCX_PLAN, NcxBlock, NcxCall, NcxPlan, NcxRun, NcxScratch, column_start, few_channels_in_groups,
     fill_ncx, lay_out_ncx, lines_to_fold, plan_ncx
 """
 
 cdef enum:
-    NCX_LANES = 16           # of the instruction sets that have depthwise_ncx
     NCX_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
     NCX_PLAN = 1 << 16       # rows of input in a plan, at most
     NCX_FOLD = 8             # lines of a row, at most
@@ -39,6 +38,7 @@ cdef struct NcxBlock:
 
 cdef struct NcxPlan:
     const Product* product
+    int64_t lanes        # of a vector
     NcxAxis axes[3]
     bint vectors         # of one line are the rows
     int64_t fold         # lines of a row
@@ -81,6 +81,7 @@ cdef struct NcxRun:      # slots that are computed together
 cdef struct NcxScratch:
     float* decoded
     float* finished      # [product][image][line][q2]
+    float* staged        # rows of a block of each image, which are rounded together
     float* weights
     NcxRun* runs         # of `images_planned` images by the plan `planned`
     int64_t run_count
@@ -96,6 +97,7 @@ cdef struct NcxCall:
     int64_t chunks    # of images
     int64_t parts     # of the blocks
     bint woven        # ... after their results were finished as floats
+    bint staged       # results are no floats side by side: the rows of a block are finished as floats first
     int64_t apart     # elements, from one of them to the next
     int64_t pitch     # floats, between lines that are finished
     NcxScratch* scratch
@@ -117,19 +119,19 @@ cdef NcxAxis axis_taps(const Product* p, int axis) noexcept nogil:
     return a
 
 
-cdef int64_t lines_to_fold(const Product* p) noexcept nogil:
+cdef int64_t lines_to_fold(const Product* p, const instruction_set* isa) noexcept nogil:
     """How many lines make a row: as many as fit, where input and output lie alike."""
     if (p.Q[2] == 0 or p.I[2] != p.Q[2] or p.step[1] != 1 or p.step[2] != 1
             or p.output.x[1] != p.Q[2] * p.output.x[2] or p.input.x[1] != p.Q[2] * p.input.x[2]):
         return 1
-    return max(1, min(min(NCX_LANES // p.Q[2], NCX_FOLD), p.Q[1]))
+    return max(1, min(min(isa.width // p.Q[2], NCX_FOLD), p.Q[1]))
 
 
 cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, NcxPlan* s) noexcept nogil:
     """Plan a product; tells whether depthwise_ncx can compute it."""
     cdef int axis
     cdef int64_t apart, divisor
-    s.product = p
+    s.product, s.lanes = p, isa.width
     for axis in range(3):
         s.axes[axis] = axis_taps(p, axis) if p.tap_count > 0 else NcxAxis(0, 0, 1)
     apart = s.axes[2].apart
@@ -139,8 +141,8 @@ cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, N
     s.row_step = p.step[1] * s.fold
     if s.vectors:
         s.down = -1 if apart < 0 else 1
-        if NCX_LANES % apart == 0 and NCX_LANES // magnitude(apart) < s.reach:
-            s.reach = NCX_LANES // magnitude(apart)
+        if s.lanes % apart == 0 and s.lanes // magnitude(apart) < s.reach:
+            s.reach = s.lanes // magnitude(apart)
         s.tap_rows = ceiling(s.axes[2].count, s.reach) if s.reach > 0 else 0
         s.columns = 1
     else:
@@ -152,7 +154,7 @@ cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, N
             s.down *= magnitude(apart) // divisor
         else:
             s.shared = 1  # nothing is
-        s.columns = ceiling(p.Q[2], NCX_LANES)
+        s.columns = ceiling(p.Q[2], s.lanes)
     s.steps = s.reach * p.D
     s.weight_step = s.shared * ceiling(s.tap_rows, s.shared)
     s.weights = max(1, s.axes[0].count) * s.steps * s.weight_step
@@ -165,24 +167,24 @@ cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, N
         s.pitch[0] = s.pitch[1] * p.I[1]
         s.pitch[2] = s.pitch[0] * p.I[0]
         s.channel = s.pitch[2] * s.phases
-        s.image = s.channel * p.D + NCX_LANES
+        s.image = s.channel * p.D + s.lanes
     return (s.image <= NCX_FLOATS and s.phases <= 4 and ncx_rows_bound(s) <= NCX_PLAN
             and ncx_blocks_bound(s) <= NCX_PLAN and ncx_masks_bound(s) * s.steps <= NCX_PLAN)
 
 
 cdef double ncx_rows_bound(const NcxPlan* s) noexcept nogil:
     if s.vectors:
-        return 2.0 * s.tap_rows * ceiling(s.product.Q[2], NCX_LANES)
+        return 2.0 * s.tap_rows * ceiling(s.product.Q[2], s.lanes)
     return <double>s.axes[0].count * s.axes[1].count * s.product.Q[0] * s.product.Q[1]
 
 
 cdef double ncx_blocks_bound(const NcxPlan* s) noexcept nogil:
-    return ceiling(s.product.Q[2], NCX_LANES) if s.vectors else <double>s.product.Q[0] * s.product.Q[1]
+    return ceiling(s.product.Q[2], s.lanes) if s.vectors else <double>s.product.Q[0] * s.product.Q[1]
 
 
 cdef double ncx_masks_bound(const NcxPlan* s) noexcept nogil:
     if s.vectors:
-        return 2.0 * (s.axes[2].count * magnitude(s.axes[2].apart) // NCX_LANES + 4) * (s.tap_rows // 2 + 3)
+        return 2.0 * (s.axes[2].count * magnitude(s.axes[2].apart) // s.lanes + 4) * (s.tap_rows // 2 + 3)
     return s.columns if s.fold == 1 else 1 + s.fold * s.fold
 
 
@@ -228,8 +230,8 @@ cdef bint add_masks(NcxPlan* s, int64_t position) noexcept nogil:
     check_room(b"add_masks", masks, s.steps * sizeof(uint16_t))
     for t in range(s.reach):
         x = position * p.step[2] + s.axes[2].first + t * s.axes[2].apart
-        meet_inside(x, p.step[2], p.I[2], NCX_LANES, &low, &high)
-        outside = outside or low > 0 or high < NCX_LANES
+        meet_inside(x, p.step[2], p.I[2], s.lanes, &low, &high)
+        outside = outside or low > 0 or high < s.lanes
         bits = ((1 << high) - 1) & ~((1 << low) - 1)
         if s.fold > 1:
             bits = folded_mask(s, bits)
@@ -292,14 +294,14 @@ cdef void add_vector_blocks(NcxPlan* s, NcxBlock* block) noexcept nogil:
     full = s.axes[2].count // max(1, s.reach)
     rest = s.axes[2].count % max(1, s.reach)  # taps of the last tap row, where that has fewer
     for v in range(block.height + s.tap_rows - 1):
-        x = block.q2 + NCX_LANES * s.down * v + s.axes[2].first
-        lowest, highest = min(x, x + span), max(x, x + span) + NCX_LANES
+        x = block.q2 + s.lanes * s.down * v + s.axes[2].first
+        lowest, highest = min(x, x + span), max(x, x + span) + s.lanes
         if highest <= 0 or lowest >= p.I[2]:
             continue
         inside = lowest >= 0 and highest <= p.I[2]
         number = s.mask_count
         if not inside:
-            add_masks(s, block.q2 + NCX_LANES * s.down * v)
+            add_masks(s, block.q2 + s.lanes * s.down * v)
         begin = s.row_count
         last = min(v, block.height - 1)
         first = max(0, v - s.tap_rows + 1)
@@ -339,7 +341,7 @@ cdef void add_ncx_blocks(NcxPlan* s, int64_t count, int64_t start, int64_t q0) n
         row = share(count, parts, part)
         height = share(count, parts, part + 1) - row
         if s.vectors:
-            add_ncx_block(s, height, 0, 0, (start + row * s.down) * NCX_LANES, 0xffff)
+            add_ncx_block(s, height, 0, 0, (start + row * s.down) * s.lanes, 0xffff)
         else:
             add_ncx_block(s, height, q0, start + row * s.down, 0, 0xffff)
 
@@ -373,13 +375,13 @@ cdef void fill_ncx(NcxPlan* s) noexcept nogil:
         for d in range(p.D):
             s.places[t * p.D + d] = phase * s.pitch[2] + floor_divided(x, s.phases) + d * s.channel
     if s.vectors:
-        whole = p.Q[2] // NCX_LANES
+        whole = p.Q[2] // s.lanes
         add_ncx_blocks(s, whole, whole - 1 if s.down < 0 else 0, 0)
-        if p.Q[2] % NCX_LANES:
-            add_ncx_block(s, 1, 0, 0, whole * NCX_LANES, (1 << p.Q[2] % NCX_LANES) - 1)
+        if p.Q[2] % s.lanes:
+            add_ncx_block(s, 1, 0, 0, whole * s.lanes, (1 << p.Q[2] % s.lanes) - 1)
         return
     for t in range(s.columns):
-        s.edges[t] = add_masks(s, t * NCX_LANES) or s.fold > 1
+        s.edges[t] = add_masks(s, column_start(s, t)) or s.fold > 1
     for t in range(NCX_FOLD * NCX_FOLD):
         s.partial[t] = -1
     whole = ceiling(p.Q[1], s.fold)
@@ -387,6 +389,12 @@ cdef void fill_ncx(NcxPlan* s) noexcept nogil:
         for residue in range(min(apart, whole)):
             rows = (whole - residue + apart - 1) // apart
             add_ncx_blocks(s, rows, residue + (rows - 1) * apart if s.down < 0 else residue, q0)
+
+
+cdef inline int64_t column_start(const NcxPlan* s, int64_t column) noexcept nogil:
+    """The position of its first lane: the last column overlaps the one before where that makes it whole."""
+    cdef int64_t width = s.product.Q[2]
+    return min(column * s.lanes, width - s.lanes) if width >= s.lanes else 0
 
 
 cdef inline bint few_channels_in_groups(const Product* p) noexcept nogil:

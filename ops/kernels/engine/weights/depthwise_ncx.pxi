@@ -25,7 +25,7 @@ cdef struct NcxWeightsScratch:
 cdef struct NcxWeights:
     const Product* relation  # forward's: where each tap meets the large side
     NcxPlan plan             # how the large side is read
-    uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, whether all are full]
+    uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, what is inside for all of them]
     int64_t* places          # of the tap columns
     int64_t vectors          # of a line
     int64_t runs             # of tap columns
@@ -51,6 +51,8 @@ cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction
     s.runs = ceiling(w.K[2], NCX_COLUMNS)
     s.direct = w.small.format == NUMBER_FLOAT32 and w.small.x[2] == 1
     s.cut = w.cut
+    if s.direct and s.plan.direct and w.K[2] > 3 and isa.depthwise_ncx_weights[NCX_COLUMNS - 1][NCX_COLUMNS - 1] == NULL:
+        return False  # few_channels, which copies floats, has more sums in as many registers
     return (s.runs * s.vectors <= NCX_PLAN // (NCX_COLUMNS + 1)
             and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= NCX_FLOATS))
 
@@ -58,7 +60,7 @@ cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction
 cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
     cdef int64_t run, v, t, x, first, lanes, low, high, phase
     cdef uint16_t* masks = s.masks
-    cdef bint full
+    cdef int common
     check_room(b"fill_ncx_weights", s.places, w.K[2] * sizeof(int64_t))
     check_room(b"fill_ncx_weights", masks, s.runs * s.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
     for t in range(w.K[2]):
@@ -69,14 +71,22 @@ cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
         first = share(w.K[2], s.runs, run)
         for v in range(s.vectors):
             lanes = min(DOT_LANES, w.Y[2] - v * DOT_LANES)
-            full = True
+            common = 0xffff
             for t in range(first, share(w.K[2], s.runs, run + 1)):
                 x = v * DOT_LANES * w.s[2] + t * w.d[2] - w.b[2]
                 meet_inside(x, w.s[2], w.X[2], lanes, &low, &high)
                 masks[t - first] = ((1 << high) - 1) & ~((1 << low) - 1)
-                full = full and high - low == DOT_LANES
-            masks[NCX_COLUMNS] = full
+                common &= masks[t - first]
+            masks[NCX_COLUMNS] = common
             masks += NCX_COLUMNS + 1
+
+
+cdef inline int64_t rows_together(const Weights* w, const NcxWeights* s, const instruction_set* isa) noexcept nogil:
+    """Tap rows that advance together: as many as the registers hold sums beside those of their columns."""
+    cdef int64_t rows = NCX_COLUMNS, columns = ceiling(w.K[2], s.runs)
+    while isa.depthwise_ncx_weights[rows - 1][columns - 1] == NULL:
+        rows -= 1
+    return rows
 
 
 cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
@@ -92,7 +102,7 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
             continue
         for residue in range(min(s.rows_step, w.K[1])):
             count = (w.K[1] - residue + s.rows_step - 1) // s.rows_step
-            parts = ceiling(count, NCX_COLUMNS)
+            parts = ceiling(count, rows_together(w, s, isa))
             for part in range(parts):
                 rows = share(count, parts, part + 1) - share(count, parts, part)
                 row = residue + share(count, parts, part) * s.rows_step
@@ -175,11 +185,13 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
 cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
                        float* lines) noexcept nogil:
     """Lines [first, end) of all planes."""
-    cdef int64_t m, y0
+    cdef int64_t m, y0, count = end - first, width = w.Y[2]
     check_room(b"decode_small", lines, 4 * w.M * w.Y[0] * w.Y[1] * w.Y[2])
+    if w.small.x[1] == w.Y[2] * w.small.x[2]:
+        count, width = 1, width * count
     for m in range(w.M):
         for y0 in range(w.Y[0]):
-            isa.frame(lines + first * w.Y[2], w.Y[2], end - first, w.Y[2], 0, w.Y[2],
+            isa.frame(lines + first * w.Y[2], width, count, width, 0, width,
                       <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0]
                                                    + first * w.small.x[1]) * element_size(w.small.format),
                       w.small.format, w.small.x[1], w.small.x[2], (end - first) * w.small.x[1])

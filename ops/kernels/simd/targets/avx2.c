@@ -29,6 +29,21 @@ static const int32_t part_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0
 #define BROADCAST_DOUBLE(x) ((vector_double)_mm256_set1_pd(x))
 #define MULTIPLY_ADD_DOUBLE(a, b, c) ((vector_double)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #define LOAD_PART(p, n) ((vector)_mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(part_mask + 8 - (n)))))
+/* A masked step takes zeros for both numbers of a product: adding +0 to a sum changes no bit of the result. */
+typedef __m256i lane_mask;
+#define LANE_MASK(bits) lane_mask_of(bits)
+#define KEEP_MASK(mask) __asm__("" : "+x"(mask))
+#define LOAD_MASKED(p, m) ((vector)_mm256_maskload_ps(p, m))
+#define MASKED_FACTOR(a, m) ((vector)_mm256_and_ps((__m256)(a), _mm256_castsi256_ps(m)))
+#define MULTIPLY_ADD_MASKED(a, b, c, m) MULTIPLY_ADD(a, b, c)
+#define STORE_KEPT(p, bits, v) STORE_PART(p, __builtin_popcount((bits) & 0xff), v) /* masked stores take a hundred cycles on some processors */
+
+static inline __attribute__((always_inline)) __m256i lane_mask_of(unsigned bits)
+{
+    const __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), own), own);
+}
+
 #include "simd/tile.h"
 #include "simd/end_target.h"
 #endif

@@ -1,0 +1,52 @@
+/* Lines of stored numbers to floats, whole vectors at a time: included by simd/pack.h. */
+
+/* A whole vector: without masks, and without a conversion of vectors that GCC makes of their halves. */
+INLINE vector decode_vector(const void *p, int format)
+{
+#if WIDTH == 16
+    if (format == NUMBER_BFLOAT16)
+        return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
+    if (format == NUMBER_FLOAT16)
+        return (vector)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+    if (format == NUMBER_FLOAT8_E5M2) /* the upper half of a float16 */
+        return (vector)_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)), 8));
+#elif WIDTH == 8
+    if (format == NUMBER_BFLOAT16)
+        return (vector)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+#endif
+    return load_vector(p, format, WIDTH);
+}
+
+/* The first `count` numbers of a line. What the last vector of the line overruns is filled with zeros. Asks for what lies at
+ * `later` and following. */
+INLINE void decode_line(float *target, const void *source, int format, int64_t count, const void *later)
+{
+    int64_t i = 0;
+#if WIDTH == 16
+    if (format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_HIFLOAT8) {
+        const decoder d = decoder_of(format);
+        for (; i + 32 <= count; i += 32) {
+            __builtin_prefetch(at(later, format, i));
+            __m512i words = decode_words(&d, format, _mm512_cvtepu8_epi16(_mm256_loadu_si256(at(source, format, i))));
+            _mm512_storeu_si512(target + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(words)), 16));
+            _mm512_storeu_si512(target + i + 16, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(words, 1)), 16));
+        }
+    }
+#elif WIDTH == 8
+    if (format == NUMBER_HIFLOAT8) /* faster than by arithmetic */
+        for (; i + 8 <= count; i += 8) {
+            __builtin_prefetch(at(later, format, i));
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++)
+                target[i + j] = load_number(source, format, i + j);
+        }
+#endif
+    for (; i + WIDTH <= count; i += WIDTH) {
+        __builtin_prefetch(at(later, format, i));
+        *(vector *)(target + i) = decode_vector(at(source, format, i), format);
+    }
+    if (i < count) {
+        __builtin_prefetch(at(later, format, i));
+        *(vector *)(target + i) = load_vector(at(source, format, i), format, count - i);
+    }
+}
