@@ -87,8 +87,8 @@ cdef void plan_runs(const NcxPlan* s, const instruction_set* isa, int64_t images
         run = NULL
         for column in range(s.columns):
             kept = 0xffff
-            if not s.vectors and s.fold * s.product.Q[2] < s.lanes:
-                kept = (1 << s.fold * s.product.Q[2]) - 1
+            if not s.vectors and s.fold * s.product.Q[2] - column_start(s, column) < s.lanes:
+                kept = (1 << s.fold * s.product.Q[2] - column_start(s, column)) - 1
             edge = not s.vectors and (s.edges[column] or kept != 0xffff)
             if edge != (pass_ == 1):
                 continue

@@ -14,6 +14,7 @@ gives: NCX_FLOATS, NCX_PLAN, NcxBlock, NcxCall, NcxPlan, NcxRun, NcxScratch, col
 """
 
 cdef enum:
+    MASKED_LANES = 16        # of vectors that are stored under a mask
     NCX_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
     NCX_PLAN = 1 << 16       # rows of input in a plan, at most
     NCX_FOLD = 8             # lines of a row, at most
@@ -396,9 +397,10 @@ cdef void fill_ncx(NcxPlan* s) noexcept nogil:
 
 
 cdef inline int64_t column_start(const NcxPlan* s, int64_t column) noexcept nogil:
-    """The position of its first lane: the last column overlaps the one before where that makes it whole."""
+    """The position of its first lane: the last column overlaps the one before where that makes it whole, and a part of a vector is not
+    stored as fast as all of it."""
     cdef int64_t width = s.product.Q[2]
-    return min(column * s.lanes, width - s.lanes) if width >= s.lanes else 0
+    return min(column * s.lanes, width - s.lanes) if width >= s.lanes and s.lanes < MASKED_LANES else column * s.lanes
 
 
 cdef inline bint few_channels_in_groups(const Product* p) noexcept nogil:
