@@ -40,17 +40,37 @@ cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, 
     cdef const Product* p = s.product
     cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
     cdef const char* source
+    cdef float* place
     check_room(b"decode_image", image, 4 * s.image)
     if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
         lines, width = 1, width * lines
     for d in range(p.D):
+        for x0 in range(p.I[0]):
+            source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
+                                                  + first * p.input.x[1]) * size
+            place = image + d * s.channel + x0 * s.pitch[0] + first * s.pitch[1]
+            if s.whole > 0:
+                split_by_phases(s, isa, lines, source, image + s.image - s.whole * (p.I[2] + s.lanes), place)
+                continue
+            for phase in range(s.phases):
+                count = width if s.phases == 1 else ceiling(p.I[2] - phase, s.phases)
+                isa.frame(place + phase * s.pitch[2], width, lines, count, 0, count, source + phase * p.input.x[2] * size,
+                          p.input.format, p.input.x[1], s.phases * p.input.x[2], (end - first) * p.input.x[1])
+
+
+cdef void split_by_phases(const NcxPlan* s, const instruction_set* isa, int64_t lines, const char* source, float* whole,
+                      float* place) noexcept nogil:
+    """Decode lines once each, and only then split them by phases."""
+    cdef const Product* p = s.product
+    cdef int64_t line = 0, some, phase, count, bytes = p.input.x[1] * element_size(p.input.format), pitch = p.I[2] + s.lanes
+    while line < lines:
+        some = min(s.whole, lines - line)
+        isa.frame(whole, pitch, some, p.I[2], 0, p.I[2], source + line * bytes, p.input.format, p.input.x[1], 1, some * p.input.x[1])
         for phase in range(s.phases):
-            count = width if s.phases == 1 else ceiling(p.I[2] - phase, s.phases)
-            for x0 in range(p.I[0]):
-                source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
-                                                      + first * p.input.x[1] + phase * p.input.x[2]) * size
-                isa.frame(image + d * s.channel + phase * s.pitch[2] + x0 * s.pitch[0] + first * s.pitch[1], width, lines,
-                          count, 0, count, source, p.input.format, p.input.x[1], s.phases * p.input.x[2], (end - first) * p.input.x[1])
+            count = ceiling(p.I[2] - phase, s.phases)
+            isa.frame(place + phase * s.pitch[2] + line * s.pitch[1], s.pitch[1], some, count, 0, count, <const char*>(whole + phase),
+                      NUMBER_FLOAT32, pitch, s.phases, 0)
+        line += some
 
 
 cdef void plan_runs(const NcxPlan* s, const instruction_set* isa, int64_t images, NcxScratch* scratch) noexcept nogil:

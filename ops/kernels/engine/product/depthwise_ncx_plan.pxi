@@ -18,6 +18,7 @@ cdef enum:
     NCX_CHANNELS = 4         # rows times channels of a group, at most: with more a tile of several rows is as fast
     NCX_PLAN = 1 << 16       # rows of input in a plan, at most
     NCX_FOLD = 8             # lines of a row, at most
+    NCX_WHOLE = 1 << 12      # floats of lines that are decoded at a time
     NCX_FLOATS = 1 << 17     # of decoded planes, of finished planes that are still to be interleaved
 
 
@@ -67,6 +68,7 @@ cdef struct NcxPlan:
     int64_t pitch[3]     # from row to row, from phase to phase
     int64_t phases
     int64_t channel
+    int64_t whole        # lines of 8-bit numbers that are decoded whole behind the image before they are split by phases, or 0
     int64_t image        # floats, where it is decoded
 
 
@@ -132,7 +134,7 @@ cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, N
     """Plan a product; tells whether depthwise_ncx can compute it."""
     cdef int axis
     cdef int64_t apart, divisor
-    s.product, s.lanes = p, isa.width
+    s.product, s.lanes, s.whole = p, isa.width, 0
     for axis in range(3):
         s.axes[axis] = axis_taps(p, axis) if p.tap_count > 0 else NcxAxis(0, 0, 1)
     apart = s.axes[2].apart
@@ -166,9 +168,11 @@ cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, N
         s.phases = p.step[2]
         s.pitch[1] = ceiling(p.I[2], s.phases)
         s.pitch[0] = s.pitch[1] * p.I[1]
-        s.pitch[2] = s.pitch[0] * p.I[0]
+        s.pitch[2] = s.pitch[0] * p.I[0] + s.lanes  # the last line of a phase may be overrun
         s.channel = s.pitch[2] * s.phases
-        s.image = s.channel * p.D + s.lanes
+        if s.phases > 1 and element_size(p.input.format) == 1 and p.input.x[2] == 1:
+            s.whole = max(1, NCX_WHOLE // max(1, p.I[2]))
+        s.image = s.channel * p.D + s.lanes + s.whole * (p.I[2] + s.lanes)
     return (s.image <= NCX_FLOATS and s.phases <= 4 and ncx_rows_bound(s) <= NCX_PLAN
             and ncx_blocks_bound(s) <= NCX_PLAN and ncx_masks_bound(s) * s.steps <= NCX_PLAN)
 
