@@ -93,8 +93,7 @@ INLINE void store_code_lines(uint16_t *target, int format, int64_t step, int64_t
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
             if (4 * j + i < height) {
-                __m256i line = _mm256_castsi128_si256(_mm512_extracti32x4_epi32(words[i], j));
-                line = _mm256_inserti128_si256(line, _mm512_extracti32x4_epi32(words[4 + i], j), 1);
+                __m256i line = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter(words[i], j)), quarter(words[4 + i], j), 1);
                 _mm256_storeu_si256((__m256i *)(target + (4 * j + i) * step), line);
             }
 }
