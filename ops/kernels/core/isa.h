@@ -319,7 +319,7 @@ typedef struct {
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
-    line_rows_function line_rows;
+    line_rows_function line_rows;                 /* of a matrix unit alone */
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
     line_blocks_function line_blocks;
     lay_lines_function lay_lines; /* bfloat16 codes, backwards */

@@ -156,14 +156,11 @@ INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, c
         }
         return;
     }
-    int64_t size = code_size(format);
     for (int64_t way = 0; way < ways; way++) /* numbers of a way lie ways * step apart */
         for (int64_t i = 0, all = (count - way + ways - 1) / ways; i < all; i += WIDTH) {
-            char codes[4 * WIDTH], *place = (char *)at(target, format, (way + i * ways) * step);
             int64_t n = all - i < WIDTH ? all - i : WIDTH;
-            store_vector(codes, format, WIDTH, load_vector(source + way * between + i, NUMBER_FLOAT32, n));
-            for (int64_t j = 0; j < n; j++)
-                copy_code(place + j * ways * step * size, size, codes + j * size);
+            store_apart((void *)at(target, format, (way + i * ways) * step), format, ways * step, n,
+                        load_vector(source + way * between + i, NUMBER_FLOAT32, n));
         }
 }
 

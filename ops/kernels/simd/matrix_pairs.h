@@ -32,7 +32,32 @@ static void SUFFIX(turn_rows)(float *panel, ptrdiff_t tap_step, int64_t tap_coun
         }
 }
 
-LINE_ROWS(line_rows_matrix, MATRIX_ROWS, HALF_BLOCK)
+INLINE void line_rows_format(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    const __m512i order = halves_order();
+    magnitudes met = none_met;
+    for (int64_t r = 0; r < MATRIX_ROWS; r++)
+        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
+            float *place = panel + k / 2 * MATRIX_ROWS + r * HALF_BLOCK;
+            if (r >= rows) {
+                *(vector *)place = (vector){0};
+                continue;
+            }
+            __m512i codes = load_words(at(source, format, r * line + k), format, count - k < SUM_BLOCK ? count - k : SUM_BLOCK);
+            put_pairs(place, _mm512_permutexvar_epi16(order, codes), &d, format, &met);
+        }
+    note_smallest(smallest, &met);
+}
+
+static void SUFFIX(line_rows)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
+                              uint16_t *smallest)
+{
+    if (format == NUMBER_BFLOAT16)
+        line_rows_format(panel, rows, count, source, NUMBER_BFLOAT16, line, smallest);
+    else
+        line_rows_format(panel, rows, count, source, format, line, smallest);
+}
 
 const pair_functions SUFFIX(matrix) = {
     .panel_rows = MATRIX_ROWS,
@@ -41,7 +66,7 @@ const pair_functions SUFFIX(matrix) = {
     .begin = matrix_begin,
     .end = matrix_end,
     .turn = SUFFIX(turn_rows),
-    .line_rows = SUFFIX(line_rows_matrix),
+    .line_rows = SUFFIX(line_rows),
     .gather = SUFFIX(gather_matrix),
     .gather_taps = SUFFIX(gather_taps_matrix),
     .frame = SUFFIX(frame_pairs),

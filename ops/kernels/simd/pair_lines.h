@@ -10,12 +10,6 @@ INLINE __m512i reversed_words(void)
                            _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(30), twice), 16));
 }
 
-/* Of 32 numbers at p those in the mask, as 16 bits each, zeros in the places of the others. */
-INLINE __m512i load_words_masked(const void *p, int format, uint32_t mask)
-{
-    return format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, p) : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
-}
-
 /* The first n <= 32 numbers at p, `step` > 1 apart, as 16 bits each; zeros after them. */
 INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t step)
 {

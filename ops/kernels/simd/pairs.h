@@ -23,11 +23,16 @@ INLINE __m512i halves_order(void)
     return _mm512_or_si512(_mm512_add_epi32(step, _mm512_set1_epi32(HALF_BLOCK)), _mm512_slli_epi32(step, 16));
 }
 
+/* Of 32 numbers at p those in the mask, as 16 bits each, zeros in the places of the others. */
+INLINE __m512i load_words_masked(const void *p, int format, uint32_t mask)
+{
+    return format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, p) : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
+}
+
 /* The first n <= 32 codes at p, as 16 bits each; zeros after them. */
 INLINE __m512i load_words(const void *p, int format, int64_t n)
 {
-    __mmask32 mask = 0xffffffffu >> (32 - n);
-    return format == NUMBER_BFLOAT16 ? _mm512_maskz_loadu_epi16(mask, p) : _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
+    return load_words_masked(p, format, 0xffffffffu >> (32 - n));
 }
 
 /* As `gather_lines`, for pairs half a block apart. */
@@ -200,35 +205,6 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
     }
     note_smallest(smallest, &met);
 }
-
-INLINE void line_rows_apart(float *panel, int panel_rows, int64_t rows, int64_t count, const void *source, int format, int64_t line,
-                            uint16_t *smallest, int apart)
-{
-    const decoder d = decoder_of(format);
-    const __m512i order = halves_order();
-    magnitudes met = none_met;
-    for (int64_t r = 0; r < panel_rows; r++)
-        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
-            float *place = panel + k / 2 * panel_rows + r * HALF_BLOCK;
-            if (r >= rows) {
-                *(vector *)place = (vector){0};
-                continue;
-            }
-            __m512i codes = load_words(at(source, format, r * line + k), format, count - k < SUM_BLOCK ? count - k : SUM_BLOCK);
-            put_pairs(place, apart == 1 ? _mm512_rol_epi32(codes, 16) : _mm512_permutexvar_epi16(order, codes), &d, format, &met);
-        }
-    note_smallest(smallest, &met);
-}
-
-#define LINE_ROWS(name, panel_rows, apart)                                                                               \
-    static void SUFFIX(name)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,    \
-                             uint16_t *smallest)                                                                         \
-    {                                                                                                                    \
-        if (format == NUMBER_BFLOAT16)                                                                                   \
-            line_rows_apart(panel, panel_rows, rows, count, source, NUMBER_BFLOAT16, line, smallest, apart);             \
-        else                                                                                                             \
-            line_rows_apart(panel, panel_rows, rows, count, source, format, line, smallest, apart);                      \
-    }
 
 #define GATHER_PAIRS(name, apart)                                                                                        \
     static void SUFFIX(name)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,            \

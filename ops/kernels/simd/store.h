@@ -14,39 +14,54 @@ INLINE void copy_code(char *place, int64_t size, const void *code)
     memcpy(place, code, size == 4 ? 4 : size == 2 ? 2 : 1);
 }
 
-/* A line of numbers `step` apart: what lies between belongs to others, perhaps in another thread. */
-INLINE void store_apart(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+/* The first n <= WIDTH of a vector of finished floats, `step` apart: what lies between belongs to others, perhaps in another thread. */
+INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vector values)
 {
-    int64_t size = code_size(format);
-    for (int64_t i = 0; i < count; i += WIDTH) {
-        char codes[4 * WIDTH], *place = (char *)at(target, format, i * step);
-        int64_t n = count - i < WIDTH ? count - i : WIDTH;
-        store_codes(codes, size, WIDTH, codes_of(finished_vector(sums + i, n, bias, row), format));
-        for (int64_t j = 0; j < n; j++)
-            copy_code(place + j * step * size, size, codes + j * size);
+    const int64_t size = code_size(format);
+    vector_uint codes = codes_of(values, format);
+    if (step == 1) {
+        store_codes(target, size, n, codes);
+        return;
     }
+#if WIDTH == 16
+    if (step == 2) {
+        const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+        uint32_t taken = 0x55555555u & (0xffffffffu >> (32 - 2 * n));
+        if (size == 2)
+            _mm512_mask_storeu_epi16(target, taken, (__m512i)codes);
+        else if (size == 1)
+            _mm256_mask_storeu_epi8(target, taken, _mm512_cvtepi32_epi16((__m512i)codes));
+        else {
+            _mm512_mask_storeu_epi32(target, (__mmask16)taken, _mm512_permutexvar_epi32(low, (__m512i)codes));
+            if (taken >> 16)
+                _mm512_mask_storeu_epi32((float *)target + 16, (__mmask16)(taken >> 16),
+                                         _mm512_permutexvar_epi32(_mm512_or_si512(low, _mm512_set1_epi32(8)), (__m512i)codes));
+        }
+        return;
+    }
+#endif
+    char stored[4 * WIDTH];
+    store_codes(stored, size, WIDTH, codes);
+    for (int64_t j = 0; j < n; j++)
+        copy_code((char *)target + j * step * size, size, stored + j * size);
+}
+
+/* A line of sums, finished, `step` apart. */
+INLINE void store_line(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+{
+    for (int64_t i = 0; i < count; i += WIDTH)
+        store_apart((void *)at(target, format, i * step), format, step, count - i < WIDTH ? count - i : WIDTH,
+                    finished_vector(sums + i, count - i, bias, row));
 }
 
 #if WIDTH == 16
-INLINE void store_every_other(void *target, int format, const float *sums, int64_t count, const float *bias, int64_t row)
+/* 16 rows of 16 floats, transposed. */
+INLINE void transpose_floats(__m512i *line, const vector *row)
 {
-    const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m512i high = _mm512_or_si512(low, _mm512_set1_epi32(8));
-    for (int64_t i = 0; i < count; i += 16) {
-        uint32_t taken = 0x55555555u & (0xffffffffu >> (count - i < 16 ? 32 - 2 * (count - i) : 0));
-        __m512i codes = (__m512i)codes_of(finished_vector(sums + i, count - i, bias, row), format);
-        void *place = (void *)at(target, format, 2 * i);
-        if (format != NUMBER_FLOAT32) {
-            if (is_wide(format))
-                _mm512_mask_storeu_epi16(place, taken, codes);
-            else
-                _mm256_mask_storeu_epi8(place, taken, _mm512_cvtepi32_epi16(codes));
-            continue;
-        }
-        _mm512_mask_storeu_epi32(place, (__mmask16)taken, _mm512_permutexvar_epi32(low, codes));
-        if (taken >> 16)
-            _mm512_mask_storeu_epi32((float *)place + 16, (__mmask16)(taken >> 16), _mm512_permutexvar_epi32(high, codes));
-    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        line[i] = (__m512i)row[i];
+    transpose_vectors(line);
 }
 
 /* Clang takes constants only. */
@@ -103,10 +118,7 @@ INLINE void store_position_rows(void *target, int format, int64_t step, int64_t 
 {
     if (format == NUMBER_FLOAT32) {
         __m512i line[16];
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            line[i] = (__m512i)row[i];
-        transpose_vectors(line);
+        transpose_floats(line, row);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             if (i < height)
@@ -203,21 +215,9 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
         return;
     }
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t s = 0; s < span_count; s++) {
-            const float *sums = tile + r * pitch + spans[s].lane;
-            void *place = (void *)at(target, format, spans[s].offset + r * stride);
-            int64_t step = spans[s].step, count = spans[s].count;
-            if (step == 1)
-                for (int64_t i = 0; i < count; i += WIDTH)
-                    store_vector((void *)at(place, format, i), format, count - i < WIDTH ? count - i : WIDTH,
-                                 finished_vector(sums + i, count - i, bias, r));
-#if WIDTH == 16
-            else if (step == 2)
-                store_every_other(place, format, sums, count, bias, r);
-#endif
-            else
-                store_apart(place, format, step, sums, count, bias, r);
-        }
+        for (int64_t s = 0; s < span_count; s++)
+            store_line((void *)at(target, format, spans[s].offset + r * stride), format, spans[s].step,
+                       tile + r * pitch + spans[s].lane, spans[s].count, bias, r);
 }
 
 static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
@@ -244,7 +244,7 @@ INLINE void store_cells(float *line, const float *sums, int64_t count, const flo
         _mm512_mask_storeu_ps(line + i, kept, values);
     }
     if (sums && ways != 2)
-        store_apart(line + own, NUMBER_FLOAT32, ways, sums, count, bias, row);
+        store_line(line + own, NUMBER_FLOAT32, ways, sums, count, bias, row);
 }
 
 static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t rows, float *target, int64_t stride,

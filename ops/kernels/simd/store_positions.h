@@ -9,28 +9,6 @@ INLINE vector finished_lanes(const float *sums, int64_t n, const float *bias)
     return done;
 }
 
-/* n <= WIDTH finished numbers, `step` apart: what lies between belongs to others, perhaps in another thread. */
-INLINE void store_numbers_apart(void *target, int format, int64_t step, int64_t n, vector done)
-{
-#if WIDTH == 16
-    if (step == 2) {
-        float numbers[WIDTH];
-        *(vector *)numbers = done;
-        store_every_other(target, format, numbers, n, NULL, 0);
-        return;
-    }
-#endif
-    char codes[4 * WIDTH];
-    const int64_t size = code_size(format);
-    if (step == 1) {
-        store_codes(target, size, n, codes_of(done, format));
-        return;
-    }
-    store_codes(codes, size, WIDTH, codes_of(done, format));
-    for (int64_t j = 0; j < n; j++)
-        copy_code((char *)target + j * step * size, size, codes + j * size);
-}
-
 #if WIDTH == 16
 /* Up to 16 channels, each of which is a line, written in the order of memory. */
 INLINE void store_channel_lines(void *target, int format, int64_t step, int64_t channel_step, const float *sums, const int64_t *rows,
@@ -47,14 +25,11 @@ INLINE void store_channel_lines(void *target, int format, int64_t step, int64_t 
             continue;
         }
         __m512i line[16];
-#pragma GCC unroll 16
-        for (int r = 0; r < 16; r++)
-            line[r] = (__m512i)row[r];
-        transpose_vectors(line);
+        transpose_floats(line, row);
 #pragma GCC unroll 16
         for (int c = 0; c < 16; c++)
             if (c < channels)
-                store_numbers_apart((void *)at(target, format, c * channel_step + i * step), format, step, n, (vector)line[c]);
+                store_apart((void *)at(target, format, c * channel_step + i * step), format, step, n, (vector)line[c]);
     }
 }
 #endif
@@ -73,7 +48,7 @@ INLINE void store_positions_format(void *target, int format, int64_t step, int64
     for (int64_t i = 0; i < count; i++)
         for (int64_t first = 0; first < channels; first += WIDTH) {
             int64_t n = channels - first < WIDTH ? channels - first : WIDTH;
-            store_numbers_apart((void *)at(target, format, i * step + first * channel_step), format, channel_step, n,
+            store_apart((void *)at(target, format, i * step + first * channel_step), format, channel_step, n,
                                 finished_lanes(sums + rows[i] + first, n, bias ? bias + first : NULL));
         }
 }

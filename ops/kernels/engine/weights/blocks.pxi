@@ -5,8 +5,8 @@ Rows are packed for matrix units and dot products, which take both operands in p
 not fit.
 
 Lanes are the channels m of the small side, rows are (t, c) of the large side, zeros where a tap lies outside; both are packed in
-the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image; of
-such lines dot products take pairs as they lie.
+the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image. Rows
+that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi,
     engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
