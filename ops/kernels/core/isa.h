@@ -73,11 +73,13 @@ typedef struct {
     int64_t offsets[TILE_LANES];
 } tile_wish;
 
-/* Where a tile's sums end up. Where `direct`, they go there from the tile: of vector v the lanes masks[part], first[v] <= part <
- * first[v + 1], as float32 from place + row*row_step + offsets[part] on, + 0, + bias[row] (which may be NULL). */
+/* Where a tile's sums end up: of vector v the lanes masks[part], first[v] <= part < first[v + 1], from place + row*row_step +
+ * offsets[part] on, + 0, + bias[row] (which may be NULL). Where `direct`, the tile stores them there as float32. Where
+ * `together`, numbers of a part lie side by side. */
 typedef struct {
     tile_wish wish;
     int direct;
+    int together;
     const float *bias;
     int64_t first[TILE_VECTORS + 1];
     uint16_t masks[TILE_LANES];
@@ -254,6 +256,10 @@ typedef int (*finite_function)(const float *values, int64_t count);
 typedef void (*scatter_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                                  const lane_span *spans, int64_t span_count, const float *bias);
 
+/* The sums of a tile, `pitch` floats from row to row, to where `result` says, rounded to `format`; numbers of a part lie side by
+ * side there. */
+typedef void (*scatter_parts_function)(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format);
+
 /* Neighbours of a sum in a result, of which it is number `own`: positions that no tap reaches. */
 typedef struct {
     int64_t extent[3];
@@ -366,6 +372,7 @@ typedef struct {
     gather_taps_function gather_taps;
     finite_function finite;
     scatter_function scatter;
+    scatter_parts_function scatter_parts; /* or NULL */
     scatter_cells_function scatter_cells; /* or NULL */
     scatter_taps_function scatter_taps;
     conversion_functions conversions;

@@ -55,6 +55,7 @@ cdef extern from "core/isa.h" nogil:
     ctypedef struct tile_result:
         tile_wish wish
         bint direct
+        bint together
         const float* bias
         int64_t first[4]  # TILE_VECTORS + 1
         uint16_t masks[48]  # TILE_LANES
@@ -126,6 +127,7 @@ cdef extern from "core/isa.h" nogil:
     ctypedef int (*finite_function)(const float*, int64_t) noexcept
     ctypedef void (*scatter_function)(
         const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*) noexcept
+    ctypedef void (*scatter_parts_function)(const float*, Py_ssize_t, int64_t, const tile_result*, int) noexcept
     ctypedef struct result_cell:
         int64_t extent[3]
         int64_t own[3]
@@ -201,6 +203,7 @@ cdef extern from "core/isa.h" nogil:
         gather_taps_function gather_taps
         finite_function finite
         scatter_function scatter
+        scatter_parts_function scatter_parts
         scatter_cells_function scatter_cells
         scatter_taps_function scatter_taps
         conversion_functions conversions

@@ -154,23 +154,30 @@ INLINE vector_uint codes_of(vector values, int format)
     return SUFFIX(encode_lanes)((vector_uint)values, (vector_uint){0}, format, usual_rounding(format), 0, NUMBER_FLOAT32);
 }
 
+#if WIDTH == 16
+/* Codes of `size` bytes in the lanes of a mask. */
+INLINE void store_masked_codes(void *place, int64_t size, __mmask16 mask, vector_uint codes)
+{
+    if (size == 4 && mask == 0xffff)
+        _mm512_storeu_si512(place, (__m512i)codes);
+    else if (size == 4)
+        _mm512_mask_storeu_epi32(place, mask, (__m512i)codes);
+    else if (size == 2 && mask == 0xffff)
+        _mm256_storeu_si256(place, _mm512_cvtepi32_epi16((__m512i)codes));
+    else if (size == 2)
+        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16((__m512i)codes));
+    else if (mask == 0xffff)
+        _mm_storeu_si128(place, _mm512_cvtepi32_epi8((__m512i)codes));
+    else
+        _mm_mask_storeu_epi8(place, mask, _mm512_cvtepi32_epi8((__m512i)codes));
+}
+#endif
+
 /* The first n <= WIDTH codes of `size` bytes, side by side. */
 INLINE void store_codes(void *place, int64_t size, int64_t n, vector_uint codes)
 {
 #if WIDTH == 16
-    __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
-    if (size == 4 && n == 16)
-        _mm512_storeu_si512(place, (__m512i)codes);
-    else if (size == 4)
-        _mm512_mask_storeu_epi32(place, mask, (__m512i)codes);
-    else if (size == 2 && n == 16)
-        _mm256_storeu_si256(place, _mm512_cvtepi32_epi16((__m512i)codes));
-    else if (size == 2)
-        _mm256_mask_storeu_epi16(place, mask, _mm512_cvtepi32_epi16((__m512i)codes));
-    else if (n == 16)
-        _mm_storeu_si128(place, _mm512_cvtepi32_epi8((__m512i)codes));
-    else
-        _mm_mask_storeu_epi8(place, mask, _mm512_cvtepi32_epi8((__m512i)codes));
+    store_masked_codes(place, size, (__mmask16)(0xffffu >> (16 - n)), codes);
 #elif WIDTH == 8
     if (size == 4)
         store_bits(place, 4 * n, (__m256i)codes);

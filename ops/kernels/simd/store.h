@@ -227,6 +227,31 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
 }
 
 #if WIDTH == 16
+#define SCATTER_PARTS SUFFIX(scatter_parts)
+
+/* Whole vectors are read, so that a load finds what one store wrote just before. */
+INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        char *place = result->wish.place + r * result->wish.row_step;
+        vector bias = BROADCAST(result->bias ? result->bias[r] : 0.0f);
+        int64_t part = 0;
+        for (int v = 0; part < result->wish.parts; v++) {
+            vector done = *(const vector *)(tile + r * pitch + v * WIDTH) + BROADCAST(0.0f);
+            if (result->bias)
+                done += bias;
+            vector_uint codes = codes_of(done, format);
+            for (; part < result->first[v + 1]; part++)
+                store_masked_codes(place + result->wish.offsets[part], code_size(format), result->masks[part], codes);
+        }
+    }
+}
+
+static void SUFFIX(scatter_parts)(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format)
+{
+    BY_FORMAT(format, scatter_parts_format, tile, pitch, rows, result, known_format)
+}
+
 #define SCATTER_CELLS SUFFIX(scatter_cells)
 
 /* `count` sums and what lies between them, from position `own` of the first cell on. */
@@ -260,6 +285,7 @@ static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t ro
                                 bias, r, cell->extent[2], cell->own[2]);
 }
 #else
+#define SCATTER_PARTS NULL
 #define SCATTER_CELLS NULL
 #endif
 

@@ -366,6 +366,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .gather_taps = SUFFIX(gather_taps),
     .finite = SUFFIX(finite),
     .scatter = SUFFIX(scatter),
+    .scatter_parts = SCATTER_PARTS,
     .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
     .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(encode_block), SUFFIX(draw_block)},

@@ -25,8 +25,8 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
     cdef int64_t near = max(1, isa.width // max(1, p.output.x[2]))  # lanes of a part
     cdef tile_wish* wish = &result.wish
     wish.parts, wish.row_step, wish.reach = 0, p.output.c * size, (near - 1) * p.output.x[2] * size
-    result.direct = (isa.copy != NULL and not on_matrix(p.pairs) and p.cell == NULL and p.output.format == NUMBER_FLOAT32
-                     and p.output.x[2] == 1)
+    result.together = isa.scatter_parts != NULL and p.cell == NULL and p.output.x[2] == 1
+    result.direct = result.together and isa.copy != NULL and not on_matrix(p.pairs) and p.output.format == NUMBER_FLOAT32
     for i in range(span_count):
         lane, end = spans[i].lane, spans[i].lane + spans[i].count
         while lane < end:
@@ -75,5 +75,7 @@ cdef inline void store_tile(const Product* p, const instruction_set* isa, const 
     cdef int64_t pitch = isa.vectors * isa.width
     if p.cell != NULL:
         isa.scatter_cells(tile, pitch, rows, <float*>result.wish.place, p.output.c, spans, span_count, result.bias, p.cell)
+    elif result.together:
+        isa.scatter_parts(tile, pitch, rows, result, p.output.format)
     else:
         isa.scatter(tile, pitch, rows, result.wish.place, p.output.format, p.output.c, spans, span_count, result.bias)
