@@ -31,10 +31,11 @@ def quantize(
     rounding: str | None = None,
     saturate: bool = False,
     seed: int | None = None,
+    scale: ArrayLike | None = None,
     out: Array | None = None,
     threads: int | None = None,
 ) -> Array:
-    """Round every number of an array to a format, once.
+    """Round every number of an array, or its product with a power of two, to a format, once.
 
     Parameters
     ----------
@@ -61,6 +62,10 @@ def quantize(
     seed : int, optional
         Seed of stochastic rounding, below 2**64. By default the operating system gives a new one. A result depends on
         the seed, the value and its row-major index in `x`. It does not depend on threads or memory layout.
+    scale : array_like, optional
+        Powers of two from 2**-126 to 2**127 that numbers are multiplied by before they are rounded: one number, or an
+        array that broadcasts to the shape of `x`, such as (C, 1, 1) for one per channel. Products with numbers of
+        float32 and narrower formats are float32, and products below its normal numbers are rounded twice.
     out : ndarray, optional
         Array for the result: the shape of `x`, the format's dtype, any strides, no memory shared with `x`.
     threads : int, optional
@@ -99,7 +104,8 @@ def quantize(
         raise ask.refuse("saturate", saturate, "True or False", wrong_type=True)
     number = _seed(ask, seed) if rule == "stochastic" or seed is not None else 0
     source = ask.numbers(x)
-    return ask.convert("x", source, ask.known(source), target, rule, bool(saturate), number, out, threads)
+    factors = None if scale is None else ask.powers("scale", scale, source.shape)
+    return ask.convert("x", source, ask.known(source), target, rule, bool(saturate), number, out, threads, factors)
 
 
 @guarded("convreg::dequantize")
@@ -228,25 +234,41 @@ class _Asking(Asking):
             raise self.refuse("x", str(array.dtype), allowed, wrong_type=True)
         return format
 
+    def powers(self, argument: str, value: Any, shape: tuple[int, ...]) -> Array:
+        """Return powers of two as float32, broadcast to a shape."""
+        given = self.array(argument, value)
+        if given.dtype.kind not in "iuf":
+            raise self.refuse(argument, str(given.dtype), "powers of two", wrong_type=True)
+        parts, exponents = np.frexp(given.astype(np.float64))
+        wrong = (parts != 0.5) | (exponents < -125) | (exponents > 128)
+        if wrong.any():
+            raise self.refuse(argument, given[wrong].flat[0].item(), "powers of two from 2**-126 to 2**127")
+        try:
+            return np.broadcast_to(given.astype(np.float32), shape)
+        except ValueError:
+            raise self.refuse(argument, list(given.shape), f"a number or a shape that broadcasts to {list(shape)}"
+                              ) from None
+
     def convert(
         self, argument: str, array: Array, source: Format, target: Format, rounding: str, saturate: bool, seed: int,
-        out: Any, threads: Any,
+        out: Any, threads: Any, scale: Array | None = None,
     ) -> Array:
         check_isa()
         count = thread_count(self, threads)
         written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
         read, write = array.view(source.storage), np.asarray(written).view(target.storage)
         if source.name == target.name == "float64":
-            np.copyto(write, read)
+            np.copyto(write, read) if scale is None else np.multiply(read, scale, out=write)
             if saturate:
                 write[np.isinf(write)] = np.copysign(target.largest, write[np.isinf(write)])
             return written
         if rounding != "stochastic" and not (read.flags.c_contiguous and write.flags.c_contiguous):
             order = sorted(range(read.ndim), key=lambda axis: -abs(write.strides[axis]))
             read, write = read.transpose(order), write.transpose(order)
+            scale = None if scale is None else scale.transpose(order)
         run(convert.convert, (read, write), count, {
             "source_format": source.name, "target_format": target.name, "rounding": rounding, "saturate": saturate,
-            "seed": seed})
+            "seed": seed, "scale": scale})
         return written
 
     def output(self, argument: str, array: Array, target: Format) -> Array:

@@ -236,6 +236,33 @@ def test_layout_and_threads_do_not_show(dtype, rounding, isa):
     assert np.array_equal(part, whole[3:]) == (rounding != "stochastic")  # numbers count from the array's own start
 
 
+@pytest.mark.parametrize("rounding", [None, "toward_zero", "stochastic"])
+@pytest.mark.parametrize("source", ["float64", "float32", "bfloat16", "hifloat8"])
+@pytest.mark.parametrize("target", ["hifloat8", "float8_e4m3fn", "bfloat16", "float32"])
+def test_scales_multiply_before_the_rounding(target, source, rounding, isa):
+    rng = np.random.default_rng(7)
+    plain = rng.standard_normal((3, 5, 7, 29)) * 2.0 ** rng.integers(-9, 9, (3, 5, 7, 29))
+    base = plain if source == "float64" else convreg.quantize(plain, source)
+    for given in (base, base.transpose(0, 2, 3, 1), base[:, ::-1, ::2], base[0, 0, 0, 0]):
+        wide = given if source == "float64" else convreg.dequantize(given)
+        for shape in ((), given.shape[1:2] + (1, 1), given.shape):
+            if len(shape) > given.ndim:
+                continue
+            scale = 2.0 ** rng.integers(-9, 9, shape)
+            got = convreg.quantize(given, target, rounding=rounding, seed=3, scale=scale)
+            product = (wide * scale).astype(wide.dtype)
+            expected = convreg.quantize(product, target, rounding=rounding, seed=3)
+            assert got.shape == given.shape
+            np.testing.assert_array_equal(codes(got), codes(expected))
+
+
+def test_scales_do_not_depend_on_threads():
+    x = np.random.default_rng(8).standard_normal((4, 64, 40, 40)).astype(np.float32)
+    scale = 2.0 ** np.arange(-32, 32).reshape(64, 1, 1)
+    one, two = (convreg.quantize(x, "hifloat8", scale=scale, threads=threads) for threads in (1, 2))
+    np.testing.assert_array_equal(codes(one), codes(two))
+
+
 def test_many_axes_and_repeated_elements():
     x = np.arange(2.0**10, dtype=np.float32).reshape((2,) * 10)
     mixed = x.transpose(3, 1, 4, 0, 5, 9, 2, 6, 8, 7)[..., ::-1]
@@ -312,6 +339,13 @@ H = np.ones((2, 3), np.uint8).view(convreg.hifloat8)
     ("seed", {"format": "hifloat8", "seed": -1}, OpError),
     ("seed", {"format": "hifloat8", "seed": 2**64}, OpError),
     ("seed", {"format": "hifloat8", "seed": 1.5}, OpTypeError),
+    ("scale", {"format": "hifloat8", "scale": 3}, OpError),
+    ("scale", {"format": "hifloat8", "scale": -2.0}, OpError),
+    ("scale", {"format": "hifloat8", "scale": [1, 2, np.nan]}, OpError),
+    ("scale", {"format": "hifloat8", "scale": 2.0**128}, OpError),
+    ("scale", {"format": "hifloat8", "scale": [1, 2]}, OpError),
+    ("scale", {"format": "hifloat8", "scale": np.ones((2, 2, 3))}, OpError),
+    ("scale", {"format": "hifloat8", "scale": "two"}, OpTypeError),
     ("threads", {"format": "hifloat8", "threads": 0}, OpError),
     ("threads", {"format": "hifloat8", "threads": "two"}, OpTypeError),
     ("format", {"format": np.float32}, OpTypeError),

@@ -10,6 +10,8 @@ typedef struct {
     /* values[i] = the float32 bits of a float64, rounded; `doubles` are its bits too. */
     void (*narrow)(const uint64_t *doubles, const uint32_t *random, uint32_t *values, int rounding, int saturate,
                    int64_t count);
+    /* scaled[i] = values[i] * factors[i*step], as float32; `step` is 0 or 1. */
+    void (*scale)(const uint32_t *values, const float *factors, int64_t step, uint32_t *scaled, int64_t count);
     /* codes[i] = number i in `format`, rounded from float32 bits, which were decoded from format `source`. */
     void (*encode)(const uint32_t *values, const uint32_t *random, void *codes, int format, int rounding, int saturate,
                    int source, int64_t count);

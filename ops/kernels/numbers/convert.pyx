@@ -2,7 +2,8 @@
 
 Elements are numbered in row-major order of the arrays. A thread takes blocks of consecutive numbers: it gathers a block
 unless the array is contiguous, takes it to float32 bits, and encodes them, by functions of the engine's instruction set
-(`simd/conversions.h`). A float64 becomes a float32 first, rounded so that the second rounding does not notice.
+(`simd/conversions.h`). A float64 becomes a float32 first, rounded so that the second rounding does not notice. Where there are
+scales, numbers are multiplied by them in float32, float64 in float64, before that.
 
 Stochastic rounding compares the discarded part of element i with word i % 4 of Philox4x32-10, key `seed`, counter
 (i // 4, stream), low words first: stream 0 for the format, stream 1 for float64 to float32. So its results depend on
@@ -32,6 +33,7 @@ cdef extern from "numbers/conversion.h" nogil:
     ctypedef struct conversion_functions:
         void (*decode)(const void*, int, uint32_t*, int64_t) noexcept nogil
         void (*narrow)(const uint64_t*, const uint32_t*, uint32_t*, int, int, int64_t) noexcept nogil
+        void (*scale)(const uint32_t*, const float*, int64_t, uint32_t*, int64_t) noexcept nogil
         void (*encode)(const uint32_t*, const uint32_t*, void*, int, int, int, int, int64_t) noexcept nogil
         void (*draw)(uint32_t*, uint64_t, uint64_t, uint32_t, int64_t) noexcept nogil
 
@@ -67,6 +69,7 @@ cdef struct Job:
     const conversion_functions* isa
     Side source
     Side target
+    Side scale  # float32; data is NULL where there is none
     int64_t shape[MOST_AXES]
     int axes
     int64_t size
@@ -75,14 +78,14 @@ cdef struct Job:
     uint64_t seed
 
 
-def convert(source, target, *, str source_format, str target_format, str rounding, bint saturate, seed, int threads):
+def convert(source, target, *, str source_format, str target_format, str rounding, bint saturate, seed, int threads, scale=None):
     """Write every number of `source` to `target`, an array of the same shape that shares no memory with it.
 
     Arrays hold stored numbers as the kernels take them: float32 and float64 as such, the other formats as codes. A
-    target of float64 only widens. The caller has checked everything.
+    target of float64 only widens. `scale` is float32, any strides. The caller has checked everything.
     """
     cdef Job job
-    cdef Py_buffer read, written
+    cdef Py_buffer read, written, factors
     cdef int64_t block, blocks
     job.isa = <const conversion_functions*><uintptr_t>engine.conversions_address()
     job.rounding, job.saturate, job.seed = ROUNDINGS[rounding], saturate, seed
@@ -91,7 +94,9 @@ def convert(source, target, *, str source_format, str target_format, str roundin
     try:
         PyObject_GetBuffer(target, &written, PyBUF_STRIDES | PyBUF_WRITABLE)
         try:
-            plan(&job, &read, &written)
+            if scale is not None:
+                PyObject_GetBuffer(scale, &factors, PyBUF_STRIDES)
+            plan(&job, &read, &written, &factors if scale is not None else NULL)
             blocks = (job.size + BLOCK - 1) // BLOCK
             threads = grant_team(max(1, min(threads, job.size // SHARED_FROM + 1)))
             with nogil:
@@ -103,39 +108,69 @@ def convert(source, target, *, str source_format, str target_format, str roundin
                         convert_block(&job, block * BLOCK)
         finally:
             PyBuffer_Release(&written)
+            if scale is not None:
+                PyBuffer_Release(&factors)
     finally:
         PyBuffer_Release(&read)
 
 
-cdef void plan(Job* job, const Py_buffer* read, const Py_buffer* written) noexcept:
-    """Join axes that both arrays step through evenly, and drop those of extent 1."""
-    cdef int axis, last
-    job.axes, job.size = 0, 1
-    job.source.data, job.target.data = <char*>read.buf, <char*>written.buf
-    job.source.item, job.target.item = <int>read.itemsize, <int>written.itemsize
+cdef void plan(Job* job, const Py_buffer* read, const Py_buffer* written, const Py_buffer* factors) noexcept:
+    """Join axes that all arrays step through evenly, and drop those of extent 1."""
+    cdef Side* sides[3]
+    cdef const Py_buffer* buffers[3]
+    cdef int axis, i, last, count = 2 if factors == NULL else 3
+    cdef bint joined
+    job.axes, job.size, job.scale.data = 0, 1, NULL
+    sides[0], sides[1], sides[2] = &job.source, &job.target, &job.scale
+    buffers[0], buffers[1], buffers[2] = read, written, factors
+    for i in range(count):
+        sides[i].data, sides[i].item = <char*>buffers[i].buf, <int>buffers[i].itemsize
     for axis in range(read.ndim):
         job.size *= read.shape[axis]
         if read.shape[axis] == 1:
             continue
         last = job.axes - 1
-        if (last >= 0 and job.source.strides[last] == read.strides[axis] * read.shape[axis]
-                and job.target.strides[last] == written.strides[axis] * read.shape[axis]):
+        joined = last >= 0
+        for i in range(count):
+            joined = joined and sides[i].strides[last] == buffers[i].strides[axis] * read.shape[axis]
+        if joined:
             job.shape[last] *= read.shape[axis]
         else:
             last += 1
             job.axes += 1
             job.shape[last] = read.shape[axis]
-        job.source.strides[last] = read.strides[axis]
-        job.target.strides[last] = written.strides[axis]
+        for i in range(count):
+            sides[i].strides[last] = buffers[i].strides[axis]
     if job.axes == 0:
         job.axes, job.shape[0] = 1, job.size
-        job.source.strides[0], job.target.strides[0] = job.source.item, job.target.item
-    job.source.contiguous = is_contiguous(&job.source, job.axes)
-    job.target.contiguous = is_contiguous(&job.target, job.axes)
+        for i in range(count):
+            sides[i].strides[0] = sides[i].item
+    for i in range(count):
+        sides[i].contiguous = is_contiguous(sides[i], job.shape, job.axes)
 
 
-cdef bint is_contiguous(const Side* side, int axes) noexcept:
-    return axes == 1 and side.strides[0] == side.item and <size_t>side.data % side.item == 0
+cdef bint is_contiguous(const Side* side, const int64_t* shape, int axes) noexcept:
+    """Whether the elements lie side by side in order, axes that could be joined for this array alone included."""
+    cdef int64_t step = side.item
+    cdef int axis
+    for axis in range(axes - 1, -1, -1):
+        if side.strides[axis] != step:
+            return False
+        step *= shape[axis]
+    return <size_t>side.data % side.item == 0
+
+
+cdef const float* scales_of(const Job* job, int64_t first, int64_t count, float* gathered, int64_t* step) noexcept nogil:
+    """The scales of elements `first` to `first + count`, `step` apart."""
+    step[0] = 1
+    if job.scale.contiguous:
+        return <const float*>(job.scale.data + first * sizeof(float))
+    if job.axes == 1 and job.scale.strides[0] == 0:
+        step[0] = 0
+        memcpy(gathered, job.scale.data, sizeof(float))
+    else:
+        move(job, &job.scale, first, count, <char*>gathered, True)
+    return gathered
 
 
 cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
@@ -144,7 +179,11 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
     cdef uint64_t codes[BLOCK]
     cdef uint32_t values[BLOCK]
     cdef uint32_t drawn[BLOCK]
+    cdef uint32_t scaled[BLOCK]
+    cdef float scales[BLOCK]
+    cdef const float* factors = NULL
     cdef uint32_t* random = NULL
+    cdef int64_t step = 0
     cdef int64_t count = min(<int64_t>BLOCK, job.size - first)
     cdef const void* numbers = job.source.data + first * job.source.item
     cdef void* results = job.target.data + first * job.target.item
@@ -158,7 +197,14 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
         results = codes
     if job.rounding == STOCHASTIC:
         random = drawn
+    if job.scale.data != NULL:
+        factors = scales_of(job, first, count, scales, &step)
     if job.source.format == NUMBER_FLOAT64:
+        if factors != NULL:
+            memcpy(gathered, numbers, count * sizeof(double))
+            for i in range(count):
+                (<double*>gathered)[i] *= factors[i * step]
+            numbers = gathered
         if job.rounding == STOCHASTIC:
             job.isa.draw(random, job.seed, first // 4, 1, (count + 3) // 4)
         elif job.rounding == HYBRID:
@@ -167,12 +213,15 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
             first_rounding = TO_ODD
         job.isa.narrow(<const uint64_t*>numbers, random, values, first_rounding, job.saturate and to_float32, count)
         numbers = values
-    elif to_float32 and not job.saturate:
+    elif to_float32 and not job.saturate and factors == NULL:
         job.isa.decode(numbers, job.source.format, <uint32_t*>results, count)
         numbers = NULL
     elif job.source.format != NUMBER_FLOAT32:
         job.isa.decode(numbers, job.source.format, values, count)
         numbers = values
+    if factors != NULL and job.source.format != NUMBER_FLOAT64:
+        job.isa.scale(<const uint32_t*>numbers, factors, step, scaled, count)
+        numbers = scaled
     if widen:
         for i in range(count):
             (<double*>results)[i] = (<const float*>numbers)[i]
@@ -216,8 +265,13 @@ cdef void move(const Job* job, const Side* side, int64_t first, int64_t count, c
 cdef inline void copy(char* to, int64_t to_stride, const char* source, int64_t source_stride, int64_t count,
                       int item) noexcept nogil:
     cdef int64_t i
+    cdef uint32_t repeated
     if to_stride == item and source_stride == item:
         memcpy(to, source, count * item)
+    elif item == 4 and to_stride == 4 and source_stride == 0:
+        memcpy(&repeated, source, 4)
+        for i in range(count):
+            (<uint32_t*>to)[i] = repeated
     elif item == 1:
         for i in range(count):
             to[i * to_stride] = source[i * source_stride]

@@ -14,6 +14,18 @@ static void SUFFIX(decode_block)(const void *codes, int format, uint32_t *values
     BY_FORMAT(format, decode_format, codes, known_format, values, count)
 }
 
+static void SUFFIX(scale_block)(const uint32_t *values, const float *factors, int64_t step, uint32_t *scaled, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH)
+        *(vector *)(scaled + i) = *(const vector *)(values + i) * (step ? *(const vector *)(factors + i) : BROADCAST(*factors));
+    if (i < count) {
+        int64_t n = count - i;
+        vector factor = step ? load_vector(factors + i, NUMBER_FLOAT32, n) : BROADCAST(*factors);
+        STORE_PART((float *)(scaled + i), n, load_vector(values + i, NUMBER_FLOAT32, n) * factor);
+    }
+}
+
 /* Lanes of 64 bits: of four 32-bit lanes one number at a time, because 64-bit products and shifts by lanes are few there. */
 #if WIDTH == 4
 enum { WIDE_LANES = 1 };

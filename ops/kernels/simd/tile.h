@@ -369,7 +369,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter_parts = SCATTER_PARTS,
     .scatter_cells = SCATTER_CELLS,
     .scatter_taps = SUFFIX(scatter_taps),
-    .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(encode_block), SUFFIX(draw_block)},
+    .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(scale_block), SUFFIX(encode_block), SUFFIX(draw_block)},
     .store_positions = SUFFIX(store_positions),
 };
 #endif
