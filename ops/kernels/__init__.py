@@ -103,11 +103,19 @@ def bias_gradient(
     small: Array, bias: Array, formats: tuple[str, str]
 ) -> tuple[tuple[Array, Array, Array], Window]:
     """Return the call of `backward_weights` that sums small: a large side of ones, small, a single tap."""
-    N, G, M, *Y = small.shape
-    one = _one(formats[0], small.dtype)
+    ones, window, extents = _summing(small.shape, small.dtype, formats)
+    return (ones, small, bias.reshape(extents)), window
+
+
+@lru_cache(maxsize=4096)
+def _summing(
+    shape: tuple[int, ...], dtype: np.dtype[Any], formats: tuple[str, str]
+) -> tuple[Array, Window, tuple[int, ...]]:
+    """Return ones in the shape of a large side, the relation of positions, and the extents of the bias as taps."""
+    N, G, M, *Y = shape
+    one = _one(formats[0], dtype)
     ones = np.ndarray((N, G, 1, *Y), one.dtype, one, strides=(0,) * 6)
-    window = Window((1, 1, 1), (1, 1, 1), (0, 0, 0), (formats[0], *formats))
-    return (ones, small, bias.reshape(G, M, 1, 1, 1, 1)), window
+    return ones, Window((1, 1, 1), (1, 1, 1), (0, 0, 0), (formats[0], *formats)), (G, M, 1, 1, 1, 1)
 
 
 @lru_cache(maxsize=16)
