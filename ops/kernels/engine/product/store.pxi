@@ -29,16 +29,17 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
     result.direct = result.together and isa.copy != NULL and not on_matrix(p.pairs) and p.output.format == NUMBER_FLOAT32
     for i in range(span_count):
         lane, end = spans[i].lane, spans[i].lane + spans[i].count
+        left = lane % near
         while lane < end:
-            while vector < lane // isa.width:
+            while lane >= (vector + 1) * isa.width:
                 vector += 1
                 result.first[vector] = wish.parts
-            left = lane % near
             right = min(near, left + end - lane)
             result.masks[wish.parts] = <uint16_t>((1 << right) - (1 << left))
             wish.offsets[wish.parts] = (spans[i].offset + (lane - left - spans[i].lane) * spans[i].step) * size
             wish.parts += 1
             lane += right - left
+            left = 0
     while vector < TILE_VECTORS:
         vector += 1
         result.first[vector] = wish.parts
