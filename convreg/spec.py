@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from .errors import OpError, OpTypeError
 from .geometry import Geometry
+from .once import once
 from .roles import Convolution, Precision, Role
 
 Kind = Literal["int", "ints", "bool", "bools", "string", "strings"]
@@ -230,12 +230,12 @@ class OpSpec:
         """Name of the Python function in ``convreg.<vendor>``."""
         return snake_case(self.name)
 
-    @cached_property
+    @once
     def input_names(self) -> tuple[str, ...]:
         """All inputs, in order."""
         return tuple(port.name for port in self.inputs)
 
-    @cached_property
+    @once
     def tensor_names(self) -> frozenset[str]:
         """The inputs that are tensors and state no shape."""
         return frozenset(port.name for port in self.inputs if not port.shape)
@@ -255,7 +255,7 @@ class OpSpec:
         """The inputs of the vendor's operator: all except those that scale others."""
         return tuple(port for port in self.inputs if not port.scales)
 
-    @cached_property
+    @once
     def roles(self) -> Mapping[Role, str]:
         """Names of the ports by role, empty where they have none."""
         return {port.role: port.name for port in self.inputs + self.outputs if port.role}
@@ -294,11 +294,11 @@ class Call:
     wanted: tuple[bool, ...]
     given: frozenset[str] = frozenset()
 
-    @cached_property
+    @once
     def _values(self) -> dict[str, Any]:
         return dict(self.attributes)
 
-    @cached_property
+    @once
     def _tensors(self) -> dict[str, TensorType | None]:
         ports = self.spec.inputs + self.spec.outputs
         return {port.name: tensor for port, tensor in zip(ports, self.inputs + self.outputs, strict=True)}

@@ -12,11 +12,11 @@ No arrays, no floats.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
 from ..errors import Refusing
+from ..once import once
 
 LIMIT = 2**62
 """Positions stay below this, so that kernels never overflow 64-bit arithmetic."""
@@ -59,7 +59,7 @@ class Window:
     begin: Triple
     formats: Formats
 
-    @cached_property
+    @once
     def keywords(self) -> dict[str, Any]:
         """The arguments of a compiled kernel that say the same. Nobody changes the dictionary."""
         return {"stride": self.stride, "dilation": self.dilation, "begin": self.begin, "formats": self.formats}
@@ -94,7 +94,7 @@ class Geometry:
     small_channels: int
     axes: tuple[Axis, ...]
 
-    @cached_property
+    @once
     def windows(self) -> Windows:
         """The window, by the formats of a kernel's three arrays."""
         return Windows(lifted([axis.stride for axis in self.axes], 1), lifted([axis.dilation for axis in self.axes], 1),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from ..files import PathLike
 from ..guard import guarded
 from ..memory import Array
+from ..once import once
 from . import archive
 from .analysis import analyse
 from .bounds import Analysis
@@ -143,7 +143,7 @@ class Golden:
         """
         archive.save(self, path)
 
-    @cached_property
+    @once
     def reference(self) -> dict[str, Array]:
         """The same call without any rounding, by output: float64 in the output's shape.
 
@@ -156,7 +156,7 @@ class Golden:
         """
         return {name: found.reference.reshape(found.shape) for name, found in self.analysis.items()}
 
-    @cached_property
+    @once
     def bound(self) -> dict[str, Array]:
         """The largest difference from `reference` that rounding can make, by output and element: float64.
 
@@ -170,7 +170,7 @@ class Golden:
         """
         return {name: found.bound() for name, found in self.analysis.items()}
 
-    @cached_property
+    @once
     @guarded("convreg::golden")
     def analysis(self) -> dict[str, Analysis]:
         """What `reference`, `bound` and `convreg.golden.compare` have in common, by output."""

@@ -245,7 +245,7 @@ def test_scales_multiply_before_the_rounding(target, source, rounding, isa):
     base = plain if source == "float64" else convreg.quantize(plain, source)
     for given in (base, base.transpose(0, 2, 3, 1), base[:, ::-1, ::2], base[0, 0, 0, 0]):
         wide = given if source == "float64" else convreg.dequantize(given)
-        for shape in ((), given.shape[1:2] + (1, 1), given.shape):
+        for shape in ((), (*given.shape[1:2], 1, 1), given.shape):
             if len(shape) > given.ndim:
                 continue
             scale = 2.0 ** rng.integers(-9, 9, shape)

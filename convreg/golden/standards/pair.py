@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ...conversion import dequantize
 from ...formats import Format
 from ...memory import Array
+from ...once import once
 
 
 class Outcome(NamedTuple):
@@ -36,17 +36,17 @@ class Pair:
     golden: Array
     other: Array | None = None
 
-    @cached_property
+    @once
     def a(self) -> Array:
         """The device's numbers in float32, or float64 where that is the format."""
         return self._wide(self.device)
 
-    @cached_property
+    @once
     def g(self) -> Array:
         """The golden numbers."""
         return self._wide(self.golden)
 
-    @cached_property
+    @once
     def b(self) -> Array | None:
         """The other device's numbers."""
         return None if self.other is None else self._wide(self.other)
