@@ -97,7 +97,19 @@ INLINE const tile_run *one_block_body(int rows, int vectors, const tile_run *run
 }
 
 /* Functions of their own: in one function the compiler would keep some sums in memory. */
-#define SOME_LINES(name, r, v, pairs)                                                                                        static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##r##_##v)(                                             const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel,           ptrdiff_t lane_pitch, float *c, int resume)                                                                          {                                                                                                                            return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume, pairs);                 }                                                                                                                        static __attribute__((noinline)) const tile_run *SUFFIX(name##_one_##r##_##v)(                                               const tile_run *run, const tile_run *last, ptrdiff_t end, const char *start, const int64_t *offsets,                     const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                                 {                                                                                                                            return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume, pairs);               }
+#define SOME_LINES(name, r, v, pairs)                                                                                  \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##r##_##v)(                                   \
+        const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel, \
+        ptrdiff_t lane_pitch, float *c, int resume)                                                                    \
+    {                                                                                                                  \
+        return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume, pairs);           \
+    }                                                                                                                  \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_one_##r##_##v)(                                     \
+        const tile_run *run, const tile_run *last, ptrdiff_t end, const char *start, const int64_t *offsets,           \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                           \
+    {                                                                                                                  \
+        return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume, pairs);         \
+    }
 
 #define LINES_ENTRY(name, rows, vectors) {SUFFIX(name##_whole_##rows##_##vectors), SUFFIX(name##_one_##rows##_##vectors)}
 #define LINES_ENTRIES(name, rows) {LINES_ENTRY(name, rows, 1), LINES_ENTRY(name, rows, 2), LINES_ENTRY(name, rows, 3)}

@@ -25,6 +25,41 @@
 #include "simd/pack_strided.h"
 #include "simd/decode.h"
 
+#if WIDTH == 16
+/* Of 16 numbers at p those in the mask, zeros in the places of the others. */
+INLINE vector load_masked(const void *p, int format, uint16_t mask)
+{
+    if (format == NUMBER_FLOAT32)
+        return (vector)_mm512_maskz_loadu_ps(mask, p);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16);
+    if (format == NUMBER_FLOAT16)
+        return (vector)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+    const decoder d = decoder_of(format);
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p))), 16);
+}
+
+enum { SHORT_LINE = 48 };
+
+/* A line of at most SHORT_LINE numbers with zeros before and behind: masks cost less than edges of their own. */
+INLINE void frame_short_line(float *place, int64_t width, int64_t low, int64_t high, const void *start, int format, const void *later)
+{
+    uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
+    for (int64_t i = 0; i < width; i += 16) {
+        __builtin_prefetch(at(later, format, i));
+        *(vector *)(place + i) = load_masked(at(start, format, i - low), format, (uint16_t)(mask >> i));
+    }
+}
+#endif
+
+/* At least one number. */
+INLINE void zero_numbers(float *place, int64_t count)
+{
+    *(vector *)place = (vector){0}; /* by itself: of the loop alone the compiler makes a call of memset */
+    for (int64_t i = WIDTH; i < count; i += WIDTH)
+        *(vector *)(place + i) = (vector){0};
+}
+
 /* `next`: where the lines of a later call lie, relative to these. */
 INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                          const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
@@ -32,8 +67,14 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
     for (int64_t line = 0; line < lines; line++) {
         float *place = block + line * pitch;
         const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
-        for (int64_t i = 0; i < low; i += WIDTH)
-            *(vector *)(place + i) = (vector){0};
+#if WIDTH == 16
+        if (step == 1 && width <= SHORT_LINE) {
+            frame_short_line(place, width, low, high, start, format, later);
+            continue;
+        }
+#endif
+        if (low > 0)
+            zero_numbers(place, low);
         if (step == 1)
             decode_line(place + low, start, format, high - low, later);
         else if (step == 2)
@@ -48,23 +89,10 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
         else
             for (int64_t i = low; i < high; i++)
                 place[i] = load_number(start, format, (i - low) * step);
-        for (int64_t i = high; i < width; i += WIDTH)
-            *(vector *)(place + i) = (vector){0};
+        if (high < width)
+            zero_numbers(place + high, width - high);
     }
 }
-
-#if WIDTH == 16
-/* Of 16 numbers at p, not of float16, those in the mask, zeros in the places of the others. */
-INLINE vector load_masked(const void *p, int format, uint16_t mask)
-{
-    if (format == NUMBER_FLOAT32)
-        return (vector)_mm512_maskz_loadu_ps(mask, p);
-    if (format == NUMBER_BFLOAT16)
-        return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16);
-    const decoder d = decoder_of(format);
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p))), 16);
-}
-#endif
 
 INLINE void lay_lines_format(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
                              const void *source, int format, int64_t line_stride, int64_t step)
@@ -74,7 +102,7 @@ INLINE void lay_lines_format(char *first, ptrdiff_t pitch, int64_t lines, const 
         for (const line_piece *piece = pieces; piece < pieces + piece_count; piece++) {
             float *place = (float *)(first + line * pitch) + piece->place;
 #if WIDTH == 16
-            if (step == 1 && format != NUMBER_FLOAT16) {
+            if (step == 1) {
                 for (int64_t i = 0; i < piece->count; i += 16)
                     *(vector *)(place + i) = load_masked(at(start, format, piece->source + i), format, (uint16_t)(piece->mask >> i));
                 continue;
