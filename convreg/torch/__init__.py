@@ -16,7 +16,6 @@ except ModuleNotFoundError as _error:
     raise ImportError(
         "convreg.torch needs PyTorch 2.5 or newer, which is not installed: `pip install convreg[torch]`") from None
 
-from . import ops as _ops  # noqa: F401 - registers the operators
 from .modes import emulate
 from .modules import convert, first_and_last
 from .recipes import RECIPES, Recipe, recipe

@@ -51,22 +51,21 @@ def asking(op: str, layer: str) -> Asking:
     return Asking(f"convreg::torch.{op}" + (f" of layer {layer!r}" if layer else ""))
 
 
-def refuse_dtype(ask: Asking, name: str, tensor: Tensor, wide: bool) -> OpError:
-    """Return the exception for a tensor whose dtype has no rule."""
-    return ask.refuse(name, str(tensor.dtype), "torch.float64 for this recipe" if wide else ALLOWED, wrong_type=True)
-
-
-def refuse_place(ask: Asking, name: str, tensor: Tensor) -> OpError:
+def refuse_place(op: str, layer: str, name: str, tensor: Tensor) -> OpError:
     """Return the exception for a tensor that is not in the memory of the CPU, or not as plain numbers."""
     kind = f"{tensor.device.type}, {tensor.layout}, {tensor.dtype}"
-    return ask.refuse(name, kind, "a dense tensor on the CPU, torch.strided, of " + ALLOWED, wrong_type=True)
+    return asking(op, layer).refuse(name, kind, "a dense tensor on the CPU, torch.strided, of " + ALLOWED,
+                                    wrong_type=True)
 
 
-def check_dtypes(ask: Asking, wide: bool, **tensors: Tensor | None) -> None:
+def check_dtypes(
+    op: str, layer: str, wide: bool, names: tuple[str, ...], tensors: tuple[Tensor | None, ...]
+) -> None:
     """Refuse tensors whose dtype has no rule: float64 goes with float64 only."""
-    for name, tensor in tensors.items():
+    for name, tensor in zip(names, tensors, strict=True):
         if tensor is not None and (tensor.dtype not in STORED or (tensor.dtype is torch.float64) is not wide):
-            raise refuse_dtype(ask, name, tensor, wide)
+            raise asking(op, layer).refuse(name, str(tensor.dtype), "torch.float64 for this recipe" if wide else ALLOWED,
+                                           wrong_type=True)
 
 
 def stored(tensor: Tensor) -> Array:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import Asking
-
-CONVOLUTION = torch.ops.convreg.convolution
+from .ops import convolve
 
 Ints = int | Sequence[int]
 
@@ -77,8 +75,7 @@ def _name(layer: str) -> str:
 
 def _convolve(input: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
     *geometry, how = rest
-    result: Tensor = CONVOLUTION(input, weight, bias, *geometry, recipe=how.recipe, seed=how.seed, layer=how.layer)
-    return result
+    return convolve(input, weight, bias, *geometry, recipe=how.recipe, seed=how.seed, layer=how.layer)
 
 
 def _listed(value: Ints, count: int) -> list[int]:

@@ -41,6 +41,7 @@ class Emulated:
     convreg_recipe: Recipe
     convreg_layer: str
     _convreg_text: str
+    _convreg_stochastic: bool
     _convreg_calls: Calls
     _convreg_seed: Tensor
     training: bool
@@ -48,6 +49,7 @@ class Emulated:
     def _convreg_set(self, recipe: Recipe, layer: str) -> None:
         self.convreg_recipe, self.convreg_layer, self._convreg_text = recipe, layer, recipe.text
         self._convreg_calls = Calls()
+        self._convreg_stochastic = recipe.stochastic
         if recipe.stochastic and recipe.seed is not None:
             counter = torch.tensor(first_seed(recipe.seed, layer), dtype=torch.int64, device="cpu")
             self.register_buffer("_convreg_seed", counter, persistent=False)  # type: ignore[attr-defined]
@@ -55,9 +57,9 @@ class Emulated:
             del self._convreg_seed
 
     def _convreg_how(self, input: Tensor) -> How:
-        recipe, seed = self.convreg_recipe, None
-        if recipe.stochastic:
-            seed = drawn_seed() if recipe.seed is None else counted_seed(
+        seed = None
+        if self._convreg_stochastic:
+            seed = drawn_seed() if self.convreg_recipe.seed is None else counted_seed(
                 self._convreg_seed, self._convreg_calls, self.convreg_layer,
                 self.training or torch.is_grad_enabled(), input)
         return How(self._convreg_text, seed, self.convreg_layer)

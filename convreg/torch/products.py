@@ -53,14 +53,14 @@ def weight_gradient(problem: Problem, transposed: bool, gradient: Codes, data: C
     x = problem.data(stored(data.tensor), problem.input_extents)
     (large, first), (small, second) = ((gradient, dy), (data, x)) if transposed else ((data, x), (gradient, dy))
     window = problem.geometry.windows[format_of(large.tensor), format_of(small.tensor), format_of(out)]
-    used = _scaled_kernels(problem, transposed, {"large": large, "small": small})
+    used = _scaled_kernels(problem, transposed, large=large, small=small)
     used.backward_weights(first, second, problem.weights(stored(out)), window, threads=torch.get_num_threads())
 
 
 def bias_gradient(problem: Problem, transposed: bool, gradient: Codes, out: Tensor) -> None:
     """Write the sums of the output gradient over all but channels."""
     side: Side = "large" if transposed else "small"
-    used = _scaled_kernels(problem, transposed, {side: gradient})
+    used = _scaled_kernels(problem, transposed, **{side: gradient})
     used.bias_sum(problem.data(stored(gradient.tensor), problem.output_extents), stored(out),
                   formats=(format_of(gradient.tensor), format_of(out)), threads=torch.get_num_threads())
 
@@ -71,7 +71,7 @@ def _convolve(
 ) -> None:
     data, weight = _joined(data, weight)
     window = problem.geometry.windows[format_of(data.tensor), format_of(weight.tensor), format_of(out)]
-    used = _scaled_kernels(problem, transposed, {"large" if kernel == "forward" else "small": data, "taps": weight})
+    used = _scaled_kernels(problem, transposed, taps=weight, **{"large" if kernel == "forward" else "small": data})
     getattr(used, kernel)(problem.data(stored(data.tensor), extents), problem.weights(stored(weight.tensor)),
                           problem.data(stored(out), out_extents), window, bias=bias, threads=torch.get_num_threads())
 
@@ -86,9 +86,12 @@ def _joined(data: Codes, weight: Codes) -> tuple[Codes, Codes]:
     return Codes(data.tensor), Codes(values_of(weight.tensor, torch.bfloat16, exponent))
 
 
-def _scaled_kernels(problem: Problem, transposed: bool, codes: dict[str, Codes]) -> Any:
+def _scaled_kernels(problem: Problem, transposed: bool, **codes: Codes) -> Any:
     """Return kernels that apply the scales of operands, by their place; the plain kernels where there are none."""
-    if all(isinstance(some.scale, float) and some.scale == 1.0 for some in codes.values()):
+    for some in codes.values():
+        if not isinstance(some.scale, float) or some.scale != 1.0:
+            break
+    else:
         return kernels
     outputs: Side = "large" if transposed else "small"
     factors = {}
