@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 
 from ..errors import Asking
 from . import functional
@@ -50,8 +52,12 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
     Warns
     -----
     NotConverted
-        Once for each function with products that torch computes, and for a checkpoint with ``use_reentrant=True``,
-        whose recomputation outside of the block would be torch's.
+        Once for each function with products that torch computes.
+
+    Notes
+    -----
+    ``torch.utils.checkpoint`` computes a block again in the backward pass, where the mode is off. Give it
+    ``use_reentrant=False`` and ``context_fn=lambda: (nullcontext(), mode)``. The reentrant kind is refused.
 
     Examples
     --------
@@ -81,9 +87,8 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
         return func(*args, **(kwargs or {}))
 
     def _how(self, input: Tensor, weight: Tensor) -> How:
-        if not torch.is_grad_enabled() and input.requires_grad and not torch.compiler.is_compiling():
-            self._warn("reentrant", "an input requires a gradient where none is recorded. If this is a checkpoint with "
-                       "use_reentrant=True, call backward() inside of the block: outside, the recomputation is torch's")
+        if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            _refuse_reentrant()
         seed = None
         if self._counter is not None:
             seed = counted_seed(self._counter, self._calls, "", True, input, weight)
@@ -95,6 +100,18 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
         if what not in self._warned:
             self._warned.add(what)
             warnings.warn(f"convreg.torch.emulate: {text}", NotConverted, stacklevel=4)
+
+
+def _refuse_reentrant() -> None:
+    """Refuse a forward pass in a checkpoint of the reentrant kind: its recomputation would not see the mode."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is CheckpointFunction.forward.__code__:
+            raise Asking("convreg::torch.emulate").refuse(
+                "use_reentrant", True, "use_reentrant=False with context_fn=lambda: (nullcontext(), mode), in which "
+                "`mode` is this emulate(...); or convert(): the backward pass of a reentrant checkpoint computes the "
+                "block again in plain torch")
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def _linear(mode: emulate, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
