@@ -1,7 +1,5 @@
 """Converted modules and `emulate` under torch.compile, torch.export, make_fx and torch.jit.trace."""
 
-import copy
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,6 +18,7 @@ STOCHASTIC = convreg.torch.recipe("hifloat8", rounding="stochastic", seed=7)
 def fresh():
     """No code compiled by earlier tests."""
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
 
@@ -46,7 +45,7 @@ def test_whole_graphs_give_equal_bits(recipe):
     for _ in range(3):
         for one, other in zip(gradients(eager, x, parameters), gradients(compiled, x, parameters), strict=True):
             assert torch.equal(one, other)
-    assert len(torch._dynamo.utils.counters["stats"]) == 0 or torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 @pytest.mark.slow
@@ -66,10 +65,7 @@ def test_inductor_gives_equal_bits_on_convolutions(recipe):
 def test_modules_of_all_kinds_compile(name):
     module, x = modules()[name]
     parameters = list(module.parameters())
-    truth = gradients(convreg.torch.convert(copy.deepcopy(module), "float32"), x, parameters) and [
-        parameter.grad for parameter in parameters]
-    converted = convreg.torch.convert(module, "float32").train()
-    truth = gradients(converted, x, parameters)
+    truth = gradients(convreg.torch.convert(module, "float32"), x, parameters)
     compiled = torch.compile(convreg.torch.convert(module, "float32"), fullgraph=True)
     for one, other in zip(truth, gradients(compiled, x, parameters), strict=True):
         torch.testing.assert_close(one, other, rtol=2e-2 if one.dtype is torch.bfloat16 else 1e-4, atol=1e-3)
