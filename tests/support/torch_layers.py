@@ -23,6 +23,10 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
+SCALED = ("hifloat8", "float8_e4m3fn", "float8_e5m2", "float16")
+"""The formats that have scales: others have the range of float32."""
+
+
 class Residual(nn.Module):
     """Two convolutions with batch norm, and a shortcut of another stride."""
 
@@ -162,12 +166,13 @@ def expected(call: Seen, formats: tuple[str | None, str | None, str | None], *, 
     operands, scales = [], []
     for array, format in zip((dy, x, w), (formats[2], formats[0], formats[1]), strict=True):
         exponent = 0
-        if format is not None and scaled:
+        if scaled and format in SCALED:
             largest = float(np.abs(array.astype(np.float64)).max(initial=0.0))
             top = 8.0 if format == "hifloat8" else convreg.formats()[format].largest
             exponent = int(np.floor(np.log2(top / largest))) if largest else 0
         values = np.ldexp(array.astype(np.float32), exponent) if exponent else array
-        operands.append(values if format is None else convreg.quantize(values, format, saturate=saturate))
+        known = values.dtype == np.dtype(convreg.formats()[format].dtype) if format else True
+        operands.append(values if known else convreg.quantize(values, format, saturate=saturate))
         scales.append(np.float32(2.0) ** -exponent)
     dy, x, w = operands
     gradients = convreg.aten.convolution_backward(
