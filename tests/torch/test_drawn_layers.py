@@ -82,7 +82,8 @@ def test_scaled_gradients_are_near_those_of_float64(drawn, scaling, format, seed
     gradient = torch.randn_like(y) * 1e-6
     recipe = convreg.torch.Recipe(input=format, weight=format, grad_output=format, scaling=scaling, saturate=True)
     found = []
-    for module, kind in ((convreg.torch.convert(layer, recipe), torch.float32), (copy.deepcopy(layer).double(), torch.float64)):
+    exact = copy.deepcopy(layer).double()
+    for module, kind in ((convreg.torch.convert(layer, recipe), torch.float32), (exact, torch.float64)):
         module.zero_grad()
         inputs = x.detach().to(kind).requires_grad_()
         module(inputs).backward(gradient.to(kind))

@@ -1,4 +1,4 @@
-"""torch.ops.convreg: torch's own checks of operators, the dtypes that they take, memory orders, and what they refuse."""
+"""torch.ops.convreg: torch's own checks of operators, dtypes, memory orders, and what is refused."""
 
 import warnings
 
@@ -163,12 +163,13 @@ def test_forward_mode_is_refused(way):
     def function(x):
         return convolution(x, w, bias, *GEOMETRY, recipe="hifloat8")
 
+    def dual():
+        with torch.autograd.forward_ad.dual_level():
+            return function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+    run = dual if way == "dual" else lambda: torch.func.jvp(function, (x,), (torch.ones_like(x),))
     with pytest.raises(OpError, match="forward-mode"):
-        if way == "jvp":
-            torch.func.jvp(function, (x,), (torch.ones_like(x),))
-        else:
-            with torch.autograd.forward_ad.dual_level():
-                function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+        run()
 
 
 def test_vmap_is_refused():
