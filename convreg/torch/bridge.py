@@ -1,0 +1,139 @@
+"""Tensors as the arrays of convreg's kernels, numbers rounded to codes, and codes as numbers again.
+
+Codes travel as tensors that say their format: float8_e4m3fn, float8_e5m2, bfloat16 and float16 in torch's dtypes,
+HiFloat8 as uint8, since torch has no dtype for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import convreg.ops.kernels.convert as convert
+
+from ..errors import Asking, OpError
+from ..memory import Array
+from ..ops.kernels import check_isa
+from ..ops.kernels.threads import run
+
+STORED: dict[torch.dtype, tuple[str, torch.dtype | None, Any]] = {
+    torch.float32: ("float32", None, None),
+    torch.bfloat16: ("bfloat16", torch.int16, np.uint16),
+    torch.uint8: ("hifloat8", None, None),
+    torch.float8_e4m3fn: ("float8_e4m3fn", torch.uint8, None),
+    torch.float8_e5m2: ("float8_e5m2", torch.uint8, None),
+    torch.float16: ("float16", None, np.uint16),
+    torch.float64: ("float64", None, None),
+}
+"""By dtype: the format, the dtype to view a tensor as for NumPy to take it, and the one to view its array as."""
+
+DTYPES = {format: dtype for dtype, (format, _, _) in STORED.items()} | {"hf32": torch.float32}
+"""The dtype of tensors that hold the numbers of a format."""
+
+ALLOWED = ("float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, or uint8 with the codes of HiFloat8; float64 for "
+           "a recipe in float64")
+
+HOLDS = {
+    "float64": {"float32", "hf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8"},
+    "float32": {"hf32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8"},
+    "hf32": {"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "hifloat8"},
+    "bfloat16": {"float8_e4m3fn", "float8_e5m2", "hifloat8"},
+    "float16": {"float8_e4m3fn", "float8_e5m2", "hifloat8"},
+}
+"""By format: those whose numbers it represents exactly, so that rounding to it changes none."""
+
+
+def asking(op: str, layer: str) -> Asking:
+    """Return what raises errors in the name of an operator and, where it is known, a layer of a module."""
+    return Asking(f"convreg::torch.{op}" + (f" of layer {layer!r}" if layer else ""))
+
+
+def refuse_place(op: str, layer: str, name: str, tensor: Tensor) -> OpError:
+    """Return the exception for a tensor that is not in the memory of the CPU, or not as plain numbers."""
+    kind = f"{tensor.device.type}, {tensor.layout}, {tensor.dtype}"
+    return asking(op, layer).refuse(name, kind, "a dense tensor on the CPU, torch.strided, of " + ALLOWED,
+                                    wrong_type=True)
+
+
+def check_dtypes(
+    op: str, layer: str, wide: bool, names: tuple[str, ...], tensors: tuple[Tensor | None, ...]
+) -> None:
+    """Refuse tensors whose dtype has no rule: float64 goes with float64 only."""
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor is not None and (tensor.dtype not in STORED or (tensor.dtype is torch.float64) is not wide):
+            allowed = "torch.float64 for this recipe" if wide else ALLOWED
+            raise asking(op, layer).refuse(name, str(tensor.dtype), allowed, wrong_type=True)
+
+
+def stored(tensor: Tensor) -> Array:
+    """Return the memory of a tensor as the kernels take it, with its strides."""
+    _, carrier, storage = STORED[tensor.dtype]
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    array: Array = (tensor if carrier is None else tensor.view(carrier)).numpy()
+    return array if storage is None else array.view(storage)
+
+
+def format_of(tensor: Tensor) -> str:
+    """Return the format of a tensor of an allowed dtype."""
+    return STORED[tensor.dtype][0]
+
+
+def rounds(dtype: torch.dtype, format: str) -> bool:
+    """Whether rounding numbers of a dtype to a format can change some."""
+    held = STORED[dtype][0]
+    return held != format and held not in HOLDS.get(format, ())
+
+
+def codes_of(
+    tensor: Tensor, format: str, rounding: str, saturate: bool, exponent: int | Tensor = 0, seed: int = 0
+) -> Tensor:
+    """Return a tensor, multiplied by a power of two, rounded to a format, in the memory order of the tensor.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Of any dtype of `STORED`, any strides.
+    format, rounding, saturate, seed
+        As in `convreg.quantize`.
+    exponent : int or Tensor
+        The power of two; a tensor of integers if it differs, which broadcasts to `tensor`.
+
+    Returns
+    -------
+    Tensor
+        Of the dtype in `DTYPES`.
+    """
+    source = tensor.detach()
+    if not isinstance(exponent, int):
+        source = source.float() * torch.ldexp(torch.ones(exponent.shape), exponent)
+    elif exponent:
+        source = torch.mul(source if source.dtype is torch.float32 else source.float(), 2.0**exponent)
+    target = torch.empty_like(source, dtype=DTYPES[format])
+    _convert(source, target, format, rounding, saturate, seed)
+    return target
+
+
+def values_of(codes: Tensor, dtype: torch.dtype, exponent: int = 0) -> Tensor:
+    """Return the numbers of codes times a power of two, rounded to a dtype that has more range than the codes."""
+    if codes.dtype.itemsize == 1:
+        values = torch.empty_like(codes, dtype=dtype)
+        _convert(codes, values, STORED[dtype][0], "nearest_even", False, 0)
+        return values.mul_(2.0**exponent) if exponent else values
+    if not exponent:
+        return codes.to(dtype)
+    return (codes.to(torch.float32) * 2.0**exponent).to(dtype)
+
+
+def _convert(source: Tensor, target: Tensor, format: str, rounding: str, saturate: bool, seed: int) -> None:
+    check_isa()
+    read, written = stored(source), stored(target)
+    if rounding != "stochastic" and not (read.flags.c_contiguous and written.flags.c_contiguous):
+        order = sorted(range(read.ndim), key=lambda axis: -abs(written.strides[axis]))
+        read, written = read.transpose(order), written.transpose(order)
+    run(convert.convert, (read, written), torch.get_num_threads(), {
+        "source_format": STORED[source.dtype][0], "target_format": format, "rounding": rounding, "saturate": saturate,
+        "seed": seed})

@@ -1,0 +1,154 @@
+"""Stochastic rounding: which calls round with equal numbers, which with others, and recomputation by checkpoints."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch_layers import modules  # noqa: E402
+
+import convreg.torch  # noqa: E402
+from convreg.errors import OpError  # noqa: E402
+
+COUNTED = convreg.torch.recipe("hifloat8", rounding="stochastic", seed=7)
+DRAWN = convreg.torch.recipe("hifloat8", rounding="stochastic")
+
+
+def gradients(module, x, run=None):
+    module.zero_grad()
+    (run or module)(x).square().sum().backward()
+    return [parameter.grad.clone() for parameter in module.parameters()]
+
+
+def equal(ones, others):
+    return all(map(torch.equal, ones, others))
+
+
+@pytest.mark.parametrize("name", ["unet", "1d", "shared", "linear"])
+def test_bits_do_not_depend_on_threads(name):
+    module, x = modules()[name]
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(gradients(convreg.torch.convert(module, COUNTED), x))
+    torch.set_num_threads(before)
+    assert equal(found[0], found[1])
+    assert equal(found[0], found[2])
+
+
+def test_calls_layers_and_recipes_round_with_other_numbers():
+    layer, x = nn.Linear(16, 16, bias=False), torch.randn(4, 16)
+    both = convreg.torch.convert(nn.ModuleList([layer, copy.deepcopy(layer)]), COUNTED)
+    first = both[0](x)
+    assert not torch.equal(first, both[0](x))
+    assert not torch.equal(first, both[1](x))
+    assert torch.equal(first, convreg.torch.convert(nn.ModuleList([layer]), COUNTED)[0](x))
+    other = convreg.torch.recipe("hifloat8", rounding="stochastic", seed=8)
+    assert not torch.equal(first, convreg.torch.convert(nn.ModuleList([layer]), other)[0](x))
+
+
+def test_input_weight_and_gradient_round_with_unrelated_numbers():
+    same = torch.full((1, 4096), 1.03)
+    seed = torch.tensor(3)
+    codes = torch.ops.convreg.convolution_saving(
+        same, same, None, [], [], [], False, [], 1, keep=[True, True], recipe=COUNTED.text, seed=seed)
+    assert not torch.equal(codes[1], codes[3])
+    ups = (codes[1] != codes[1].min()).float(), (codes[3] != codes[3].min()).float()
+    assert abs(float(torch.corrcoef(torch.cat(ups))[0, 1])) < 0.06
+
+
+def test_the_mean_is_the_exact_product():
+    torch.manual_seed(0)
+    layer, x = nn.Linear(8, 8, bias=False), torch.randn(2, 8)
+    converted = convreg.torch.convert(layer, COUNTED)
+    with torch.no_grad():
+        mean = torch.stack([converted(x) for _ in range(3000)]).mean(0)
+        assert float((mean - layer(x)).norm() / layer(x).norm()) < 0.01
+
+
+def test_drawn_seeds_follow_torchs_generator():
+    module, x = modules()["unet"]
+    converted = convreg.torch.convert(module, DRAWN)
+    torch.manual_seed(1)
+    first = gradients(converted, x)
+    second = gradients(converted, x)
+    torch.manual_seed(1)
+    assert equal(first, gradients(converted, x))
+    assert not equal(first, second)
+
+
+def test_copies_continue_and_states_stay_clean():
+    module, x = modules()["unet"]
+    converted = convreg.torch.convert(module, COUNTED)
+    gradients(converted, x)
+    copied = copy.deepcopy(converted)
+    assert equal(gradients(copied, x), gradients(converted, x))
+    assert list(converted.state_dict()) == list(module.state_dict())
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("recipe", [COUNTED, DRAWN])
+def test_checkpoints_round_a_recomputation_as_the_first_time(recipe, reentrant):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+    batches = [torch.randn(2, 2, 8, 8, requires_grad=True) for _ in range(3)]
+
+    def plain(converted):
+        return lambda x: converted[2:](converted[:2](x))
+
+    def checkpointed(converted):
+        return lambda x: checkpoint(converted[2:], checkpoint(converted[:2], x, use_reentrant=reentrant),
+                                    use_reentrant=reentrant)
+
+    found = []
+    for way in (plain, checkpointed):
+        converted = convreg.torch.convert(module, recipe)
+        torch.manual_seed(5)
+        run = way(converted)
+        steps = [gradients(converted, x, run) for x in batches]
+        converted.zero_grad()
+        together = sum(run(x).square().sum() for x in batches)  # calls of the same layers wait for one backward pass
+        together.backward()
+        found.append([*(gradient for step in steps for gradient in step),
+                      *(parameter.grad.clone() for parameter in module.parameters())])
+    assert equal(*found)
+
+
+def test_a_recomputation_that_cannot_be_told_is_refused():
+    converted = convreg.torch.convert(nn.Linear(4, 4), COUNTED)
+    x = torch.randn(2, 4, requires_grad=True)
+    loss = sum(checkpoint(converted, x, use_reentrant=False).sum() for _ in range(2))
+    with pytest.raises(OpError, match="seed=None"):
+        loss.backward()
+    one_batch = convreg.torch.convert(nn.Linear(4, 4), COUNTED)
+    for _ in range(3):  # the same batch in several steps is no such case
+        checkpoint(one_batch, x, use_reentrant=False).sum().backward()
+
+
+def test_emulate_counts_its_calls():
+    layer, x = nn.Linear(8, 8), torch.randn(4, 8)
+    mode = convreg.torch.emulate(COUNTED)
+    with mode:
+        first, second = layer(x), layer(x)
+    with mode:
+        third = layer(x)
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+    with convreg.torch.emulate(COUNTED):
+        assert torch.equal(layer(x), first)
+    with convreg.torch.emulate(DRAWN):
+        torch.manual_seed(0)
+        drawn = layer(x)
+        torch.manual_seed(0)
+        assert torch.equal(layer(x), drawn)
+
+
+def test_single_tensors_can_be_rounded_stochastically():
+    recipe = convreg.torch.recipe("hifloat8", rounding={"grad_output": "stochastic"}, seed=1)
+    layer, x = nn.Linear(8, 8), torch.randn(4, 8)
+    converted = convreg.torch.convert(layer, recipe)
+    assert torch.equal(converted(x), convreg.torch.convert(layer, "hifloat8")(x))
+    assert not equal(gradients(converted, x), gradients(converted, x))
