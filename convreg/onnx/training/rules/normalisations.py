@@ -1,0 +1,103 @@
+"""Normalisations. All are ``x_hat = (x - mean) rstd``, scaled and shifted; they differ in the axes of the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..batch_norm import is_training, statistics_of_batch
+from ..rule_registry import Gradients, gradient_of
+from ..step import Step
+from ..value import Value
+
+
+def _per_channel(value: Value, rank: int) -> Value:
+    """One number per channel beside channel-first data."""
+    return value.reshape([-1, *[1] * (rank - 2)]) if rank > 2 else value
+
+
+@gradient_of("BatchNormalization", inputs=(0, 1, 2))
+def batch_normalization(step: Step) -> Gradients:
+    """The gradient through the statistics of the batch, or with running statistics ``g s rstd``."""
+    x, scale, g = step.x, step.input(1), step.g
+    rank = step.rank(x)
+    axes = [0, *range(2, rank)]
+    training = is_training(step.node)
+    mean, variance = statistics_of_batch(step) if training else (step.input(3), step.input(4))
+    mean, variance = mean.cast(x.dtype), variance.cast(x.dtype)
+    rstd = (variance + step.attribute("epsilon", 1e-5)).apply("Sqrt").apply("Reciprocal")
+    gain = scale.cast(x.dtype) * rstd
+    made: list[Value | None] = [None, None, None]
+    centred = x - _per_channel(mean, rank)
+    if training or step.wants(1):
+        product = (g * centred).sum(axes, keepdims=False)
+    if step.wants(1):
+        made[1] = (product * rstd).cast(scale.dtype)
+    total = g.sum(axes, keepdims=False)
+    if step.wants(2):
+        made[2] = total.cast(scale.dtype)
+    if step.wants(0) and not training:
+        made[0] = g * _per_channel(gain, rank)
+    elif step.wants(0):
+        count = step.count(x, axes)
+        slope = gain * rstd * rstd * product / count
+        shift = gain * total / count
+        made[0] = g * _per_channel(gain, rank) - (centred * _per_channel(slope, rank) + _per_channel(shift, rank))
+    return made
+
+
+def _through(x_hat: Value, rstd: Value, gradient: Value, axes: Sequence[int]) -> Value:
+    """The gradient of x from that of x_hat."""
+    return rstd * (gradient - gradient.mean(axes) - x_hat * (gradient * x_hat).mean(axes))
+
+
+def _standardised(x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
+    """Return x_hat and rstd."""
+    centred = x - x.mean(axes)
+    rstd = ((centred * centred).mean(axes) + epsilon).apply("Sqrt").apply("Reciprocal")
+    return centred * rstd, rstd
+
+
+@gradient_of("InstanceNormalization")
+def instance_normalization(step: Step) -> Gradients:
+    """Statistics over the spatial axes of every sample and channel."""
+    x, scale, g = step.x, step.input(1), step.g
+    rank = step.rank(x)
+    space, others = list(range(2, rank)), [0, *range(2, rank)]
+    x_hat, rstd = _standardised(x, space, step.attribute("epsilon", 1e-5))
+    return [_through(x_hat, rstd, g * _per_channel(scale, rank), space) if step.wants(0) else None,
+            (g * x_hat).sum(others, keepdims=False) if step.wants(1) else None,
+            g.sum(others, keepdims=False) if step.wants(2) else None]
+
+
+@gradient_of("GroupNormalization")
+def group_normalization(step: Step) -> Gradients:
+    """Statistics over the channels of a group and space; the scale is per channel from version 21 on, before per group.
+    """
+    x, scale, g = step.x, step.input(1), step.g
+    groups = step.attribute("num_groups")
+    [channels] = step.extents(x, [1])
+    per_channel = step.opset >= 21
+    grouped = [0, groups, channels // groups, -1]
+    of_scale = [1, groups, channels // groups, 1] if per_channel else [1, groups, 1, 1]
+    others = [0, 3] if per_channel else [0, 2, 3]
+    x_hat, rstd = _standardised(x.reshape(grouped), [2, 3], step.attribute("epsilon", 1e-5))
+    g = g.reshape(grouped)
+    made: list[Value | None] = [None, None, None]
+    if step.wants(0):
+        made[0] = _through(x_hat, rstd, g * scale.reshape(of_scale), [2, 3]).reshaped_like(x)
+    for index, gradient in ((1, g * x_hat), (2, g)):
+        if step.wants(index):
+            made[index] = gradient.sum(others, keepdims=False).reshape([-1])
+    return made
+
+
+@gradient_of("LayerNormalization")
+def layer_normalization(step: Step) -> Gradients:
+    """Statistics over the axes from `axis` on; scale and bias may broadcast."""
+    x, scale, g = step.x, step.input(1), step.g
+    rank = step.rank(x)
+    axes = list(range(step.attribute("axis", -1) % rank, rank))
+    x_hat, rstd = _standardised(x, axes, step.attribute("epsilon", 1e-5))
+    return [_through(x_hat, rstd, g * scale, axes) if step.wants(0) else None,
+            step.summed(g * x_hat, 1) if step.wants(1) else None,
+            step.summed(g, 2) if step.wants(2) else None]
