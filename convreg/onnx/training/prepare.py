@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, TensorShapeProto, helper, version_converter
+from onnx import ModelProto, TensorShapeProto, version_converter
 
 from ...errors import GraphError
-from ..graph import flattened, graphs_of, place, scope_of, sentence
+from ..graph import flattened, scope_of, sentence
 from ..model.checks import check_made_once, check_opened, infer_shapes
 from ..model.files import Source, opened
 from .batch_norm import Mode, set_batch_norm

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUP = "convreg.gradients"
 
 Gradients = Sequence["Value | None"]
-Rule = Callable[["Step"], "Value | None | Gradients"]
+Rule = Callable[["Step"], "Value | Gradients | None"]
 """Takes a node with the gradients of its outputs and returns the gradients of its inputs in their order; None, or a
 place that is missing at the end, adds nothing. A single value is the gradient of the first input."""
 

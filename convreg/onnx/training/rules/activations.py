@@ -1,4 +1,4 @@
-"""Activations. Where a function has a corner, its left derivative holds, as in PyTorch, unless a rule says otherwise."""
+"""Activations. At a corner of a function its left derivative holds, as in PyTorch, unless a rule says otherwise."""
 
 from __future__ import annotations
 
