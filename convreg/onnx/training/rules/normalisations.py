@@ -71,15 +71,11 @@ def instance_normalization(step: Step) -> Gradients:
 
 @gradient_of("GroupNormalization")
 def group_normalization(step: Step) -> Gradients:
-    """Statistics over the channels of a group and space; the scale is per channel from version 21 on, before per group.
-    """
+    """Statistics over the channels of a group and space; the scale is per channel."""
     x, scale, g = step.x, step.input(1), step.g
     groups = step.attribute("num_groups")
     [channels] = step.extents(x, [1])
-    per_channel = step.opset >= 21
-    grouped = [0, groups, channels // groups, -1]
-    of_scale = [1, groups, channels // groups, 1] if per_channel else [1, groups, 1, 1]
-    others = [0, 3] if per_channel else [0, 2, 3]
+    grouped, of_scale = [0, groups, channels // groups, -1], [1, groups, channels // groups, 1]
     x_hat, rstd = _standardised(x.reshape(grouped), [2, 3], step.attribute("epsilon", 1e-5))
     g = g.reshape(grouped)
     made: list[Value | None] = [None, None, None]
@@ -87,7 +83,7 @@ def group_normalization(step: Step) -> Gradients:
         made[0] = _through(x_hat, rstd, g * scale.reshape(of_scale), [2, 3]).reshaped_like(x)
     for index, gradient in ((1, g * x_hat), (2, g)):
         if step.wants(index):
-            made[index] = gradient.sum(others, keepdims=False).reshape([-1])
+            made[index] = gradient.sum([0, 3], keepdims=False).reshape([-1])
     return made
 
 
