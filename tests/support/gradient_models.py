@@ -77,11 +77,11 @@ def differences(model: ModelProto, feeds: Mapping[str, np.ndarray], name: str, s
 
 
 def assert_gradient(gradient: np.ndarray, model: ModelProto, feeds: Mapping[str, np.ndarray], name: str,
-                    tolerance: float = 1e-6, step: float = 1e-6) -> None:
+                    tolerance: float = 1e-6, step: float = 1e-6, most: int = 12) -> None:
     """Compare the gradient of the loss with differences of the forward model."""
     assert gradient.shape == feeds[name].shape
     assert gradient.dtype == feeds[name].dtype
-    rows, directed = differences(model, feeds, name, step)
+    rows, directed = differences(model, feeds, name, step, most)
     scale = max(1.0, float(np.abs(gradient).max(initial=0)))
     np.testing.assert_allclose(gradient.ravel()[rows[:, 0].astype(int)], rows[:, 1], rtol=0, atol=tolerance * scale)
     norm = scale * np.sqrt(gradient.size)

@@ -160,9 +160,11 @@ class Reverse:
         """Whether a gradient can pass from an output of a node to its inputs."""
         if node.op_type in FLAT and node.domain in ("", "ai.onnx"):
             return False
+        entry = rule_registry.find(node.domain, node.op_type)
+        if entry is not None and entry.outputs is not None and list(node.output).index(name) not in entry.outputs:
+            return False
         declared = self.writer.scope.get(name)
         if declared is not None and declared.dtype is not None and not _is_floating(declared.dtype):
-            entry = rule_registry.find(node.domain, node.op_type)
             return entry is not None and entry.through
         return True
 

@@ -102,8 +102,7 @@ def _unstacked(step: Step, made: Value, index: int, other: int) -> Value:
         if extent == 1 and result != 1:
             axes.append(axis)
         elif not isinstance(extent, int) and (extent != result or extent is None):
-            raise step.error(f"whether axis {axis - lead} of {own.name!r} is broadcast must be known; inference finds "
-                             f"the extents {extent!r} and {result!r} in the result")
+            return step.summed_at_run(made, own, made)
     if not axes:
         return made
     return made.sum(axes[:lead], keepdims=False).sum([axis - lead for axis in axes[lead:]])

@@ -23,9 +23,12 @@ def slice_(step: Step) -> Value:
     rank = step.rank(step.x)
     axes = [int(axis) % rank for axis in bounds[2]] if bounds[2] is not None else list(range(len(starts)))
     steps = [int(by) for by in bounds[3]] if bounds[3] is not None else [1] * len(starts)
+    if not all(_is_whole(*taken) or isinstance((step.x.shape or ())[axis], int)
+               for axis, *taken in zip(axes, starts, ends, steps, strict=True)):
+        return _scattered_at_run(step)
     g, pads = step.g, np.zeros((2, rank), np.int64)
     for axis, start, end, by in zip(axes, starts, ends, steps, strict=True):
-        if by == 1 and int(start) == 0 and int(end) >= LARGEST_PLACE:
+        if _is_whole(start, end, by):
             continue
         [extent] = step.extents(step.x, [axis])
         taken = _taken(extent, int(start), int(end), by)
@@ -34,6 +37,11 @@ def slice_(step: Step) -> Value:
         else:
             g = _spread(step, g, axis, taken, extent)
     return g.apply("Pad", step.writer.integers(pads.ravel())) if pads.any() else g
+
+
+def _is_whole(start: int, end: int, by: int) -> bool:
+    """Whether a slice takes all of an axis, whatever its extent is."""
+    return by == 1 and start == 0 and end >= LARGEST_PLACE
 
 
 def _taken(extent: int, start: int, end: int, by: int) -> Array:
