@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     """The rule of one operator.
 
     `inputs` and `outputs` are the places of the inputs that have a gradient and of the outputs that a gradient passes,
-    None for all; `through` says that the gradient passes
+    None for all; `constants` are the places of inputs that count as constants; `through` says that the gradient passes
     outputs that are not floating point, as codes of a narrow format are.
     """
 
@@ -40,6 +40,7 @@ class Entry(NamedTuple):
     function: Rule
     inputs: tuple[int, ...] | None
     outputs: tuple[int, ...] | None
+    constants: tuple[int, ...]
     through: bool
 
     @property
@@ -56,7 +57,7 @@ _plugins_loaded = False
 @guarded("convreg::onnx::gradient_of")
 def gradient_of(
     op_type: str, *, domain: str = "", inputs: Sequence[int] | None = None,
-    outputs: Sequence[int] | None = None, through: bool = False,
+    outputs: Sequence[int] | None = None, constants: Sequence[int] = (), through: bool = False,
     replace: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Return a decorator that registers a function as the gradient of an operator.
@@ -73,6 +74,8 @@ def gradient_of(
     outputs : sequence of int, optional
         Places of the outputs that a gradient passes. Others count as constants, as running statistics do. By default
         all floating-point outputs.
+    constants : sequence of int
+        Places of inputs that count as constants whatever they depend on, as the ratio of Dropout does.
     through : bool
         Whether gradients pass outputs that are not floating point.
     replace : bool
@@ -102,8 +105,8 @@ def gradient_of(
     for argument, value in (("op_type", op_type), ("domain", domain)):
         if not isinstance(value, str) or (argument == "op_type" and not value):
             raise ask.refuse(argument, value, "the name as a str", wrong_type=not isinstance(value, str))
-    places = {}
-    for argument, given in (("inputs", inputs), ("outputs", outputs)):
+    places: dict[str, tuple[int, ...] | None] = {}
+    for argument, given in (("inputs", inputs), ("outputs", outputs), ("constants", constants)):
         places[argument] = None if given is None else tuple(given)
         if not all(isinstance(place, int) and place >= 0 for place in places[argument] or ()):
             raise ask.refuse(argument, given, "places from 0 on")
@@ -115,7 +118,8 @@ def gradient_of(
         with _lock:
             if key in _rules and not replace:
                 raise ask.refuse("op_type", _rules[key].name, "an operator without a rule, or replace=True")
-            _rules[key] = Entry(op_type, key[0], function, places["inputs"], places["outputs"], through)
+            _rules[key] = Entry(op_type, key[0], function, places["inputs"], places["outputs"],
+                                places["constants"] or (), through)
         return function
 
     return register

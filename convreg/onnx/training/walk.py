@@ -151,10 +151,17 @@ class Reverse:
         """Return the values that depend on some names through operators that have gradients."""
         need = set(names)
         for node in self.graph.node:
-            if need.isdisjoint(used_names(node)):
+            if need.isdisjoint(self._varied(node)):
                 continue
             need.update(name for name in node.output if name and self._passes(node, name))
         return need
+
+    def _varied(self, node: NodeProto) -> list[str]:
+        """The values that a node reads and that do not count as constants for its rule."""
+        entry = rule_registry.find(node.domain, node.op_type)
+        if entry is None or not entry.constants:
+            return used_names(node)
+        return [name for place_, name in enumerate(node.input) if place_ not in entry.constants]
 
     def _passes(self, node: NodeProto, name: str) -> bool:
         """Whether a gradient can pass from an output of a node to its inputs."""
@@ -176,9 +183,10 @@ class Reverse:
             if node is None or not self._passes(node, name):
                 continue
             entry = rule_registry.find(node.domain, node.op_type)
-            places = range(len(node.input)) if entry is None or entry.inputs is None else entry.inputs
-            for place_ in places:
-                if place_ < len(node.input) and (other := node.input[place_]) and other not in found:
+            for place_, other in enumerate(node.input):
+                gradual = entry is None or (place_ not in entry.constants and (
+                    entry.inputs is None or place_ in entry.inputs))
+                if gradual and other and other not in found:
                     found.add(other)
                     waiting.append(other)
         return found
@@ -232,7 +240,9 @@ class Reverse:
             known = ", ".join(other.name for other in rule_registry.entries())
             raise GraphError(f"{place(node)}: {node.op_type} of domain {node.domain or 'ai.onnx'!r} has no rule of a "
                              f"gradient; convreg.onnx.gradient_of registers one; known are {known}")
-        wanted = [name in need and (entry.through or self.is_float(name) or self._is_code(name)) for name in node.input]
+        wanted = [name in need and index not in entry.constants
+                  and (entry.through or self.is_float(name) or self._is_code(name))
+                  for index, name in enumerate(node.input)]
         for index, asked in enumerate(wanted):
             if asked and entry.inputs is not None and index not in entry.inputs:
                 raise GraphError(f"{place(node)}: the rule of {node.op_type} has no gradient for input {index} "

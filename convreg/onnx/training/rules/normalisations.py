@@ -15,7 +15,7 @@ def _per_channel(value: Value, rank: int) -> Value:
     return value.reshape([-1, *[1] * (rank - 2)]) if rank > 2 else value
 
 
-@gradient_of("BatchNormalization", inputs=(0, 1, 2), outputs=(0,))
+@gradient_of("BatchNormalization", inputs=(0, 1, 2), outputs=(0,), constants=(3, 4))
 def batch_normalization(step: Step) -> Gradients:
     """The gradient through the statistics of the batch, or with running statistics ``g s rstd``."""
     x, scale, g = step.x, step.input(1), step.g

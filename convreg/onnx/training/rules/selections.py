@@ -134,7 +134,7 @@ def top_k(step: Step) -> Value:
     return _zeros(step).apply("ScatterElements", step.output(1), step.g, axis=step.attribute("axis", -1))
 
 
-@gradient_of("Dropout", inputs=(0,))
+@gradient_of("Dropout", inputs=(0,), constants=(1,))
 def dropout(step: Step) -> Value:
     """``g / (1 - ratio)`` where the node's own mask kept an element; ``g`` where it keeps all."""
     training = step.constant(2)
