@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,7 @@ class Forward(NamedTuple):
     x: tuple[int, ...]
     body: str
     parameters: dict[str, tuple[int, ...]]
-    fixed: dict[str, Any] = {}
-    classes: int = 5
+    fixed: Mapping[str, Any] = MappingProxyType({})
 
 
 

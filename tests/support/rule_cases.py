@@ -38,7 +38,8 @@ class Case:
     @property
     def nodes(self) -> list[NodeProto]:
         """The node."""
-        return [helper.make_node(self.op_type, self.inputs, [*self.outputs, *self.ignored.split()], domain=self.domain, **self.attributes)]
+        made = [*self.outputs, *self.ignored.split()]
+        return [helper.make_node(self.op_type, self.inputs, made, domain=self.domain, **self.attributes)]
 
     @property
     def asked(self) -> list[str]:
@@ -172,7 +173,7 @@ case("GlobalMaxPool", arrays=IMAGE, torch=lambda torch, x: x.amax((2, 3), keepdi
 for _left in (0, 1):
     for _right in (0, 1):
         case("Gemm", f"{_left}{_right}", inputs="a b c", transA=_left, transB=_right, alpha=0.5, beta=2.0,
-             arrays={"a": normal(*((3, 4) if _left == 0 else (4, 3))), "b": normal(*((4, 5) if _right == 0 else (5, 4))),
+             arrays={"a": normal(*((4, 3) if _left else (3, 4))), "b": normal(*((5, 4) if _right else (4, 5))),
                      "c": normal(3, 1)},
              torch=lambda torch, a, b, c, left=_left, right=_right:
                  0.5 * (a.T if left else a) @ (b.T if right else b) + 2 * c)

@@ -13,6 +13,7 @@ from ..graph import Declared, graphs_of, place, scope_of, used_names
 from ..model.checks import infer_shapes
 from ..rewrite.builder import Names
 from . import rule_registry, rules
+from .batch_norm import is_training, use_batch_statistics
 from .rounding import check_format
 from .step import Array, Step
 from .tidy import sort_nodes
@@ -125,6 +126,10 @@ class Reverse:
             grads = [self._total(name, contributions, found) if name else None for name in node.output]
             if any(grad is not None for grad in grads) and any(name in need for name in node.output):
                 self._apply(node, grads, need, constants, contributions)
+        for node in self.graph.node:
+            if is_training(node):  # no gradient reached it
+                self.writer.prefix = node.name or node.output[0]
+                use_batch_statistics(node, self.writer)
         for name in names:
             self.writer.prefix = f"{name}/gradient"
             if self._total(name, contributions, found) is None:

@@ -151,7 +151,7 @@ def dropout(step: Step) -> Value:
     if training is None:
         factor = scale if isinstance(scale, Value) else step.writer.scalar(scale, step.x.dtype)
         scale = step.input(2).where(factor, 1)
-    return mask.where(step.g * scale, 0)
+    return (step.g * scale).only(mask)
 
 
 @gradient_of("Tile", inputs=(0,))
