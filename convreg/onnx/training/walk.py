@@ -175,10 +175,12 @@ class Reverse:
         entry = rule_registry.find(node.domain, node.op_type)
         if entry is not None and entry.outputs is not None and list(node.output).index(name) not in entry.outputs:
             return False
+        return not self._is_integer(name) or (entry is not None and entry.through)
+
+    def _is_integer(self, name: str) -> bool:
+        """Whether a value is known not to be floating point."""
         declared = self.writer.scope.get(name)
-        if declared is not None and declared.dtype is not None and not _is_floating(declared.dtype):
-            return entry is not None and entry.through
-        return True
+        return declared is not None and declared.dtype is not None and not _is_floating(declared.dtype)
 
     def reached_from(self, y: str) -> set[str]:
         """Return the values that a value depends on through operators that have gradients."""
@@ -227,8 +229,8 @@ class Reverse:
 
     def _know(self, gradient: Value, primal: str) -> None:
         """A gradient has the type of its primal: inference cannot always tell."""
-        declared = self.writer.scope[primal]
-        if declared.shape is not None and gradient.name not in self.makers and gradient.shape is None:
+        declared = self.writer.scope.get(primal)
+        if declared is not None and declared.shape is not None and gradient.name not in self.makers and gradient.shape is None:
             self.writer.know(gradient.name, gradient.dtype, declared.shape)
             self.typed.append(gradient.name)
 
@@ -246,7 +248,7 @@ class Reverse:
             raise GraphError(f"{place(node)}: {node.op_type} of domain {node.domain or 'ai.onnx'!r} has no rule of a "
                              f"gradient; convreg.onnx.gradient_of registers one; known are {known}")
         wanted = [name in need and index not in entry.constants
-                  and (entry.through or self.is_float(name) or self._is_code(name))
+                  and (entry.through or not self._is_integer(name) or self._is_code(name))
                   for index, name in enumerate(node.input)]
         for index, asked in enumerate(wanted):
             if asked and entry.inputs is not None and index not in entry.inputs:
