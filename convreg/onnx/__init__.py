@@ -13,6 +13,7 @@ from .rewrite.lower import lower
 from .rewrite.translate import translate
 from .runtime_ort.nodes import ort_library
 from .schema.schemas import register_schemas, schema_of
+from .training import gradient, gradient_of
 
 register_schemas()
 
@@ -23,7 +24,9 @@ __all__ = [
     "call_of",
     "check",
     "explain_nodes",
+    "gradient",
     "gradient_calls",
+    "gradient_of",
     "infer_shapes",
     "load",
     "lower",

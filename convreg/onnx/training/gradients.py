@@ -1,0 +1,85 @@
+"""The model of a value's gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx import ModelProto, helper
+
+from ...errors import GraphError, shorten
+from ...guard import guarded
+from ..graph import Declared
+from ..model.checks import check_opened, infer_shapes
+from ..model.files import Source
+from .batch_norm import Mode
+from .prepare import prepare
+from .tidy import tidy
+from .walk import add_gradients
+
+
+@guarded("convreg::onnx::gradient")
+def gradient(
+    model: Source, y: str, wrt: Sequence[str], *, batch_norm: Mode = "as_exported", format: str | None = None,
+    forward_format: str | None = None,
+) -> ModelProto:
+    """Return the forward model with the gradients of one value as further outputs.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto or path
+        A forward model, of any exporter.
+    y : str
+        A floating-point value of the graph, such as the loss. Of one with several elements the sum is differentiated.
+    wrt : sequence of str
+        Names of floating-point initializers, inputs or inner values.
+    batch_norm : {"as_exported", "train", "frozen"}
+        Whether batch normalisations use the statistics of the batch.
+    format : str, optional
+        Number format to which convreg's Quantize rounds the operands of the gradients of Conv, ConvTranspose, Gemm
+        and MatMul, such as ``"hifloat8"``. Everything else stays float32.
+    forward_format : str, optional
+        The same for the operands of the forward pass.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Inputs, outputs and initializers keep their names. The gradient of ``P`` is the output ``P_grad``, of the
+        element type and shape of ``P``. Gradients of convolutions are ``convreg.aten::convolution_backward`` nodes;
+        `convreg.onnx.translate` writes them in another dialect and `convreg.onnx.lower` in standard ONNX. All other
+        nodes are standard ONNX.
+
+    Raises
+    ------
+    GraphError
+        If a name is unknown or not floating point, y does not depend on it, a node between them has no rule or needs
+        an extent that is unknown before the graph runs, or the model is wrong. The message names the node.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["": 20]>
+    ...     square (float[3] x) => (float[3] y) { y = Mul(x, x) }''')
+    >>> import convreg.onnx
+    >>> step = convreg.onnx.gradient(model, "y", ["x"])
+    >>> convreg.onnx.run(step, {"x": [1, 2, 3]})["x_grad"]
+    array([2., 4., 6.], dtype=float32)
+    """
+    for name, value in (("y", y), *((("wrt", entry) for entry in wrt) if not isinstance(wrt, str) else ())):
+        if not isinstance(value, str):
+            raise GraphError(f"{name}={shorten(value)} is refused; allowed: names of values")
+    whole, names = add_gradients(prepare(model, batch_norm=batch_norm, forward_format=forward_format), y, wrt,
+                                 format=format)
+    known = {value.name: value for value in (*whole.graph.input, *whole.graph.value_info, *whole.graph.output)}
+    tensors = {tensor.name: tensor for tensor in whole.graph.initializer}
+    for name, made in names.items():
+        if name in known:
+            declared = Declared.of(known[name])
+            assert declared.dtype is not None
+            kind, shape = helper.np_dtype_to_tensor_dtype(declared.dtype), declared.shape
+        else:
+            kind, shape = tensors[name].data_type, tuple(tensors[name].dims)
+        whole.graph.output.append(helper.make_tensor_value_info(made, kind, shape))
+    tidy(whole)
+    check_opened(whole)
+    return infer_shapes(whole)
