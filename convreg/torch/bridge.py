@@ -107,33 +107,32 @@ def codes_of(
     Tensor
         Of the dtype in `DTYPES`.
     """
-    source = tensor.detach()
-    if not isinstance(exponent, int):
-        source = source.float() * torch.ldexp(torch.ones(exponent.shape), exponent)
-    elif exponent:
-        source = torch.mul(source if source.dtype is torch.float32 else source.float(), 2.0**exponent)
-    target = torch.empty_like(source, dtype=DTYPES[format])
-    _convert(source, target, format, rounding, saturate, seed)
+    target = torch.empty_like(tensor, dtype=DTYPES[format], requires_grad=False)
+    _convert(tensor, target, format, rounding, saturate, seed, exponent)
     return target
 
 
 def values_of(codes: Tensor, dtype: torch.dtype, exponent: int = 0) -> Tensor:
     """Return the numbers of codes times a power of two, rounded to a dtype that has more range than the codes."""
-    if codes.dtype.itemsize == 1:
-        values = torch.empty_like(codes, dtype=dtype)
-        _convert(codes, values, STORED[dtype][0], "nearest_even", False, 0)
-        return values.mul_(2.0**exponent) if exponent else values
-    if not exponent:
+    if codes.dtype.itemsize > 1 and not exponent:
         return codes.to(dtype)
-    return (codes.to(torch.float32) * 2.0**exponent).to(dtype)
+    values = torch.empty_like(codes, dtype=dtype)
+    _convert(codes, values, STORED[dtype][0], "nearest_even", False, 0, exponent)
+    return values
 
 
-def _convert(source: Tensor, target: Tensor, format: str, rounding: str, saturate: bool, seed: int) -> None:
+def _convert(
+    source: Tensor, target: Tensor, format: str, rounding: str, saturate: bool, seed: int, exponent: int | Tensor
+) -> None:
     check_isa()
-    read, written = stored(source), stored(target)
+    read, written, scale = stored(source), stored(target), None
+    if not isinstance(exponent, int) or exponent:
+        powers = np.ldexp(np.float32(1), exponent.numpy() if isinstance(exponent, Tensor) else exponent)
+        scale = np.broadcast_to(powers, read.shape)
     if rounding != "stochastic" and not (read.flags.c_contiguous and written.flags.c_contiguous):
         order = sorted(range(read.ndim), key=lambda axis: -abs(written.strides[axis]))
         read, written = read.transpose(order), written.transpose(order)
+        scale = None if scale is None else scale.transpose(order)
     run(convert.convert, (read, written), torch.get_num_threads(), {
         "source_format": STORED[source.dtype][0], "target_format": format, "rounding": rounding, "saturate": saturate,
-        "seed": seed})
+        "seed": seed, "scale": scale})
