@@ -189,7 +189,7 @@ def convert(module: nn.Module, recipe: Recipe | str, *, skip: Skip = None) -> nn
             continue
         if (target := converted_class(layer)) is not None:
             layer.__class__ = target
-            layer._convreg_set(how, name)
+            layer._convreg_set(how, name or "the module")
             changed += 1
         elif reason := _reason(layer):
             left.append(f"{name or 'the module'} ({reason})")

@@ -205,6 +205,10 @@ def _autograd_convolution(
 ) -> Tensor:
     _refuse_tangents("convolution", layer, (input, weight, bias))
     if _differentiable(input, weight, bias):
+        if torch._C._are_functorch_transforms_active():
+            raise asking("convolution", layer).refuse(
+                "input", "a tensor of a torch.func transform", "backward() or torch.autograd.grad instead of "
+                "torch.func.grad, vjp and jacrev")
         output: Tensor = _Convolution.apply(input, weight, bias, geometry, recipe, seed, layer, direct)
         return output
     if direct:

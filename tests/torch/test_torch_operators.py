@@ -178,6 +178,24 @@ def test_vmap_is_refused():
         torch.vmap(lambda x: convolution(x, w, bias, *GEOMETRY, recipe="hifloat8"))(x[None])
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its forward mode
+def test_transforms_of_functions_are_refused():
+    x, w, bias = operands()
+    for transform in (torch.func.grad, torch.func.jacrev, torch.func.hessian):
+        with pytest.raises(OpError, match=r"torch\.func"):
+            transform(lambda x: convolution(x, w, bias, *GEOMETRY, recipe="hifloat8").sum())(x)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_of_several_directions_are_those_of_each():
+    x, w, bias = operands(gradients=True)
+    y = convolution(x, w, bias, *GEOMETRY, recipe="fp8_hybrid")
+    directions = torch.randn(3, *y.shape)
+    [together] = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)
+    for direction, gradient in zip(directions, together, strict=True):
+        assert torch.equal(torch.autograd.grad(y, x, direction, retain_graph=True)[0], gradient)
+
+
 def test_gradients_that_vanish_are_named_once_with_the_scale_that_saves_them():
     _warned.clear()
     recipe = convreg.torch.Recipe(grad_output="float8_e4m3fn").text
