@@ -13,7 +13,7 @@ from .rewrite.lower import lower
 from .rewrite.translate import translate
 from .runtime_ort.nodes import ort_library
 from .schema.schemas import register_schemas, schema_of
-from .training import gradient, gradient_of
+from .training import gradient, gradient_of, training_step
 
 register_schemas()
 
@@ -35,5 +35,6 @@ __all__ = [
     "register_schemas",
     "run",
     "schema_of",
+    "training_step",
     "translate",
 ]

@@ -1,8 +1,9 @@
-"""Gradients of forward models as ONNX graphs."""
+"""Gradients of forward models, and whole steps of training, as ONNX graphs."""
 
 from __future__ import annotations
 
 from .gradients import gradient
 from .rule_registry import gradient_of
+from .step_model import training_step
 
-__all__ = ["gradient", "gradient_of"]
+__all__ = ["gradient", "gradient_of", "training_step"]
