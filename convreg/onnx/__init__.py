@@ -13,13 +13,14 @@ from .rewrite.lower import lower
 from .rewrite.translate import translate
 from .runtime_ort.nodes import ort_library
 from .schema.schemas import register_schemas, schema_of
-from .training import gradient, gradient_of, training_step
+from .training import Trainer, gradient, gradient_of, training_step
 
 register_schemas()
 
 __all__ = [
     "NodeCall",
     "Session",
+    "Trainer",
     "attach_functions",
     "call_of",
     "check",

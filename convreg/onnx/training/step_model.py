@@ -144,6 +144,7 @@ def training_step(
     update = _Update(whole, chosen, constants, inputs)
     update.write(parameters, gradients, norm)
     update.carry_statistics(statistics)
+    update.sort()
     outputs = [value.name for value in forward.graph.output]
     _set_outputs(whole, made.loss, outputs, update.state)
     tidy(whole)
@@ -153,7 +154,7 @@ def training_step(
         model=digest, data=[value.name for value in forward.graph.input], target=made.target, loss=made.loss,
         outputs=outputs, learning_rate=inputs["learning_rate"], loss_scale=inputs.get("loss_scale"),
         parameters=parameters, statistics=list(statistics), state=update.state, count=update.count,
-        settings={"loss": loss, "optimizer": optimizer, **constants, "clip_norm": norm, "format": format,
+        settings={"loss": loss, "output": target, "optimizer": optimizer, **constants, "clip_norm": norm, "format": format,
                   "forward_format": forward_format, "batch_norm": batch_norm, "dialect": dialect},
     ).write(whole)
     whole = translate(whole, dialect)
@@ -328,6 +329,11 @@ class _Update:
             if name in self.tensors:  # computed ones are nothing that a step could carry
                 self._carry_in(name, self.tensors[name])
                 self.state[name] = updated
+
+    def sort(self) -> None:
+        """Put the state into the order of the inputs."""
+        self.state = {value.name: self.state[value.name] for value in self.model.graph.input
+                      if value.name in self.state}
 
     def _factor(self, gradients: Sequence[Value], norm: float | None) -> Value | None:
         """What all gradients are multiplied by, None for 1."""
