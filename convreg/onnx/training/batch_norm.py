@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from onnx import ModelProto, NodeProto, helper
 
 from ...errors import GraphError, shorten
-from ..graph import attribute_value, used_names
+from ..graph import attribute_value, place, used_names
 from ..rewrite.builder import Names
-
-if TYPE_CHECKING:
-    from .step import Step
-    from .value import Value
+from .value import Writer
 
 Mode = Literal["as_exported", "train", "frozen"]
 MODES = get_args(Mode)
@@ -20,7 +17,8 @@ MODES = get_args(Mode)
 
 def is_training(node: NodeProto) -> bool:
     """Whether a BatchNormalization node normalises by the statistics of its batch."""
-    return any(proto.name == "training_mode" and attribute_value(proto) for proto in node.attribute)
+    return node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx") and any(
+        proto.name == "training_mode" and attribute_value(proto) for proto in node.attribute)
 
 
 def batch_norms(model: ModelProto) -> list[NodeProto]:
@@ -85,11 +83,11 @@ def running_statistics(model: ModelProto) -> dict[str, str]:
 def _chain_statistics(node: NodeProto, names: Names, read: set[str], updated: dict[str, str]) -> None:
     """Name the updated statistics; a node that shares them continues where the one before it ended."""
     node.output.extend([""] * (3 - len(node.output)))
-    for place, output in ((3, 1), (4, 2)):
-        name = node.input[place]
+    for source, output in ((3, 1), (4, 2)):
+        name = node.input[source]
         if node.output[output] not in read:  # exporters name them after the node, and nobody reads them
             node.output[output] = names.fresh(f"{name}.next")
-        node.input[place] = updated.get(name, name)
+        node.input[source] = updated.get(name, name)
         updated[name] = node.output[output]
 
 
@@ -106,31 +104,31 @@ def _replace_removed(model: ModelProto, removed: dict[str, str]) -> None:
             model.graph.node.append(helper.make_node("Identity", [removed[value.name]], [value.name]))
 
 
-def statistics_of_batch(step: Step) -> tuple[Value, Value]:
-    """Return mean and variance of a training node's batch.
+def use_batch_statistics(node: NodeProto, writer: Writer) -> None:
+    """Compute the statistics of a training node's batch beside it, and let it normalise by them as by running ones.
 
-    The node updates running statistics by ``running momentum + batch (1 - momentum)``. With a momentum of 0 it hands
-    out the batch's own, which spares computing them again, and the update is two small nodes beside it.
+    The gradient needs the statistics, which the node keeps to itself. Besides, onnxruntime writes the running
+    statistics that a training node hands to other nodes over those it read, inputs of the caller included.
     """
-    momentum = step.attribute("momentum", 0.9)
-    outputs = [step.output(index) for index in (1, 2)]
-    if momentum == 0:
-        return outputs[0], outputs[1]
-    _set_float(step.node, "momentum", 0.0)
-    batch = []
-    for index, (place, updated) in enumerate(zip((3, 4), outputs, strict=True), 1):
-        own = step.writer.names.fresh(f"{step.node.output[0]}/batch_{('mean', 'variance')[index - 1]}")
-        step.node.output[index] = own
-        step.writer.know(own, updated.dtype, updated.shape)
-        value = step.writer.value(own)
-        step.writer.named(step.input(place) * momentum + value * (1 - momentum), updated.name)
-        batch.append(value)
-    return batch[0], batch[1]
-
-
-def _set_float(node: NodeProto, name: str, value: float) -> None:
-    for proto in node.attribute:
-        if proto.name == name:
-            proto.f = value
-            return
-    node.attribute.append(helper.make_attribute(name, value))
+    attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+    momentum = float(attributes.get("momentum", 0.9))
+    x = writer.value(node.input[0])
+    if x.shape is None:
+        raise GraphError(f"{place(node)}: the rank of {x.name!r} must be known, and inference finds no shape")
+    axes = [0, *range(2, len(x.shape))]
+    middle = x.mean(axes)
+    centred = x - middle
+    made = (middle.reshape([-1]), (centred * centred).mean(axes, keepdims=False))
+    for index, batch in enumerate(made, 1):
+        running = writer.value(node.input[index + 2])
+        batch = batch.cast(running.dtype)
+        writer.know(batch.name, batch.dtype, running.shape)
+        if index < len(node.output) and node.output[index]:
+            writer.named(running * momentum + batch * (1 - momentum), node.output[index])
+            writer.know(node.output[index], running.dtype, running.shape)
+        node.input[index + 2] = batch.name
+    del node.output[1:]
+    kept = [proto for proto in node.attribute if proto.name not in ("training_mode", "momentum")]
+    attributes_kept = [type(proto).FromString(proto.SerializeToString()) for proto in kept]
+    del node.attribute[:]
+    node.attribute.extend(attributes_kept)

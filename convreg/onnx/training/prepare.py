@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, TensorShapeProto, helper, version_converter
+from onnx import ModelProto, TensorShapeProto, version_converter
 
 from ...errors import GraphError
-from ..graph import flattened, graphs_of, place, scope_of, sentence
+from ..graph import flattened, scope_of, sentence
 from ..model.checks import check_made_once, check_opened, infer_shapes
 from ..model.files import Source, opened
 from .batch_norm import Mode, set_batch_norm
 from .folding import Folding
 from .rounding import check_format, round_products
-from .tidy import sort_nodes, without_dead_nodes
+from .tidy import sort_nodes
 
 OLDEST_OPSET, NEWEST_OPSET = 18, 26
 """The versions of standard ONNX in which the rules write their nodes. Models of older ones are converted."""
@@ -60,7 +60,6 @@ def prepare(source: Source, *, batch_norm: Mode = "as_exported", forward_format:
     if forward_format not in (None, "float32"):
         round_products(known, forward_format)
         known = _inferred(known)
-    without_dead_nodes(known.graph)
     sort_nodes(known.graph)
     check_opened(known)
     return known

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GROUP = "convreg.gradients"
 
 Gradients = Sequence["Value | None"]
-Rule = Callable[["Step"], "Value | None | Gradients"]
+Rule = Callable[["Step"], "Value | Gradients | None"]
 """Takes a node with the gradients of its outputs and returns the gradients of its inputs in their order; None, or a
 place that is missing at the end, adds nothing. A single value is the gradient of the first input."""
 
@@ -30,7 +30,8 @@ place that is missing at the end, adds nothing. A single value is the gradient o
 class Entry(NamedTuple):
     """The rule of one operator.
 
-    `inputs` are the places of the inputs that have a gradient, None for all; `through` says that the gradient passes
+    `inputs` and `outputs` are the places of the inputs that have a gradient and of the outputs that a gradient passes,
+    None for all; `constants` are the places of inputs that count as constants; `through` says that the gradient passes
     outputs that are not floating point, as codes of a narrow format are.
     """
 
@@ -38,6 +39,8 @@ class Entry(NamedTuple):
     domain: str
     function: Rule
     inputs: tuple[int, ...] | None
+    outputs: tuple[int, ...] | None
+    constants: tuple[int, ...]
     through: bool
 
     @property
@@ -53,7 +56,8 @@ _plugins_loaded = False
 
 @guarded("convreg::onnx::gradient_of")
 def gradient_of(
-    op_type: str, *, domain: str = "", inputs: Sequence[int] | None = None, through: bool = False,
+    op_type: str, *, domain: str = "", inputs: Sequence[int] | None = None,
+    outputs: Sequence[int] | None = None, constants: Sequence[int] = (), through: bool = False,
     replace: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Return a decorator that registers a function as the gradient of an operator.
@@ -67,6 +71,11 @@ def gradient_of(
     inputs : sequence of int, optional
         Places of the inputs that have a gradient. A gradient that is asked for at another floating-point input is
         an error. By default all floating-point inputs have one.
+    outputs : sequence of int, optional
+        Places of the outputs that a gradient passes. Others count as constants, as running statistics do. By default
+        all floating-point outputs.
+    constants : sequence of int
+        Places of inputs that count as constants whatever they depend on, as the ratio of Dropout does.
     through : bool
         Whether gradients pass outputs that are not floating point.
     replace : bool
@@ -96,9 +105,11 @@ def gradient_of(
     for argument, value in (("op_type", op_type), ("domain", domain)):
         if not isinstance(value, str) or (argument == "op_type" and not value):
             raise ask.refuse(argument, value, "the name as a str", wrong_type=not isinstance(value, str))
-    places = None if inputs is None else tuple(inputs)
-    if places is not None and not all(isinstance(place, int) and place >= 0 for place in places):
-        raise ask.refuse("inputs", inputs, "places of inputs, from 0 on")
+    places: dict[str, tuple[int, ...] | None] = {}
+    for argument, given in (("inputs", inputs), ("outputs", outputs), ("constants", constants)):
+        places[argument] = None if given is None else tuple(given)
+        if not all(isinstance(place, int) and place >= 0 for place in places[argument] or ()):
+            raise ask.refuse(argument, given, "places from 0 on")
 
     def register(function: Rule) -> Rule:
         if not callable(function):
@@ -107,7 +118,8 @@ def gradient_of(
         with _lock:
             if key in _rules and not replace:
                 raise ask.refuse("op_type", _rules[key].name, "an operator without a rule, or replace=True")
-            _rules[key] = Entry(op_type, key[0], function, places, through)
+            _rules[key] = Entry(op_type, key[0], function, places["inputs"], places["outputs"],
+                                places["constants"] or (), through)
         return function
 
     return register

@@ -159,7 +159,7 @@ class Step:
         if x.name == y.name:
             return g
         if x.shape is None or y.shape is None:
-            return self._summed_at_run(g, x, y)
+            return self.summed_at_run(g, x, y)
         lead = len(y.shape) - len(x.shape)
         others = [entry.shape for place, entry in enumerate(self.inputs()) if entry is not None and place != index]
         axes = []
@@ -169,7 +169,7 @@ class Step:
             if own == 1:
                 axes.append(axis)
             elif not isinstance(own, int) and not _is_one_elsewhere(others, axis - len(y.shape)):
-                return self._summed_at_run(g, x, y)
+                return self.summed_at_run(g, x, y)
         if not lead and not axes:
             return g
         if lead and not axes:
@@ -177,8 +177,8 @@ class Step:
         total = g.sum([*range(lead), *axes])
         return total.reshaped_like(x) if lead else total
 
-    def _summed_at_run(self, g: Value, x: Value, y: Value) -> Value:
-        """Compare the shapes when the graph runs."""
+    def summed_at_run(self, g: Value, x: Value, y: Value) -> Value:
+        """Sum a gradient of y's shape to the shape of x, which the graph compares when it runs."""
         writer = self.writer
         own, made = x.extents(), y.extents()
         if x.shape is None or y.shape is None or len(x.shape) != len(y.shape):

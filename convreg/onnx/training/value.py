@@ -97,6 +97,10 @@ class Value:
         chosen = [entry if isinstance(entry, Value) else self.writer.scalar(entry, like.dtype) for entry in (yes, no)]
         return self.writer.add("Where", self, *chosen, dtype=like.dtype)
 
+    def only(self, condition: Value) -> Value:
+        """Keep what a condition selects, zeros elsewhere: a product, which runtimes compute faster than Where."""
+        return self * condition.cast(self.dtype)
+
     def cast(self, dtype: Any) -> Value:
         """Convert to another element type."""
         target = np.dtype(dtype)

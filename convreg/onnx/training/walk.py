@@ -13,6 +13,7 @@ from ..graph import Declared, graphs_of, place, scope_of, used_names
 from ..model.checks import infer_shapes
 from ..rewrite.builder import Names
 from . import rule_registry, rules
+from .batch_norm import is_training, use_batch_statistics
 from .rounding import check_format
 from .step import Array, Step
 from .tidy import sort_nodes
@@ -125,6 +126,10 @@ class Reverse:
             grads = [self._total(name, contributions, found) if name else None for name in node.output]
             if any(grad is not None for grad in grads) and any(name in need for name in node.output):
                 self._apply(node, grads, need, constants, contributions)
+        for node in self.graph.node:
+            if is_training(node):  # no gradient reached it
+                self.writer.prefix = node.name or node.output[0]
+                use_batch_statistics(node, self.writer)
         for name in names:
             self.writer.prefix = f"{name}/gradient"
             if self._total(name, contributions, found) is None:
@@ -151,20 +156,31 @@ class Reverse:
         """Return the values that depend on some names through operators that have gradients."""
         need = set(names)
         for node in self.graph.node:
-            if need.isdisjoint(used_names(node)):
+            if need.isdisjoint(self._varied(node)):
                 continue
             need.update(name for name in node.output if name and self._passes(node, name))
         return need
+
+    def _varied(self, node: NodeProto) -> list[str]:
+        """The values that a node reads and that do not count as constants for its rule."""
+        entry = rule_registry.find(node.domain, node.op_type)
+        if entry is None or not entry.constants:
+            return used_names(node)
+        return [name for place_, name in enumerate(node.input) if place_ not in entry.constants]
 
     def _passes(self, node: NodeProto, name: str) -> bool:
         """Whether a gradient can pass from an output of a node to its inputs."""
         if node.op_type in FLAT and node.domain in ("", "ai.onnx"):
             return False
+        entry = rule_registry.find(node.domain, node.op_type)
+        if entry is not None and entry.outputs is not None and list(node.output).index(name) not in entry.outputs:
+            return False
+        return not self._is_integer(name) or (entry is not None and entry.through)
+
+    def _is_integer(self, name: str) -> bool:
+        """Whether a value is known not to be floating point."""
         declared = self.writer.scope.get(name)
-        if declared is not None and declared.dtype is not None and not _is_floating(declared.dtype):
-            entry = rule_registry.find(node.domain, node.op_type)
-            return entry is not None and entry.through
-        return True
+        return declared is not None and declared.dtype is not None and not _is_floating(declared.dtype)
 
     def reached_from(self, y: str) -> set[str]:
         """Return the values that a value depends on through operators that have gradients."""
@@ -174,9 +190,10 @@ class Reverse:
             if node is None or not self._passes(node, name):
                 continue
             entry = rule_registry.find(node.domain, node.op_type)
-            places = range(len(node.input)) if entry is None or entry.inputs is None else entry.inputs
-            for place_ in places:
-                if place_ < len(node.input) and (other := node.input[place_]) and other not in found:
+            for place_, other in enumerate(node.input):
+                gradual = entry is None or (place_ not in entry.constants and (
+                    entry.inputs is None or place_ in entry.inputs))
+                if gradual and other and other not in found:
                     found.add(other)
                     waiting.append(other)
         return found
@@ -212,8 +229,8 @@ class Reverse:
 
     def _know(self, gradient: Value, primal: str) -> None:
         """A gradient has the type of its primal: inference cannot always tell."""
-        declared = self.writer.scope[primal]
-        if declared.shape is not None and gradient.name not in self.makers and gradient.shape is None:
+        declared = self.writer.scope.get(primal)
+        if declared is not None and declared.shape is not None and gradient.name not in self.makers and gradient.shape is None:
             self.writer.know(gradient.name, gradient.dtype, declared.shape)
             self.typed.append(gradient.name)
 
@@ -230,7 +247,9 @@ class Reverse:
             known = ", ".join(other.name for other in rule_registry.entries())
             raise GraphError(f"{place(node)}: {node.op_type} of domain {node.domain or 'ai.onnx'!r} has no rule of a "
                              f"gradient; convreg.onnx.gradient_of registers one; known are {known}")
-        wanted = [name in need and (entry.through or self.is_float(name) or self._is_code(name)) for name in node.input]
+        wanted = [name in need and index not in entry.constants
+                  and (entry.through or not self._is_integer(name) or self._is_code(name))
+                  for index, name in enumerate(node.input)]
         for index, asked in enumerate(wanted):
             if asked and entry.inputs is not None and index not in entry.inputs:
                 raise GraphError(f"{place(node)}: the rule of {node.op_type} has no gradient for input {index} "

@@ -1,8 +1,10 @@
-"""Activations. Where a function has a corner, its left derivative holds, as in PyTorch, unless a rule says otherwise."""
+"""Activations. At a corner of a function its left derivative holds, as in PyTorch, unless a rule says otherwise."""
 
 from __future__ import annotations
 
 from math import pi, sqrt
+
+import numpy as np
 
 from ..rule_registry import Gradients, gradient_of
 from ..step import Step
@@ -12,7 +14,7 @@ from ..value import Value
 @gradient_of("Relu")
 def relu(step: Step) -> Value:
     """``g`` where y > 0."""
-    return step.g * step.y.apply("Sign")
+    return step.g.only(step.y.cast(np.bool_))  # y is never negative, and Sign takes three times as long
 
 
 @gradient_of("LeakyRelu")
@@ -46,7 +48,7 @@ def clip(step: Step) -> Value:
     if step.has(2):
         below = step.x < step.input(2)
         inside = below if inside is None else inside.apply("And", below)
-    return step.g if inside is None else inside.where(step.g, 0)
+    return step.g if inside is None else step.g.only(inside)
 
 
 @gradient_of("Sigmoid")
@@ -78,15 +80,15 @@ def softsign(step: Step) -> Value:
 def hard_sigmoid(step: Step) -> Value:
     """``alpha g`` where 0 < y < 1."""
     inside = (step.y > 0).apply("And", step.y < 1)
-    return inside.where(step.g * step.attribute("alpha", 0.2), 0)
+    return (step.g * step.attribute("alpha", 0.2)).only(inside)
 
 
 @gradient_of("HardSwish")
 def hard_swish(step: Step) -> Value:
     """0 where x <= -3, ``g (x/3 + 1/2)`` where x < 3, else ``g``."""
     x = step.x
-    slope = (x < 3).where(x / 3 + 0.5, 1)
-    return step.g * (x > -3).where(slope, 0)
+    inner = (x / 3 + 0.5).only((x > -3).apply("And", x < 3))
+    return step.g * (inner + (x >= 3).cast(x.dtype))
 
 
 @gradient_of("Gelu")

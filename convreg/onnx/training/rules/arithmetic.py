@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+import numpy as np
+
 from ..rule_registry import Gradients, gradient_of
 from ..step import Step
 from ..value import Value
@@ -160,5 +162,6 @@ def minimum(step: Step) -> Gradients:
 def where(step: Step) -> Gradients:
     """``g`` where the condition chose the operand, else 0."""
     condition = step.input(0)
-    return _each(step, None, condition.where(step.g, 0) if step.wants(1) else None,
-                 condition.where(step.writer.scalar(0, step.g.dtype), step.g) if step.wants(2) else None)
+    other = condition.apply("Not", dtype=np.bool_)
+    return _each(step, None, step.g.only(condition) if step.wants(1) else None,
+                 step.g.only(other) if step.wants(2) else None)

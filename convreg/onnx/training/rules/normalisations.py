@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..batch_norm import is_training, statistics_of_batch
+import numpy as np
+
+from ..batch_norm import is_training, use_batch_statistics
 from ..rule_registry import Gradients, gradient_of
 from ..step import Step
 from ..value import Value
@@ -15,34 +17,44 @@ def _per_channel(value: Value, rank: int) -> Value:
     return value.reshape([-1, *[1] * (rank - 2)]) if rank > 2 else value
 
 
-@gradient_of("BatchNormalization", inputs=(0, 1, 2))
+@gradient_of("BatchNormalization", inputs=(0, 1, 2), outputs=(0,), constants=(3, 4))
 def batch_normalization(step: Step) -> Gradients:
-    """The gradient through the statistics of the batch, or with running statistics ``g s rstd``."""
+    """``s rstd (g - mean(g) - x_hat mean(g x_hat))`` over the batch, or with running statistics ``g s rstd``.
+
+    Both are batch normalisations themselves, with other means and scales: one node where arithmetic takes several.
+    """
     x, scale, g = step.x, step.input(1), step.g
     rank = step.rank(x)
     axes = [0, *range(2, rank)]
     training = is_training(step.node)
-    mean, variance = statistics_of_batch(step) if training else (step.input(3), step.input(4))
-    mean, variance = mean.cast(x.dtype), variance.cast(x.dtype)
-    rstd = (variance + step.attribute("epsilon", 1e-5)).apply("Sqrt").apply("Reciprocal")
-    gain = scale.cast(x.dtype) * rstd
+    if training:
+        use_batch_statistics(step.node, step.writer)
+    mean, variance = step.input(3), step.input(4)
     made: list[Value | None] = [None, None, None]
-    centred = x - _per_channel(mean, rank)
-    if training or step.wants(1):
-        product = (g * centred).sum(axes, keepdims=False)
-    if step.wants(1):
-        made[1] = (product * rstd).cast(scale.dtype)
     total = g.sum(axes, keepdims=False)
     if step.wants(2):
         made[2] = total.cast(scale.dtype)
-    if step.wants(0) and not training:
-        made[0] = g * _per_channel(gain, rank)
-    elif step.wants(0):
+    if step.wants(1) or (training and step.wants(0)):
+        x_hat = _normalised(step, x, None, mean, variance)
+        product = (g * x_hat).sum(axes, keepdims=False)
+        if step.wants(1):
+            made[1] = product.cast(scale.dtype)
+    if step.wants(0) and training:
         count = step.count(x, axes)
-        slope = gain * rstd * rstd * product / count
-        shift = gain * total / count
-        made[0] = g * _per_channel(gain, rank) - (centred * _per_channel(slope, rank) + _per_channel(shift, rank))
+        rest = g - x_hat * _per_channel(product / count, rank)
+        made[0] = _normalised(step, rest, scale, (total / count).cast(mean.dtype), variance)
+    elif step.wants(0):
+        made[0] = _normalised(step, g, scale, None, variance)
     return made
+
+
+def _normalised(step: Step, value: Value, scale: Value | None, mean: Value | None, variance: Value) -> Value:
+    """``scale (value - mean) / sqrt(variance + epsilon)`` per channel, with the node's epsilon."""
+    count = step.extents(step.input(1))
+    ones, zeros = (step.writer.constant(np.full(count, number, step.input(1).dtype)) for number in (1, 0))
+    middle = step.writer.constant(np.zeros(count, variance.dtype)) if mean is None else mean
+    return value.apply("BatchNormalization", ones if scale is None else scale, zeros, middle, variance,
+                       epsilon=float(step.attribute("epsilon", 1e-5)))
 
 
 def _through(x_hat: Value, rstd: Value, gradient: Value, axes: Sequence[int]) -> Value:
@@ -71,15 +83,11 @@ def instance_normalization(step: Step) -> Gradients:
 
 @gradient_of("GroupNormalization")
 def group_normalization(step: Step) -> Gradients:
-    """Statistics over the channels of a group and space; the scale is per channel from version 21 on, before per group.
-    """
+    """Statistics over the channels of a group and space; the scale is per channel."""
     x, scale, g = step.x, step.input(1), step.g
     groups = step.attribute("num_groups")
     [channels] = step.extents(x, [1])
-    per_channel = step.opset >= 21
-    grouped = [0, groups, channels // groups, -1]
-    of_scale = [1, groups, channels // groups, 1] if per_channel else [1, groups, 1, 1]
-    others = [0, 3] if per_channel else [0, 2, 3]
+    grouped, of_scale = [0, groups, channels // groups, -1], [1, groups, channels // groups, 1]
     x_hat, rstd = _standardised(x.reshape(grouped), [2, 3], step.attribute("epsilon", 1e-5))
     g = g.reshape(grouped)
     made: list[Value | None] = [None, None, None]
@@ -87,8 +95,19 @@ def group_normalization(step: Step) -> Gradients:
         made[0] = _through(x_hat, rstd, g * scale.reshape(of_scale), [2, 3]).reshaped_like(x)
     for index, gradient in ((1, g * x_hat), (2, g)):
         if step.wants(index):
-            made[index] = gradient.sum(others, keepdims=False).reshape([-1])
+            made[index] = gradient.sum([0, 3], keepdims=False).reshape([-1])
     return made
+
+
+def _layer(step: Step, axes: Sequence[int]) -> tuple[Value, Value]:
+    """Return x_hat and rstd of a LayerNormalization, which makes both itself in float32."""
+    x, scale, epsilon = step.x, step.input(1), float(step.attribute("epsilon", 1e-5))
+    if x.dtype != np.float32 or scale.shape is None or not all(isinstance(extent, int) for extent in scale.shape):
+        return _standardised(x, axes, epsilon)
+    ones = step.writer.constant(np.ones(step.extents(scale), x.dtype))
+    x_hat, rstd = step.writer.add_many("LayerNormalization", [x, ones], [True, False, True], axis=axes[0],
+                                       epsilon=epsilon)
+    return x_hat, rstd
 
 
 @gradient_of("LayerNormalization")
@@ -97,7 +116,7 @@ def layer_normalization(step: Step) -> Gradients:
     x, scale, g = step.x, step.input(1), step.g
     rank = step.rank(x)
     axes = list(range(step.attribute("axis", -1) % rank, rank))
-    x_hat, rstd = _standardised(x, axes, step.attribute("epsilon", 1e-5))
+    x_hat, rstd = _layer(step, axes)
     return [_through(x_hat, rstd, g * scale, axes) if step.wants(0) else None,
             step.summed(g * x_hat, 1) if step.wants(1) else None,
             step.summed(g, 2) if step.wants(2) else None]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ....geometry import effective
+from ....geometry.standard import conv_pads
 from ..rule_registry import gradient_of
-from ..step import Step
+from ..step import Array, Step
 from ..value import Value
+from ._linear import transposed_maps
 
 
 @gradient_of("MaxPool")
@@ -24,3 +29,37 @@ def max_pool(step: Step) -> Value:
     zeros = step.writer.scalar(0, x.dtype).expand(size)
     made = zeros.apply("ScatterElements", indices.reshape(flat), step.g.reshape(flat), axis=0, reduction="add")
     return made.reshaped_like(x)
+
+
+@gradient_of("AveragePool")
+def average_pool(step: Step) -> Value:
+    """``g / count`` added to every element of the window; the count is that of the node, axis by axis."""
+    taps = step.attribute("kernel_shape")
+    axes = range(2, 2 + len(taps))
+    ones = [1] * len(taps)
+    strides, dilations = step.attribute("strides") or ones, step.attribute("dilations") or ones
+    large, small = step.extents(step.x, axes), step.extents(step.y, axes)
+    reach = tuple(effective(count, dilation) for count, dilation in zip(taps, dilations, strict=True))
+    pads = conv_pads(step.attribute("auto_pad", "NOTSET"), tuple(large), reach, tuple(strides), step.attribute("pads"))
+    include = bool(step.attribute("count_include_pad", 0))
+    maps = {}
+    for place, axis in enumerate(axes):
+        window = _window(small[place], taps[place], strides[place], dilations[place], pads[place][0])
+        maps[axis] = step.writer.constant(_means(window, large[place], pads[place], include).astype(step.x.dtype))
+    return transposed_maps(step, maps)
+
+
+def _window(small: int, taps: int, stride: int, dilation: int, begin: int) -> Array:
+    """The places along an axis that every window reads, (windows, taps)."""
+    return (np.arange(small) * stride - begin)[:, None] + np.arange(taps) * dilation
+
+
+def _means(window: Array, extent: int, pads: Sequence[int], include: bool) -> Array:
+    """The matrix (extent, windows) that makes means along an axis. A window that leaves the padded axis counts only
+    what lies within it."""
+    inside = (window >= 0) & (window < extent)
+    counted = (window >= -pads[0]) & (window < extent + pads[1]) if include else inside
+    matrix = np.zeros((extent, len(window)))
+    for column, (places, hits) in enumerate(zip(window, inside, strict=True)):
+        matrix[places[hits], column] = 1 / counted[column].sum()
+    return matrix

@@ -39,72 +39,70 @@ def gemm(step: Step) -> Gradients:
 @gradient_of("MatMul")
 def matmul(step: Step) -> Gradients:
     """``g B^T`` and ``A^T g`` over the last two axes, summed over batch axes that were broadcast."""
-    a, b = step.input(0), step.input(1)
-    ranks = step.rank(a), step.rank(b)
+    ranks = step.rank(step.x), step.rank(step.input(1))
     g = rounded(step, step.g)
-    if ranks[0] == 1:
-        g = g.unsqueeze([-2 if ranks[1] > 1 else 0])
-    if ranks[1] == 1:
-        g = g.unsqueeze([-1])
+    missing = [axis for axis, rank in ((-2, ranks[0]), (-1, ranks[1])) if rank == 1]
+    if len(missing) == 2:
+        g = g.reshape([1, 1])
+    elif missing:
+        g = g.unsqueeze(missing)
     return [_of_left(step, g, ranks) if step.wants(0) else None, _of_right(step, g, ranks) if step.wants(1) else None]
 
 
+def _matrix(step: Step, index: int, rank: int) -> Value:
+    """Return a rounded operand; a vector is a row on the left and a column on the right."""
+    value = rounded(step, step.input(index))
+    return value if rank > 1 else value.unsqueeze([index])
+
+
 def _flipped(value: Value, rank: int) -> Value:
+    rank = max(rank, 2)
     return value.transpose([*range(rank - 2), rank - 1, rank - 2])
 
 
 def _of_left(step: Step, g: Value, ranks: tuple[int, int]) -> Value:
-    b = rounded(step, step.input(1))
-    if ranks[1] == 1:  # (..., M, 1) times (1, K)
-        made = g.apply("Mul", b) if ranks[0] > 1 else (g * b).reshape([-1])
-        return made if ranks[0] <= 2 else step.summed(made, 0) if made.shape else made
-    if ranks == (2, 2):
-        return step.writer.add("Gemm", g, b, transB=1)
-    made = g.apply("MatMul", _flipped(b, ranks[1]))
-    if ranks[0] == 1:
-        return made.sum(range(ranks[1] - 1), keepdims=False) if ranks[1] > 2 else made.reshape([-1])
-    return _unstacked(step, made, 0, max(ranks))
+    b = _matrix(step, 1, ranks[1])
+    made = step.writer.add("Gemm", g, b, transB=1) if max(ranks) <= 2 else g.apply("MatMul", _flipped(b, ranks[1]))
+    if ranks[1] > 2:
+        made = _unstacked(step, made, 0, ranks[1])
+    return made.reshaped_like(step.x) if ranks[0] == 1 else made
 
 
 def _of_right(step: Step, g: Value, ranks: tuple[int, int]) -> Value:
-    a, b = rounded(step, step.x), step.input(1)
-    if ranks[0] == 1:
-        a = a.unsqueeze([0])
-        return (_flipped(a, 2).apply("MatMul", g) if ranks[1] > 1 else (a * g).reshape([-1]))
+    a, b = _matrix(step, 0, ranks[0]), step.input(1)
     if ranks[1] <= 2:  # one matrix for all: the batch axes are rows
         if ranks[0] > 2:
-            a, g = (_rows(entry, like) for entry, like in ((a, step.x), (g, step.y if ranks[1] == 2 else None)))
+            a, g = _rows(a, step.x), _rows(g, step.y) if ranks[1] == 2 else g.reshape([-1, 1])
         made = step.writer.add("Gemm", a, g, transA=1)
-        return made if ranks[1] == 2 else made.reshape([-1])
-    made = _flipped(a, ranks[0]).apply("MatMul", g)
-    return _unstacked(step, made, 1, max(ranks))
+        return made if ranks[1] == 2 else made.reshaped_like(b)
+    return _unstacked(step, _flipped(a, ranks[0]).apply("MatMul", g), 1, ranks[0])
 
 
-def _rows(value: Value, like: Value | None) -> Value:
-    """Join all axes but the last."""
-    if like is None:
-        return value.reshape([-1, 1])
-    assert like.shape is not None
-    last = like.shape[-1]
+def _rows(value: Value, like: Value) -> Value:
+    """Join all axes but the last, whose extent `like` shares."""
+    shape = like.shape
+    assert shape is not None
+    last = shape[-1]
     if isinstance(last, int) and last:
         return value.reshape([-1, last])
-    return value.reshape(like.writer.concat([like.writer.integers([-1]), like.extent(len(like.shape) - 1)]))
+    return value.reshape(like.writer.concat([like.writer.integers([-1]), like.extent(len(shape) - 1)]))
 
 
-def _unstacked(step: Step, made: Value, index: int, rank: int) -> Value:
-    """Sum over the batch axes that an operand of rank 2 or more has not, or has with extent 1."""
+def _unstacked(step: Step, made: Value, index: int, other: int) -> Value:
+    """Sum over the batch axes that an operand has not, or has with extent 1; `other` is the other operand's rank."""
     own, whole = step.input(index), step.y
     if own.shape is None or whole.shape is None:
         raise step.error("the ranks of both operands must be known")
-    own_batch, batch = own.shape[:-2], whole.shape[:rank - 2]
-    lead = len(batch) - len(own_batch)
+    own_batch = own.shape[:-2]
+    count = max(len(own_batch), other - 2)
+    batch = whole.shape[:count]
+    lead = count - len(own_batch)
     axes = list(range(lead))
     for axis, (extent, result) in enumerate(zip(own_batch, batch[lead:], strict=True), lead):
         if extent == 1 and result != 1:
             axes.append(axis)
-        elif not isinstance(extent, int) and extent != result:
-            raise step.error(f"whether axis {axis - lead} of {own.name!r} is broadcast must be known; inference finds "
-                             f"the extent {extent!r} and {result!r} in the result")
+        elif not isinstance(extent, int) and (extent != result or extent is None):
+            return step.summed_at_run(made, own, made)
     if not axes:
         return made
-    return made.sum(axes).reshaped_like(own) if lead else made.sum(axes)
+    return made.sum(axes[:lead], keepdims=False).sum([axis - lead for axis in axes[lead:]])

@@ -64,7 +64,7 @@ def cast(step: Step) -> Value:
     return step.g.cast(step.x.dtype)
 
 
-@gradient_of("CastLike", inputs=(0,))
+@gradient_of("CastLike", inputs=(0,), constants=(1,))
 def cast_like(step: Step) -> Value:
     """``g`` in the input's element type."""
     return step.g.cast(step.x.dtype)

@@ -1,0 +1,211 @@
+"""Preparation of forward models: constants, symbols, versions, the mode of batch normalisation, and refusals."""
+
+import numpy as np
+import onnx.parser
+import pytest
+from forward_models import FORWARD, build
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+import convreg.onnx
+from convreg.errors import GraphError
+from convreg.onnx.training.batch_norm import running_statistics
+from convreg.onnx.training.prepare import prepare
+from convreg.onnx.training.tidy import without_dead_nodes
+from convreg.onnx.training.walk import add_gradients, dependent
+
+
+def parsed(body: str, inputs: str = "float[N,3,8] x", outputs: str = "float y", initial: str = "", opset: int = 20):
+    return onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": {opset}, "other": 1]> g ({inputs}) => ({outputs}) {initial} {{ {body} }}')
+
+
+def op_types(model):
+    """The nodes that are left when those that nobody reads are gone."""
+    without_dead_nodes(model.graph)
+    return [node.op_type for node in model.graph.node]
+
+
+def test_a_chain_of_shapes_into_pad_is_folded_with_an_open_batch():
+    """What torch.onnx.export writes for F.pad of a tensor with an open batch."""
+    model = parsed("""
+        given = Constant<value_ints=[1, 2]>()
+        shape = Shape(x)
+        rank = Shape(shape)
+        two = Constant<value_ints=[2]>()
+        all = Mul(rank, two)
+        have = Shape(given)
+        rest = Sub(all, have)
+        zeros = ConstantOfShape<value = int64[1] {0}>(rest)
+        joined = Concat<axis=0>(given, zeros)
+        pairs_shape = Constant<value_ints=[-1, 2]>()
+        pairs = Reshape(joined, pairs_shape)
+        start = Constant<value_ints=[-1]>()
+        end = Constant<value_ints=[-9223372036854775807]>()
+        axis = Constant<value_ints=[0]>()
+        back = Slice(pairs, start, end, axis, start)
+        turned = Transpose<perm=[1,0]>(back)
+        flat_shape = Constant<value_ints=[-1]>()
+        pads = Reshape(turned, flat_shape)
+        padded = Pad(x, pads)
+        y = ReduceSum<keepdims=0>(padded)""")
+    ready = prepare(model)
+    assert op_types(ready) == ["Pad", "ReduceSum"]
+    folded = next(tensor for tensor in ready.graph.initializer if tensor.name == ready.graph.node[0].input[1])
+    assert numpy_helper.to_array(folded).tolist() == [0, 0, 1, 0, 0, 2]
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "y", ["x"]), {"x": np.ones((2, 3, 8), np.float32)})
+    assert (made["x_grad"] == 1).all()
+
+
+def test_known_extents_of_a_shape_are_folded_beside_an_open_one():
+    model = parsed("""
+        shape = Shape(x)
+        one = Constant<value_int=1>()
+        channels = Gather(shape, one)
+        axes = Constant<value_ints=[0]>()
+        many = Unsqueeze(channels, axes)
+        minus = Constant<value_ints=[-1]>()
+        target = Concat<axis=0>(minus, many)
+        rows = Reshape(x, target)
+        y = ReduceSum<keepdims=0>(rows)""")
+    assert op_types(prepare(model)) == ["Reshape", "ReduceSum"]
+
+
+def test_parameters_are_never_folded():
+    model = parsed("t = Transpose(w) m = MatMul(x, t) y = ReduceSum<keepdims=0>(m)", initial="<float[2,8] w = {"
+                   + ",".join(["1"] * 16) + "}>")
+    assert op_types(prepare(model)) == ["Transpose", "MatMul", "ReduceSum"]
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "y", ["w"]), {"x": np.ones((4, 3, 8), np.float32)})
+    assert (made["w_grad"] == 12).all()
+
+
+def test_contradicting_symbols_are_dropped():
+    model = parsed("r = Relu(x) y = ReduceSum<keepdims=0>(r)")
+    model.graph.value_info.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, ["N", "N", 8]))
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "y", ["x"]), {"x": np.ones((2, 3, 8), np.float32)})
+    assert made["x_grad"].shape == (2, 3, 8)
+
+
+def test_older_versions_are_converted():
+    model = parsed("m = ReduceMean<axes=[2], keepdims=0>(x) y = ReduceSum<keepdims=0>(m)", opset=13)
+    del model.opset_import[1:]
+    made = convreg.onnx.gradient(model, "y", ["x"])
+    assert made.opset_import[0].version == 18
+    assert np.allclose(convreg.onnx.run(made, {"x": np.ones((2, 3, 8), np.float32)})["x_grad"], 1 / 8)
+
+
+def test_local_functions_are_inlined():
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20, "local": 1]>
+        g (float[N,3] x) => (float y) { s = local.square(x) y = ReduceSum<keepdims=0>(s) }
+        <domain: "local", opset_import: ["": 20]> square (a) => (b) { b = Mul(a, a) }""")
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "y", ["x"]), {"x": [[1, 2, 3]]})
+    assert made["x_grad"].tolist() == [[2, 4, 6]]
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime"])
+def test_running_statistics_are_updated_in_turn(engine):
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    model, feeds = build("residual")
+    ready = prepare(model)
+    updated = running_statistics(ready)
+    assert set(updated) == {"mean", "variance"}
+    whole, gradients = add_gradients(ready, "loss", ["w1"])
+    assert gradients == {"w1": "w1_grad"}
+    for name, rank in (("c1", 4), ("c2", 4), *((name, 1) for name in updated.values())):
+        whole.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * rank))
+    convreg.onnx.check(whole)
+    session = convreg.onnx.Session(whole, engine=engine)
+    for _ in range(2):  # a runtime must not write over what it read
+        made = session.run(feeds)
+        mean, variance = np.zeros(6), np.ones(6)
+        for name in ("c1", "c2"):
+            mean = 0.9 * mean + 0.1 * made[name].mean((0, 2, 3))
+            variance = 0.9 * variance + 0.1 * made[name].var((0, 2, 3))
+        np.testing.assert_allclose(made[updated["mean"]], mean, atol=1e-6)
+        np.testing.assert_allclose(made[updated["variance"]], variance, atol=1e-5)
+
+
+def test_frozen_statistics_stay():
+    model, feeds = build("residual")
+    frozen = prepare(model, batch_norm="frozen")
+    assert running_statistics(frozen) == {}
+    assert all(len(node.output) == 1 for node in frozen.graph.node if node.op_type == "BatchNormalization")
+    both = [convreg.onnx.run(convreg.onnx.gradient(model, "loss", ["n1_s"], batch_norm=mode), feeds)["n1_s_grad"]
+            for mode in ("frozen", "train")]
+    assert not np.allclose(*both)
+    again = convreg.onnx.gradient(frozen, "loss", ["n1_s"], batch_norm="train")
+    np.testing.assert_array_equal(convreg.onnx.run(again, feeds)["n1_s_grad"], both[1])
+
+
+def test_a_folded_batch_normalisation_is_refused_for_training():
+    model, _ = build("shared")
+    with pytest.raises(GraphError, match="no BatchNormalization.*fold it into Conv.*as_exported"):
+        convreg.onnx.gradient(model, "loss", ["w1"], batch_norm="train")
+
+
+def test_parameters_that_reach_the_loss_are_found():
+    model, _ = build("residual")
+    expected = set(FORWARD["residual"].parameters) | {"x"}
+    assert set(dependent(prepare(model), "loss")) == expected
+
+
+
+
+@pytest.mark.parametrize(("body", "message"), [
+    ("s = other.Unheard(x) y = ReduceSum<keepdims=0>(s)", "other::Unheard node that makes 's': Unheard of domain 'other' has no rule"),
+    ("s = LRN<size=3>(x) y = ReduceSum<keepdims=0>(s)", "LRN node that makes 's'.*has no rule.*gradient_of.*Relu"),
+    ("a = ArgMax(x) b = Cast<to=1>(a) y = ReduceSum<keepdims=0>(b)", "'y' depends on none of .*'x'"),
+    ("r = Round(x) y = ReduceSum<keepdims=0>(r)", "'y' depends on none of .*'x'"),
+    ("c = Constant<value_float=1.0>() t = Cast<to=9>(c) i = If(t) <then_branch = t1 () => (float[N,3,8] a) "
+     "{ a = Identity(x) }, else_branch = e1 () => (float[N,3,8] b) { b = Neg(x) }> y = ReduceSum<keepdims=0>(i)",
+     "If node that makes 'i'.*subgraphs.*no If, Loop or Scan"),
+])
+def test_refusals_name_the_node(body, message):
+    model = parsed(body)
+    with pytest.raises(GraphError, match=message):
+        convreg.onnx.gradient(model, "y", ["x"])
+
+
+def test_a_value_beside_the_way_has_no_gradient():
+    model = parsed("z = Relu(x) y = ReduceSum<keepdims=0>(x)")
+    for wrt in (["z"], ["x", "z"]):
+        with pytest.raises(GraphError, match="'y' (depends on none of|does not depend on) .*'z'"):
+            convreg.onnx.gradient(model, "y", wrt)
+
+
+def test_names_are_checked():
+    model = parsed("r = Relu(x) y = ReduceSum<keepdims=0>(r)")
+    for y, wrt, message in (("Y", ["x"], "names no value.*did you mean 'y'"), ("y", ["q"], "wrt='q' names no value"),
+                            ("y", [], "wrt is empty"), ("y", "x", "a sequence of names"), (3, ["x"], "y=3 is refused"),
+                            ("y", [3], "wrt=3 is refused")):
+        with pytest.raises(GraphError, match=message):
+            convreg.onnx.gradient(model, y, wrt)
+    with pytest.raises(GraphError, match="format='int3' is refused.*hifloat8"):
+        convreg.onnx.gradient(model, "y", ["x"], format="int3")
+    with pytest.raises(GraphError, match="batch_norm='no' is refused"):
+        convreg.onnx.gradient(model, "y", ["x"], batch_norm="no")
+
+
+def test_models_that_are_not_float_are_refused():
+    model = parsed("y = ReduceSum<keepdims=0>(x)", "int64[N] x", "int64 y")
+    with pytest.raises(GraphError, match="y='y' is int64; allowed: floating-point"):
+        convreg.onnx.gradient(model, "y", ["x"])
+
+
+def test_unknown_extents_are_refused_where_a_rule_needs_them():
+    model = parsed("p = Pad<mode=\"reflect\">(x, pads) y = ReduceSum<keepdims=0>(p)", "float[N,3,L] x",
+                   initial="<int64[6] pads = {0,0,1,0,0,1}>")
+    with pytest.raises(GraphError, match="Pad node that makes 'p'.*'x' along axis 2 must be known.*fix the dimensions"):
+        convreg.onnx.gradient(model, "y", ["x"])
+
+
+def test_the_model_that_is_given_stays_as_it_is():
+    model, _ = build("residual")
+    before = model.SerializeToString(deterministic=True)
+    made = convreg.onnx.gradient(model, "loss", ["w1"])
+    assert model.SerializeToString(deterministic=True) == before
+    assert isinstance(made, ModelProto)
+    convreg.onnx.check(made)
+    assert [value.name for value in made.graph.output] == ["loss", "w1_grad"]
+    assert next(tensor for tensor in made.graph.initializer if tensor.name == "w1").dims == [6, 3, 3, 3]
