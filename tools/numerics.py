@@ -20,7 +20,7 @@ from convreg.presentation import picture_format
 from .bench.check import Case
 from .bench.peers import Convreg
 from .bench.problems import Problem, problem_of, shipped_shapes
-from .progress import reporter
+from convreg.progress import reporter
 
 
 class Job(NamedTuple):

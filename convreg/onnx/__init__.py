@@ -13,18 +13,21 @@ from .rewrite.lower import lower
 from .rewrite.translate import translate
 from .runtime_ort.nodes import ort_library
 from .schema.schemas import register_schemas, schema_of
-from .training import Trainer, gradient, gradient_of, training_step
+from .training import History, StepRecord, Trainer, fit, gradient, gradient_of, training_step
 
 register_schemas()
 
 __all__ = [
+    "History",
     "NodeCall",
     "Session",
+    "StepRecord",
     "Trainer",
     "attach_functions",
     "call_of",
     "check",
     "explain_nodes",
+    "fit",
     "gradient",
     "gradient_calls",
     "gradient_of",

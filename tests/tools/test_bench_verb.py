@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from bench_layers import FORMATS, write_model
-from convreg.tools import progress
+from convreg import progress
 from convreg.tools.bench.check import DTYPES
 from convreg.tools.bench.problems import Problem, problem_of
 from convreg.tools.bench.timing import run

@@ -11,7 +11,7 @@ from convreg import GraphError
 from convreg.paths import path_of
 from convreg.presentation import aligned, markdown_table
 
-from ..progress import Progress
+from convreg.progress import Progress
 from .builds import OWN, Build
 from .calls import Job
 from .check import make_case, reference

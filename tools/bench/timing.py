@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import convreg
 
-from ..progress import Progress
+from convreg.progress import Progress
 from .calls import Job
 from .check import DTYPES, Array, Case, defect, make_case, reference
 from .jobs import jobs_of, one_of, refuse_endless, started

@@ -12,7 +12,7 @@ from convreg.files import refuse_unwritable, write_atomically
 from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS, picture_format
 
-from ..progress import reporter
+from convreg.progress import reporter
 from . import formats
 from .check import DTYPES
 from .comparison import compare, shown

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from .epochs import History, fit
 from .gradients import gradient
+from .record import StepRecord
 from .rule_registry import gradient_of
 from .step_model import training_step
 from .trainer import Trainer
 
-__all__ = ["Trainer", "gradient", "gradient_of", "training_step"]
+__all__ = ["History", "StepRecord", "Trainer", "fit", "gradient", "gradient_of", "training_step"]

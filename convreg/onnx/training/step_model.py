@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
@@ -27,7 +27,7 @@ from .value import Value, Writer
 from .walk import add_gradients, dependent
 
 Dialect = Literal["aten", "onednn", "ascend", "onnx"]
-DIALECTS = ("aten", "onednn", "ascend", "onnx")
+DIALECTS = get_args(Dialect)
 TRAINED = (np.dtype(np.float32), np.dtype(np.float64))
 """Element types of parameters: narrower ones would lose small updates. `format` narrows operands instead."""
 
@@ -39,9 +39,9 @@ RANDOM = {"Bernoulli", "Dropout", "RandomNormal", "RandomNormalLike", "RandomUni
 
 @guarded("convreg::onnx::training_step")
 def training_step(
-    model: Source, *, loss: Loss | None = "softmax_cross_entropy", optimizer: str = "sgd",
-    wrt: Sequence[str] | None = None, dialect: Dialect = "aten", format: str | None = None,
-    loss_scale: float | None = None, output: str | None = None, batch_norm: Mode = "as_exported",
+    model: Source, *, loss: Loss | None = "softmax_cross_entropy",
+    optimizer: Literal["sgd", "momentum", "adam", "adamw"] = "sgd", wrt: Sequence[str] | None = None,
+    dialect: Dialect = "aten", format: str | None = None, loss_scale: float | None = None, output: str | None = None, batch_norm: Mode = "as_exported",
     forward_format: str | None = None, learning_rate: float = LEARNING_RATE, momentum: float | None = None,
     nesterov: bool | None = None, betas: tuple[float, float] | None = None, eps: float | None = None,
     weight_decay: float | None = None, clip_norm: float | None = None, seed: int | None = None,

@@ -20,6 +20,7 @@ from ..model.files import Source, opened
 from ..team import threads_of_nodes
 from . import safetensors
 from .forward import deployed
+from .optimizers import LEARNING_RATE
 from .record import StepRecord
 
 OP = "convreg::onnx::Trainer"
@@ -84,6 +85,8 @@ class Trainer:
             if name not in held:
                 raise GraphError(f"the step model has no initial value of {name!r}")
         values = {name: numpy_helper.to_array(held[name]) for name in self.record.state}
+        self._defaults = {self.record.learning_rate: numpy_helper.to_array(held[self.record.learning_rate])} if (
+            self.record.learning_rate in held) else {self.record.learning_rate: np.array(LEARNING_RATE)}
         self._free = [name for name in self._known if name not in self.record.state]
         self._needed = [name for name in self._free if name not in held]
         self._classes = _classes(self._model, str(self.record.settings.get("output")))
@@ -190,6 +193,15 @@ class Trainer:
         self._carried.write(arrays)
         self.steps = int(metadata[STEPS])
         return {key: value for key, value in metadata.items() if key not in ("format", MODEL, STEPS, OPTIMIZER)}
+
+    def shape_of(self, name: str) -> tuple[int | str | None, ...]:
+        """Return the declared shape of an input, empty where any rank is allowed."""
+        return self._known[name].shape or ()
+
+    @property
+    def learning_rate(self) -> float:
+        """The step model's default."""
+        return float(self._defaults[self.record.learning_rate])
 
     def export(self) -> ModelProto:
         """Return the forward model with the trained weights, in the form for inference.
@@ -315,7 +327,7 @@ def _carried(
     runner: Runner, names: list[str], state: Mapping[str, str], values: Mapping[str, Array], others: list[str]
 ) -> Any:
     """Return what runs steps: in onnxruntime's memory where it runs the whole graph on arrays."""
-    parts = getattr(runner, "parts", ())
+    parts: list[Any] = getattr(runner, "parts", [])
     if len(parts) == 1:
         from ..runtime_ort.session import OnOrt  # onnxruntime may be absent
 
