@@ -81,7 +81,10 @@ def _read(file: BinaryIO) -> tuple[dict[str, Array], dict[str, str]]:
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, LONGEST_HEADER):
         raise ValueError(f"not a safetensors file: a header of {length} bytes in a file of {size}")
-    header = json_of(file.read(length))
+    try:
+        header = json_of(file.read(length))
+    except GraphError as error:  # which names no file
+        raise ValueError(str(error)) from None
     if not isinstance(header, dict):
         raise ValueError("not a safetensors file: the header is no JSON object")
     metadata = header.pop(METADATA, {})
