@@ -186,8 +186,9 @@ def _slice(node: NodeProto, operands: Operands) -> tuple[Partial, bool] | None:
     numbers = [bound[0] if len(bound) == 1 else None for bound in bounds]
     if None in numbers or (len(numbers) > 2 and numbers[2] not in (0, -1)):
         return None
-    start, end, step = numbers[0], numbers[1], numbers[3] if len(numbers) > 3 else 1
-    return (entries[start:end:step], False) if step > 0 else None
+    start, end, *_ = numbers
+    step = numbers[3] if len(numbers) > 3 else 1
+    return (entries[start:end:step], False) if step is not None and step > 0 else None
 
 
 def _same(node: NodeProto, operands: Operands) -> tuple[Partial, bool] | None:

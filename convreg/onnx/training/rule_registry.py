@@ -6,6 +6,7 @@ function without arguments that registers rules when it is called.
 
 from __future__ import annotations
 
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -128,6 +129,15 @@ def gradient_of(
 def entries() -> list[Entry]:
     """Return all registered rules, those of standard ONNX first, each domain in alphabetical order."""
     return [_rules[key] for key in sorted(_rules)]
+
+
+def table() -> str:
+    """Return the registered rules as a table in Markdown: the operator and the first paragraph of its rule's text."""
+    rows = ["| operator | gradients of its inputs |", "|---|---|"]
+    for entry in entries():
+        text = " ".join((inspect.getdoc(entry.function) or "").partition("\n\n")[0].split())
+        rows.append(f"| `{entry.name}` | {text.replace('|', '&#124;')} |")
+    return "\n".join(rows)
 
 
 def find(domain: str, op_type: str) -> Entry | None:

@@ -148,8 +148,8 @@ class Step:
             return float(prod(extent for axis in axes if isinstance(extent := shape[axis], int)))
         total: Value | None = None
         for axis in axes:
-            extent = value.extent(axis)
-            total = extent if total is None else total * extent
+            length = value.extent(axis)
+            total = length if total is None else total * length
         assert total is not None
         return total.reshape([]).cast(value.dtype)
 

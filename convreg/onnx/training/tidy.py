@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnx import GraphProto, ModelProto, NodeProto
 
 from ... import registry
@@ -40,14 +42,14 @@ def without_dead_nodes(graph: GraphProto) -> None:
     _keep(graph.value_info, [value for value in graph.value_info if value.name in made - outputs])
 
 
-def _keep(field: object, entries: list) -> None:  # type: ignore[type-arg]
+def _keep(field: Any, entries: list[Any]) -> None:
     """Reduce a repeated field to some of its entries."""
-    if len(field) != len(entries):  # type: ignore[arg-type]
+    if len(field) != len(entries):
         copies = [type(entry)() for entry in entries]
         for copy, entry in zip(copies, entries, strict=True):
             copy.CopyFrom(entry)
-        del field[:]  # type: ignore[attr-defined]
-        field.extend(copies)  # type: ignore[attr-defined]
+        del field[:]
+        field.extend(copies)
 
 
 def sort_nodes(graph: GraphProto) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +165,7 @@ class Value:
         shape = self.shape
         if shape is not None and isinstance(known := shape[axis], int):
             return self.writer.integers([known])
-        attributes = {"start": axis} if axis == -1 else {"start": axis, "end": axis + 1}
+        attributes: dict[str, Any] = {"start": axis} if axis == -1 else {"start": axis, "end": axis + 1}
         return self.writer.add("Shape", self, **attributes)
 
 
@@ -251,7 +251,7 @@ class Writer:
         """Return a number of an element type, of shape ()."""
         return self.constant(np.asarray(number, dtype))
 
-    def integers(self, numbers: Sequence[int]) -> Value:
+    def integers(self, numbers: Iterable[int]) -> Value:
         """Return a vector of int64, such as a shape or axes."""
         return self.constant(np.asarray(list(numbers), np.int64))
 

@@ -230,7 +230,8 @@ class Reverse:
     def _know(self, gradient: Value, primal: str) -> None:
         """A gradient has the type of its primal: inference cannot always tell."""
         declared = self.writer.scope.get(primal)
-        if declared is not None and declared.shape is not None and gradient.name not in self.makers and gradient.shape is None:
+        known = declared is None or declared.shape is None or gradient.shape is not None
+        if declared is not None and not known and gradient.name not in self.makers:
             self.writer.know(gradient.name, gradient.dtype, declared.shape)
             self.typed.append(gradient.name)
 

@@ -140,7 +140,7 @@ def test_frozen_statistics_stay():
 
 def test_a_folded_batch_normalisation_is_refused_for_training():
     model, _ = build("shared")
-    with pytest.raises(GraphError, match="no BatchNormalization.*fold it into Conv.*as_exported"):
+    with pytest.raises(GraphError, match=r"no BatchNormalization.*fold it into Conv.*as_exported"):
         convreg.onnx.gradient(model, "loss", ["w1"], batch_norm="train")
 
 
@@ -153,7 +153,8 @@ def test_parameters_that_reach_the_loss_are_found():
 
 
 @pytest.mark.parametrize(("body", "message"), [
-    ("s = other.Unheard(x) y = ReduceSum<keepdims=0>(s)", "other::Unheard node that makes 's': Unheard of domain 'other' has no rule"),
+    ("s = other.Unheard(x) y = ReduceSum<keepdims=0>(s)",
+     "other::Unheard node that makes 's': Unheard of domain 'other' has no rule"),
     ("s = LRN<size=3>(x) y = ReduceSum<keepdims=0>(s)", "LRN node that makes 's'.*has no rule.*gradient_of.*Relu"),
     ("a = ArgMax(x) b = Cast<to=1>(a) y = ReduceSum<keepdims=0>(b)", "'y' depends on none of .*'x'"),
     ("r = Round(x) y = ReduceSum<keepdims=0>(r)", "'y' depends on none of .*'x'"),
@@ -170,7 +171,7 @@ def test_refusals_name_the_node(body, message):
 def test_a_value_beside_the_way_has_no_gradient():
     model = parsed("z = Relu(x) y = ReduceSum<keepdims=0>(x)")
     for wrt in (["z"], ["x", "z"]):
-        with pytest.raises(GraphError, match="'y' (depends on none of|does not depend on) .*'z'"):
+        with pytest.raises(GraphError, match=r"'y' (depends on none of|does not depend on) .*'z'"):
             convreg.onnx.gradient(model, "y", wrt)
 
 
@@ -181,7 +182,7 @@ def test_names_are_checked():
                             ("y", [3], "wrt=3 is refused")):
         with pytest.raises(GraphError, match=message):
             convreg.onnx.gradient(model, y, wrt)
-    with pytest.raises(GraphError, match="format='int3' is refused.*hifloat8"):
+    with pytest.raises(GraphError, match=r"format='int3' is refused.*hifloat8"):
         convreg.onnx.gradient(model, "y", ["x"], format="int3")
     with pytest.raises(GraphError, match="batch_norm='no' is refused"):
         convreg.onnx.gradient(model, "y", ["x"], batch_norm="no")
@@ -196,7 +197,7 @@ def test_models_that_are_not_float_are_refused():
 def test_unknown_extents_are_refused_where_a_rule_needs_them():
     model = parsed("p = Pad<mode=\"reflect\">(x, pads) y = ReduceSum<keepdims=0>(p)", "float[N,3,L] x",
                    initial="<int64[6] pads = {0,0,1,0,0,1}>")
-    with pytest.raises(GraphError, match="Pad node that makes 'p'.*'x' along axis 2 must be known.*fix the dimensions"):
+    with pytest.raises(GraphError, match=r"Pad node that makes 'p'.*'x' along axis 2 must be known.*fix the"):
         convreg.onnx.gradient(model, "y", ["x"])
 
 

@@ -25,7 +25,7 @@ def add(step: Step) -> Gradients:
 @gradient_of("Sum")
 def variadic_sum(step: Step) -> Gradients:
     """``g`` for each."""
-    return add(step)
+    return _each(step, *(step.g if wanted else None for wanted in step.wanted))
 
 
 @gradient_of("Mean")

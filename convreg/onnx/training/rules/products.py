@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..rounding import rounded
 from ..rule_registry import Gradients, gradient_of
 from ..step import Step
@@ -10,8 +12,8 @@ from ..value import Value
 
 def _product(step: Step, a: Value, b: Value, *, left: bool, right: bool, alpha: float) -> Value:
     """A Gemm of two operands of which each may be transposed."""
-    flags = {name: 1 for name, set_ in (("transA", left), ("transB", right)) if set_}
-    scale = {} if alpha == 1 else {"alpha": float(alpha)}
+    flags: dict[str, Any] = {name: 1 for name, set_ in (("transA", left), ("transB", right)) if set_}
+    scale: dict[str, Any] = {} if alpha == 1 else {"alpha": float(alpha)}
     return step.writer.add("Gemm", a, b, **flags, **scale)
 
 

@@ -73,9 +73,8 @@ def _scattered_at_run(step: Step) -> Value:
     if axes is None and step.has(3):
         raise step.error("the axes are computed by the graph; allowed: axes that are constant")
     starts = step.input(1)
-    if axes is None and (starts.shape is None or not isinstance(starts.shape[0], int)):
-        raise step.error("the number of starts must be known")
-    along = [int(axis) % rank for axis in axes] if axes is not None else list(range(int((starts.shape or (0,))[0])))
+    [starts_count] = step.extents(starts) if axes is None else [0]
+    along = [int(axis) % rank for axis in axes] if axes is not None else list(range(starts_count))
     g = step.g
     zero, one = (writer.constant(np.asarray(number, np.int64)) for number in (0, 1))
     for place, axis in enumerate(along):

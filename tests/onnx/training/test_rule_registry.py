@@ -1,0 +1,87 @@
+"""Rules of other people: decorators, entry points, refusals."""
+
+import importlib.metadata
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import convreg.onnx
+from convreg.errors import OpError, OpTypeError
+from convreg.onnx import gradient_of
+from convreg.onnx.training import rule_registry
+
+
+@pytest.fixture
+def rules(monkeypatch):
+    """The registry, restored afterwards."""
+    monkeypatch.setattr(rule_registry, "_rules", dict(rule_registry._rules))
+    monkeypatch.setattr(rule_registry, "_plugins_loaded", False)
+    return rule_registry
+
+
+def model(op_type):
+    return onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 20]>
+        g (float[3] x) => (float y) {{ a = {op_type}(x) y = ReduceSum<keepdims=0>(a) }}""")
+
+
+def acos(step):
+    """``-g / sqrt(1 - x x)``."""
+    return -(step.g / (1 - step.x * step.x).apply("Sqrt"))
+
+
+def test_a_rule_can_be_added(rules):
+    assert gradient_of("Acos")(acos) is acos
+    made = convreg.onnx.run(convreg.onnx.gradient(model("Acos"), "y", ["x"]), {"x": [0.0, 0.5, -0.5]})
+    np.testing.assert_allclose(made["x_grad"], [-1, -1 / np.sqrt(0.75), -1 / np.sqrt(0.75)], rtol=1e-6)
+
+
+def test_a_rule_can_be_replaced_only_if_asked(rules):
+    with pytest.raises(OpError, match="an operator without a rule, or replace=True"):
+        gradient_of("Relu")(acos)
+    gradient_of("Relu", replace=True)(lambda step: step.g * 7)
+    made = convreg.onnx.run(convreg.onnx.gradient(model("Relu"), "y", ["x"]), {"x": [0.0, 0.5, -0.5]})
+    assert made["x_grad"].tolist() == [7, 7, 7]
+
+
+class Point:
+    """An entry point of an installed package."""
+
+    def __init__(self, name, load):
+        self.name, self.load = name, load
+
+
+def test_plug_ins_register_when_a_rule_is_missed(rules, monkeypatch):
+    def load():
+        gradient_of("Acos")(acos)
+        return rule_registry
+
+    def broken():
+        raise RuntimeError("not today")
+
+    def points(group):
+        assert group == "convreg.gradients"
+        return [Point("broken", broken), Point("good", load)]
+
+    monkeypatch.setattr(rule_registry, "entry_points", points)
+    convreg.onnx.gradient(model("Relu"), "y", ["x"])
+    with pytest.warns(RuntimeWarning, match="plug-in 'broken' is skipped: RuntimeError: not today"):
+        convreg.onnx.gradient(model("Acos"), "y", ["x"])
+    assert importlib.metadata.entry_points is not points
+
+
+@pytest.mark.parametrize(("arguments", "options", "error"), [
+    ((3,), {}, OpTypeError), (("",), {}, OpError), (("A",), {"domain": 3}, OpTypeError),
+    (("A",), {"inputs": [-1]}, OpError), (("A",), {"outputs": ["x"]}, OpError), (("A",), {"unknown": 1}, OpTypeError)])
+def test_wrong_arguments_are_refused(rules, arguments, options, error):
+    with pytest.raises(error):
+        gradient_of(*arguments, **options)
+    with pytest.raises(OpTypeError, match="a function of one Step"):
+        gradient_of("A")(3)
+
+
+def test_a_gradient_at_an_input_without_one_is_refused(rules):
+    gradient_of("Acos", inputs=[])(acos)
+    with pytest.raises(convreg.errors.GraphError, match=r"Acos node that makes 'a'.*no gradient for input 0 \('x'\)"):
+        convreg.onnx.gradient(model("Acos"), "y", ["x"])
