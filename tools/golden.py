@@ -18,7 +18,6 @@ from convreg.files import is_folder
 from convreg.formats import FORMATS
 from convreg.golden import Case, Golden, layouts, manifest
 from convreg.paths import path_of
-
 from convreg.progress import reporter
 
 UNUSABLE = 2

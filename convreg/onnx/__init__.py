@@ -13,7 +13,7 @@ from .rewrite.lower import lower
 from .rewrite.translate import translate
 from .runtime_ort.nodes import ort_library
 from .schema.schemas import register_schemas, schema_of
-from .training import History, StepRecord, Trainer, fit, gradient, gradient_of, training_step
+from .training import History, StepRecord, Trainer, fit, gradient, gradient_of, initial_values, training_step
 
 register_schemas()
 
@@ -32,6 +32,7 @@ __all__ = [
     "gradient_calls",
     "gradient_of",
     "infer_shapes",
+    "initial_values",
     "load",
     "lower",
     "node_model",

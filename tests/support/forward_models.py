@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, helper, numpy_helper
-
 from graphs import value
+from onnx import ModelProto, helper, numpy_helper
 
 
 def classifier(seed: int = 0, *, momentum: float = 0.9, dropout: bool = False, width: int = 4) -> ModelProto:

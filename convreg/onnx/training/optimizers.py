@@ -177,6 +177,6 @@ def number(name: str, value: Any, *, below: float | None = None, positive: bool 
         found = float(value)
     except OverflowError:
         found = float("inf")
-    if not (0 < found if positive else 0 <= found) or not found < (float("inf") if below is None else below):
+    if not (found > 0 if positive else found >= 0) or not found < (float("inf") if below is None else below):
         raise GraphError(f"{name}={shorten(value)} is refused; allowed: {allowed}")
     return found

@@ -17,6 +17,7 @@ from ..rewrite.builder import Names
 from ..rewrite.translate import translate
 from .batch_norm import Mode, running_statistics
 from .forward import keep_forward
+from .initial import put_apart
 from .losses import Loss, Made, add_loss, check_loss
 from .optimizers import LEARNING_RATE, Moment, Optimizer, number, optimizer_of
 from .prepare import prepare
@@ -45,6 +46,7 @@ def training_step(
     forward_format: str | None = None, learning_rate: float = LEARNING_RATE, momentum: float | None = None,
     nesterov: bool | None = None, betas: tuple[float, float] | None = None, eps: float | None = None,
     weight_decay: float | None = None, clip_norm: float | None = None, seed: int | None = None,
+    defaults: bool = True,
 ) -> ModelProto:
     """Return one step of training of a forward model as a model.
 
@@ -116,6 +118,8 @@ def training_step(
     >>> done["loss"], done["w.next"].tolist()
     (np.float32(1.0), [[0.0], [2.0]])
     """
+    if not isinstance(defaults, bool):
+        raise GraphError(f"defaults={shorten(defaults)} is refused; allowed: True or False")
     check_loss(loss)
     check_format("format", format)
     check_format("forward_format", forward_format)
@@ -158,6 +162,8 @@ def training_step(
                   "forward_format": forward_format, "batch_norm": batch_norm, "dialect": dialect},
     ).write(whole)
     whole = translate(whole, dialect)
+    if not defaults:
+        put_apart(whole)
     check(whole)
     return whole
 

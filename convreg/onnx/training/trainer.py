@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto
 
 from ...errors import Asking, GraphError, shorten
 from ...files import PathLike, write_atomically
@@ -20,6 +20,7 @@ from ..model.files import Source, opened
 from ..team import threads_of_nodes
 from . import safetensors
 from .forward import deployed
+from .initial import values_of
 from .optimizers import LEARNING_RATE
 from .record import StepRecord
 
@@ -80,15 +81,14 @@ class Trainer:
         self.record = StepRecord.of(self._model)
         self.steps = 0
         self._known = {value.name: Declared.of(value) for value in self._model.graph.input}
-        held = {tensor.name: tensor for tensor in self._model.graph.initializer}
+        self._defaults = values_of(self._model)
         for name in self.record.state:
-            if name not in held:
+            if name not in self._defaults:
                 raise GraphError(f"the step model has no initial value of {name!r}")
-        values = {name: numpy_helper.to_array(held[name]) for name in self.record.state}
-        self._defaults = {self.record.learning_rate: numpy_helper.to_array(held[self.record.learning_rate])} if (
-            self.record.learning_rate in held) else {self.record.learning_rate: np.array(LEARNING_RATE)}
+        values = {name: self._defaults.pop(name) for name in self.record.state}
+        self._defaults.setdefault(self.record.learning_rate, np.array(LEARNING_RATE, np.float32))
         self._free = [name for name in self._known if name not in self.record.state]
-        self._needed = [name for name in self._free if name not in held]
+        self._needed = [name for name in self._free if name not in self._defaults]
         self._classes = _classes(self._model, str(self.record.settings.get("output")))
         self._others = [self.record.loss, *(name for name in self.record.outputs if name != self.record.loss)]
         with threads_of_nodes(self._threads):
@@ -103,8 +103,8 @@ class Trainer:
         Parameters
         ----------
         inputs : mapping
-            Name -> array, as in `convreg.onnx.Session.run`: the inputs of the forward model and the target. Class labels
-            may be of any integer type. The learning rate and the loss scale keep their defaults where they are left
+            Name -> array, as in `convreg.onnx.Session.run`: the inputs of the forward model and the target. Class
+            labels may be of any integer type. The learning rate and the loss scale keep their defaults where they are left
             out.
 
         Returns
@@ -119,7 +119,7 @@ class Trainer:
             If an input is missing, unknown or not as declared, the target does not fit, or the loss is not finite. The
             state is then what it was before the step.
         """
-        feeds = self._feeds(inputs)
+        feeds = {**self._defaults, **self._feeds(inputs)}
         with threads_of_nodes(self._threads):
             made = self._carried.run(feeds)
         loss = made.pop(self.record.loss)
@@ -243,7 +243,7 @@ class Trainer:
             return value
         if array.dtype.kind not in "iu":
             return value
-        if self._classes is not None and array.size and not (0 <= array.min() and array.max() < self._classes):
+        if self._classes is not None and array.size and not (array.min() >= 0 and array.max() < self._classes):
             wrong = array[(array < 0) | (array >= self._classes)]
             raise GraphError(f"the target {name!r} has the label {wrong[0]}; the output has {self._classes} classes; "
                              f"allowed: 0 to {self._classes - 1}")

@@ -107,6 +107,32 @@ def test_lowered_steps_train_in_a_plain_onnxruntime():
     assert feeds["step"] == 5
 
 
+def test_initial_values_apart(tmp_path):
+    """All inputs have to be given then, and a plain onnxruntime says nothing; the Trainer makes the same steps."""
+    step, apart = (convreg.onnx.training_step(classifier(), optimizer="adam", dialect="onnx", defaults=defaults,
+                                              loss_scale=2.0) for defaults in (True, False))
+    onnx.checker.check_model(apart, full_check=True)
+    values = convreg.onnx.initial_values(apart)
+    assert values.keys() == {value.name for value in apart.graph.input} - {"x", "target"}
+    assert values.keys() == convreg.onnx.initial_values(step).keys()
+    with pytest.raises(GraphError, match="missing input 'learning_rate'"):
+        convreg.onnx.run(apart, batch_of(6))
+    wanted = convreg.onnx.run(step, batch_of(6), engine="reference")
+    found = convreg.onnx.run(apart, {**batch_of(6), **values}, engine="reference")
+    assert all(np.array_equal(found[name], array) for name, array in wanted.items())
+    trainers = [convreg.onnx.Trainer(model, engine="reference") for model in (step, apart)]
+    assert all(trainer.step(batch_of(6))["loss"] == wanted["loss"] for trainer in trainers)
+    assert all(np.array_equal(trainers[0].state[name], array) for name, array in trainers[1].state.items())
+    assert [tensor.name for tensor in trainers[1].export().graph.initializer]
+    with pytest.raises(GraphError, match="defaults=1"):
+        convreg.onnx.training_step(line(), defaults=1)
+    pytest.importorskip("onnxruntime")
+    onnx.save(apart, tmp_path / "step.onnx")
+    script = f"import onnxruntime; onnxruntime.InferenceSession({str(tmp_path / 'step.onnx')!r})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_batch_norm_modes():
     trained = convreg.onnx.training_step(classifier())
     frozen = convreg.onnx.training_step(classifier(), batch_norm="frozen")
