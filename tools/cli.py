@@ -21,6 +21,7 @@ from .explaining import algorithm, explain
 from .golden import compare, golden_
 from .numerics import numerics_
 from .rewriting import functions, lower, translate
+from .training import train, train_step
 
 Action = Callable[[argparse.Namespace], int | None]
 """Returns the exit status if it is not 0."""
@@ -193,7 +194,7 @@ def capabilities(parser: argparse.ArgumentParser) -> Action:
 
 
 VERBS = (import_, export, run, check, list_, show, docs, capabilities, bench, numerics_, golden_, compare, explain,
-         algorithm, lower, functions, translate)
+         algorithm, lower, functions, translate, train_step, train)
 
 
 def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VERBS) -> argparse.ArgumentParser:
@@ -203,7 +204,7 @@ def parser_of(verbs: Sequence[Callable[[argparse.ArgumentParser], Action]] = VER
     commands = parser.add_subparsers(metavar="VERB", required=True)
     for verb in verbs:
         text = verb.__doc__ or ""
-        command = commands.add_parser(verb.__name__.rstrip("_"), help=text, description=text)
+        command = commands.add_parser(verb.__name__.rstrip("_").replace("_", "-"), help=text, description=text)
         command.set_defaults(failure=1)
         command.set_defaults(act=verb(command), refuse=command.error)
     return parser

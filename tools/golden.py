@@ -18,8 +18,7 @@ from convreg.files import is_folder
 from convreg.formats import FORMATS
 from convreg.golden import Case, Golden, layouts, manifest
 from convreg.paths import path_of
-
-from .progress import reporter
+from convreg.progress import reporter
 
 UNUSABLE = 2
 """The exit status of `convreg compare` without a verdict."""

@@ -16,11 +16,11 @@ from convreg.calls.signature import Operator, signature_of
 from convreg.files import write_atomically
 from convreg.layers import OPERANDS
 from convreg.presentation import picture_format
+from convreg.progress import reporter
 
 from .bench.check import Case
 from .bench.peers import Convreg
 from .bench.problems import Problem, problem_of, shipped_shapes
-from .progress import reporter
 
 
 class Job(NamedTuple):

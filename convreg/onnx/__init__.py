@@ -13,21 +13,26 @@ from .rewrite.lower import lower
 from .rewrite.translate import translate
 from .runtime_ort.nodes import ort_library
 from .schema.schemas import register_schemas, schema_of
-from .training import gradient, gradient_of
+from .training import History, StepRecord, Trainer, fit, gradient, gradient_of, initial_values, training_step
 
 register_schemas()
 
 __all__ = [
+    "History",
     "NodeCall",
     "Session",
+    "StepRecord",
+    "Trainer",
     "attach_functions",
     "call_of",
     "check",
     "explain_nodes",
+    "fit",
     "gradient",
     "gradient_calls",
     "gradient_of",
     "infer_shapes",
+    "initial_values",
     "load",
     "lower",
     "node_model",
@@ -35,5 +40,6 @@ __all__ = [
     "register_schemas",
     "run",
     "schema_of",
+    "training_step",
     "translate",
 ]

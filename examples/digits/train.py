@@ -2,15 +2,15 @@
 
 The model holds one step of SGD with momentum; this script feeds it batches and carries parameters and velocities from
 one step to the next. Accuracy comes from the inference part, cut out of the same file at ``logits``. For the narrower
-formats build_training_step.py makes the same step with all gradients in that format; every format starts from the same
-weights and sees the same batches.
+formats build_training_step.py makes the same step with the operands of all gradients in that format; every format
+starts from the same weights and sees the same batches.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
-import runpy
 import sys
 import time
 from collections.abc import Iterator
@@ -32,7 +32,6 @@ MODEL = HERE / "training_step.onnx"
 HELD_BACK = 0.2
 BATCH = 32
 LEARNING_RATE = 0.05
-MOMENTUM = 0.9
 FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "hifloat8")
 LAYERS = ("conv1", "conv2", "dense")
 LOSS_SCALES = [2.0**exponent for exponent in range(17)]
@@ -40,6 +39,19 @@ COLOURS = ("black", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purpl
 
 Array = np.ndarray[Any, Any]
 State = dict[str, Array]
+
+
+def beside(name: str) -> Any:
+    """Import a script of this folder."""
+    spec = importlib.util.spec_from_file_location(f"digits_{name}", HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+building = beside("build_training_step")
 
 
 class Images(NamedTuple):
@@ -68,23 +80,15 @@ def load_digits(rng: np.random.Generator) -> tuple[Images, Images]:
 
 def initial_state(model: onnx.ModelProto, rng: np.random.Generator) -> State:
     """Return He-initialised weights; biases and velocities are zero."""
-    carried = {output.name.removesuffix(".next") for output in model.graph.output if output.name.endswith(".next")}
-    state = {}
-    for entry in model.graph.input:
-        if entry.name not in carried:
-            continue
-        shape = [dim.dim_value for dim in entry.type.tensor_type.shape.dim]
-        if entry.name.endswith(".weight"):
-            fan_in = shape[0] if len(shape) == 2 else math.prod(shape[1:])
-            state[entry.name] = (rng.standard_normal(shape) * math.sqrt(2 / fan_in)).astype(np.float32)
-        else:
-            state[entry.name] = np.zeros(shape, np.float32)
-    return state
+    record = convreg.onnx.StepRecord.of(model)
+    shapes = {entry.name: [dim.dim_value for dim in entry.type.tensor_type.shape.dim] for entry in model.graph.input}
+    return {name: building.initial(name, rng) if name in record.parameters else np.zeros(shapes[name], np.float32)
+            for name in record.state}
 
 
 def inference_part(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the graph from images and parameters to logits."""
-    parameters = [entry.name for entry in model.graph.input if entry.name.endswith((".weight", ".bias"))]
+    parameters = convreg.onnx.StepRecord.of(model).parameters
     return Extractor(convreg.onnx.infer_shapes(model)).extract_model(["images", *parameters], ["logits"])
 
 
@@ -120,24 +124,25 @@ def train(
         batch = data.take(order[step % batches * BATCH :][:BATCH])
         rate = LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * step / (epochs * batches)))
         batch = batch._replace(images=shifted(batch.images, rng))
-        results = run_step(session, state, batch, rate, MOMENTUM, loss_scale)
+        results = run_step(session, state, batch, rate, loss_scale)
         for name in state:
             state[name] = results[f"{name}.next"]
-        yield Step(float(results["loss"]), float(results["correct"]) / len(batch.labels))
+        yield Step(float(results["loss"]), float(np.mean(results["logits"].argmax(axis=1) == batch.labels)))
 
 
 def run_step(
-    session: convreg.onnx.Session, state: State, batch: Images, rate: float, momentum: float, loss_scale: float | None
+    session: convreg.onnx.Session, state: State, batch: Images, rate: float, loss_scale: float | None
 ) -> State:
     """Run the model once; only steps in a narrow format have a loss scale."""
     scale = {} if loss_scale is None else {"loss_scale": np.float32(loss_scale)}
-    return session.run({**batch._asdict(), "learning_rate": np.float32(rate), "momentum": np.float32(momentum),
-                        **scale, **state})
+    return session.run({"images": batch.images, "target": batch.labels, "learning_rate": np.float32(rate), **scale,
+                        **state})
 
 
 def gradients(session: convreg.onnx.Session, state: State, batch: Images, loss_scale: float | None) -> dict[str, Array]:
-    """Return the gradients of the weights: without momentum the new velocities are just that."""
-    results = run_step(session, state, batch, 0.0, 0.0, loss_scale)
+    """Return the gradients of the weights: after velocities of zero the new ones are just that."""
+    still = {name: np.zeros_like(value) if name.endswith(".velocity") else value for name, value in state.items()}
+    results = run_step(session, still, batch, 0.0, loss_scale)
     return {layer: results[f"{layer}.weight.velocity.next"] for layer in LAYERS}
 
 
@@ -287,8 +292,7 @@ def main(arguments: list[str] | None = None) -> None:
     except convreg.GraphError as error:
         sys.exit(f"train.py draws its curves: {error}")
 
-    build = runpy.run_path(str(HERE / "build_training_step.py"))["build"]
-    models = {name: build(name, forward_in_format=options.forward_in_format) for name in options.formats}
+    models = {name: building.build(name, forward_in_format=options.forward_in_format) for name in options.formats}
     models["float32"] = onnx.load(MODEL)
     runs = runs_of(options)
     for run in runs:

@@ -64,8 +64,8 @@ def test_digits_training_steps_agree(request):
     assert len(engines["onnxruntime"]._runner.parts) == 1
     states = dict.fromkeys(engines, state)
     for _ in range(8):
-        batch = {"images": rng.integers(0, 17, (32, 8, 8), dtype=np.uint8), "labels": rng.integers(0, 10, 32),
-                 "learning_rate": np.float32(0.05), "momentum": np.float32(0.9)}
+        batch = {"images": rng.integers(0, 17, (32, 8, 8), dtype=np.uint8), "target": rng.integers(0, 10, 32),
+                 "learning_rate": np.float32(0.05)}
         results = {engine: running.run({**batch, **states[engine]}) for engine, running in engines.items()}
         states = {engine: {name.removesuffix(".next"): array for name, array in result.items()
                            if name.endswith(".next")} for engine, result in results.items()}

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 from bench_layers import FORMATS, write_model
-from convreg.tools import progress
 from convreg.tools.bench.check import DTYPES
 from convreg.tools.bench.problems import Problem, problem_of
 from convreg.tools.bench.timing import run
@@ -18,6 +17,7 @@ from graphs import data_gradient, value
 from onnx import helper
 
 import convreg
+from convreg import progress
 from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS
 

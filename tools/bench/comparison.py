@@ -10,8 +10,8 @@ from pathlib import Path
 from convreg import GraphError
 from convreg.paths import path_of
 from convreg.presentation import aligned, markdown_table
+from convreg.progress import Progress
 
-from ..progress import Progress
 from .builds import OWN, Build
 from .calls import Job
 from .check import make_case, reference

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import convreg
+from convreg.progress import Progress
 
-from ..progress import Progress
 from .calls import Job
 from .check import DTYPES, Array, Case, defect, make_case, reference
 from .jobs import jobs_of, one_of, refuse_endless, started

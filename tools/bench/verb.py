@@ -11,8 +11,8 @@ from convreg import GraphError
 from convreg.files import refuse_unwritable, write_atomically
 from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS, picture_format
+from convreg.progress import reporter
 
-from ..progress import reporter
 from . import formats
 from .check import DTYPES
 from .comparison import compare, shown

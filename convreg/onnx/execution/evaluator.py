@@ -19,6 +19,7 @@ from ...spec import OpSpec
 from .. import payload
 from ..graph import empty, place, sentence, used_names
 from ..standard import STANDARD
+from ..team import team
 from .corrections import Correction, correction_of, refusal
 from .loop import Loop
 
@@ -84,7 +85,8 @@ class SpecNode(OpRun):
             inputs = payload.read(before, attributes.pop(payload.ATTRIBUTE, None), inputs)
         if self.observer is not None:
             self.observer(ObservedCall(self.onnx_node, self.spec, inputs, attributes, conformance, self.wanted))
-        result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted)
+        result = execute(self.spec, inputs, attributes, conformance=conformance, wanted=self.wanted,
+                         threads=team() or None)
         results: Any = (result,) if self.arity == 1 else result
         return tuple(
             payload.written(empty(self.spec, port, inputs) if named and value is None else value)

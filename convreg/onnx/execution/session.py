@@ -133,7 +133,7 @@ class Session:
             if name not in inputs:
                 raise GraphError(f"missing input {name!r}; {self._takes()}")
         extents: dict[str, int] = {}
-        return {name: _taken(self._known[name], value, extents) for name, value in inputs.items()}
+        return {name: taken(self._known[name], value, extents) for name, value in inputs.items()}
 
     def _takes(self) -> str:
         return "the model takes " + (", ".join(str(self._known[name]) for name in self.inputs) or "no inputs")
@@ -166,7 +166,7 @@ def run(
     return Session(source, engine=engine).run(inputs)
 
 
-def _taken(declared: Declared, value: Any, extents: dict[str, int]) -> Any:
+def taken(declared: Declared, value: Any, extents: dict[str, int]) -> Any:
     """Return a value as the evaluator takes it; `extents` holds what symbols stand for so far."""
     if declared.dtype is None:
         return value

@@ -28,6 +28,7 @@ from ...memory import Array
 from ...ops import kernels
 from ...spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
 from ..payload import element_of
+from ..team import team
 
 Tensor = tuple[int, int, Shape]
 """Address, element type and shape of a tensor in onnxruntime's memory."""
@@ -60,10 +61,15 @@ def ort_library() -> str:
     """
     from . import _ort
 
-    _ort.install(records, explain, kernels.run)
+    _ort.install(records, explain, _run)
     path = _ort.__file__
     assert path is not None
     return path
+
+
+def _run(kernel: Callable[..., None], operands: tuple[Any, ...], threads: int, settings: dict[str, Any]) -> None:
+    """Call a kernel on the threads that the caller of the session asked for."""
+    kernels.run(kernel, operands, threads or team(), settings)
 
 
 def explain(error: BaseException) -> tuple[int, str]:
@@ -280,7 +286,7 @@ class Program(NamedTuple):
         made = tuple(
             None if output is None else array_at(address, element, output.extents, writable=True)
             for output, address, element in zip(plan.outputs, outputs, self.node.elements, strict=True))
-        spec.run(plan, arrays, made, kernels, 0)
+        spec.run(plan, arrays, made, kernels, team())
 
 
 def array_at(address: int, element: int, shape: Shape, *, writable: bool = False) -> Array:

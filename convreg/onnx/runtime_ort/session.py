@@ -15,6 +15,7 @@ from ... import registry
 from ...errors import GraphError, OpError, add_note
 from ...ops import kernels
 from ..graph import nodes_of, sentence
+from ..team import team
 from ._ort import bytes_at, keep
 from .guards import guarded_nodes, reason_of
 from .nodes import last_error, ort_domain, ort_library
@@ -42,7 +43,7 @@ class OnOrt:
     def _open(self) -> Any:
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is in the exception
-        options.intra_op_num_threads = kernels.default_threads()
+        options.intra_op_num_threads = team() or kernels.default_threads()
         options.register_custom_ops_library(ort_library())
         return self._runtime.InferenceSession(self._model.SerializeToString(), options,
                                               providers=["CPUExecutionProvider"])
@@ -56,28 +57,50 @@ class OnOrt:
             keep(self._session)
             self._session = None
 
+    @property
+    def session(self) -> Any:
+        """The session, opened again in a process that was forked from the one that opened it."""
+        if self._session is None:
+            self._session = self._open()
+        return self._session
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether all inputs and outputs are of types that onnxruntime exchanges as arrays."""
+        return self._direct
+
     def run(self, output_names: Any, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the session; a refusal of ours is raised as what it was."""
         last_error.error = None
         try:
-            session = self._session
-            if session is None:
-                session = self._session = self._open()
+            session = self.session
             if self._direct:
                 return session.run(output_names, feeds)
             values = {name: self._ort_value(name, array) for name, array in feeds.items()}
             return [self._array(value) for value in
                     session.run_with_ort_values(output_names or self._outputs, values)]
         except Exception as error:  # its exceptions have no base of their own
-            own = last_error.error
-            if isinstance(own, OpError) and str(own) in str(error):
-                last_error.error = None
-                add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
-                raise own from None
-            guard = reason_of(error, self._guards)
-            if guard is not None:
-                raise GraphError(guard) from error
-            raise GraphError(f"onnxruntime: {sentence(error)}") from error
+            refusal = self._refusal(error)
+            raise refusal from (None if isinstance(refusal, OpError) else error)
+
+    def run_bound(self, binding: Any) -> None:
+        """Run the session on inputs and outputs that are bound already; exceptions are those of `run`."""
+        last_error.error = None
+        try:
+            self.session.run_with_iobinding(binding)
+        except Exception as error:
+            refusal = self._refusal(error)
+            raise refusal from (None if isinstance(refusal, OpError) else error)
+
+    def _refusal(self, error: Exception) -> Exception:
+        """Return our own exception for what onnxruntime raised."""
+        own = last_error.error
+        if isinstance(own, OpError) and str(own) in str(error):
+            last_error.error = None
+            add_note(own, "onnxruntime: " + sentence(error).partition(" Status Message")[0])
+            return own
+        guard = reason_of(error, self._guards)
+        return GraphError(f"onnxruntime: {sentence(error)}" if guard is None else guard)
 
     def _ort_value(self, name: str, array: Any) -> Any:
         kind = self._runtime.OrtValue
