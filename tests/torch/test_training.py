@@ -121,6 +121,7 @@ for parameter in net.parameters():
     others = [torch.empty_like(parameter.grad) for _ in range(2)]
     dist.all_gather(others, parameter.grad)
     assert torch.equal(*others)
+dist.barrier()  # neither process may close its connections while the other reads
 dist.destroy_process_group()
 """
 
@@ -131,8 +132,9 @@ def test_two_processes_train_together(recipe, tmp_path):
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     workers = [subprocess.Popen([sys.executable, "-c", DISTRIBUTED, str(rank), str(tmp_path / "meeting"), recipe],
-                                env=environment) for rank in range(2)]
-    assert [worker.wait(300) for worker in workers] == [0, 0]
+                                env=environment, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    said = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
 
 
 def networks():
