@@ -3,6 +3,7 @@
 import re
 import shutil
 import textwrap
+from importlib.util import find_spec
 
 import pytest
 from pages import BLOCK, Step, run, steps_of
@@ -46,6 +47,8 @@ def test_examples_print_what_the_page_shows(tmp_path, monkeypatch):
     assert sum(step.is_command for step in steps) >= 3
     assert sum(not step.is_command for step in steps) >= 5
     for step in steps:
+        if "import torch" in step.source and find_spec("torch") is None:
+            continue
         assert run(step, names) == (step.printed, 0), step.source
 
 
