@@ -70,11 +70,11 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
         super().__init__()
         self.recipe = as_recipe(recipe)
         self._text = self.recipe.text
-        self._calls = Calls()
+        self._convreg_calls = Calls()
         self._warned: set[str] = set()
-        self._counter: Tensor | None = None
+        self._convreg_seed: Tensor | None = None
         if self.recipe.stochastic and self.recipe.seed is not None:
-            self._counter = torch.tensor(first_seed(self.recipe.seed, "emulate"), dtype=torch.int64, device="cpu")
+            self._convreg_seed = torch.tensor(first_seed(self.recipe.seed, "emulate"), dtype=torch.int64, device="cpu")
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace a function, or call it."""
@@ -90,8 +90,8 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
         if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             _refuse_reentrant()
         seed = None
-        if self._counter is not None:
-            seed = counted_seed(self._counter, self._calls, "", True, input, weight)
+        if self._convreg_seed is not None:
+            seed = counted_seed(self, "", True, input, weight)
         elif self.recipe.stochastic:
             seed = drawn_seed()
         return How(self._text, seed, "")

@@ -60,8 +60,7 @@ class Emulated:
         seed = None
         if self._convreg_stochastic:
             seed = drawn_seed() if self.convreg_recipe.seed is None else counted_seed(
-                self._convreg_seed, self._convreg_calls, self.convreg_layer,
-                self.training or torch.is_grad_enabled(), input)
+                self, self.convreg_layer, self.training or torch.is_grad_enabled(), input)
         return How(self._convreg_text, seed, self.convreg_layer)
 
     def extra_repr(self) -> str:

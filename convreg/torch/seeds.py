@@ -89,27 +89,30 @@ def _likeness(input: Tensor) -> tuple[Any, ...]:
     return (tuple(input.shape), input.dtype, int(input.detach().view(bits).sum(dtype=torch.int64).item()))
 
 
-def counted_seed(counter: Tensor, calls: Calls, layer: str, remembered: bool, *tensors: Tensor) -> Tensor:
-    """Return the seed of a call and advance the counter, unless the call is a recomputation.
+def counted_seed(owner: Any, layer: str, remembered: bool, *tensors: Tensor) -> Tensor:
+    """Return the seed of a call and advance the owner's counter, unless the call is a recomputation.
 
     Parameters
     ----------
-    counter : Tensor
-        The seed of the next call, one int64.
-    calls : Calls
+    owner : object
+        Has the seed of the next call, one int64, as ``_convreg_seed``, and the calls so far as ``_convreg_calls``.
     layer : str
     remembered : bool
         Whether a checkpoint may compute the call again.
     *tensors : Tensor
         What the call is recognised by.
     """
-    compiling = torch.compiler.is_compiling()  # there a recomputation gets the value of the counter that was saved
-    if not compiling and recomputing():
-        seed = calls.recall(layer, *tensors)
+    if torch.compiler.is_compiling():
+        # A new tensor, because compiled code may compute the seed again in the backward pass from the old one.
+        seed = owner._convreg_seed
+        owner._convreg_seed = seed + 1
+        return apart(seed)
+    if recomputing():
+        seed = owner._convreg_calls.recall(layer, *tensors)
         if seed is not None:
-            return seed
-    seed = apart(counter.clone())
-    counter.add_(1)
-    if remembered and not compiling:
-        calls.note(seed, *tensors)
+            return seed  # type: ignore[no-any-return]
+    seed = apart(owner._convreg_seed.clone())
+    owner._convreg_seed.add_(1)
+    if remembered:
+        owner._convreg_calls.note(seed, *tensors)
     return seed
