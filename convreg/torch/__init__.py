@@ -2,8 +2,9 @@
 
 ``convert(module, recipe)`` returns a module whose convolutions and linear layers round the operands of all their
 products as the recipe says. ``emulate(recipe)`` does the same for the functions of ``torch.nn.functional`` inside a
-``with`` block. ``observe(module)`` records what rounding costs every tensor of every layer. ``torch.ops.convreg.convolution`` and ``torch.ops.convreg.convolution_backward`` are the operators that
-both use. Only ``import convreg.torch`` imports torch; ``import convreg`` does not.
+``with`` block. ``observe(module)`` records what rounding costs every tensor of every layer.
+``torch.ops.convreg.convolution`` and ``torch.ops.convreg.convolution_backward`` are the operators that all use. Only
+``import convreg.torch`` imports torch; ``import convreg`` does not.
 """
 
 from __future__ import annotations

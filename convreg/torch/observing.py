@@ -212,16 +212,15 @@ class Observation(Observed):
         stride, padding, dilation, transposed, output_padding, groups = geometry
         arguments = Arguments(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
         key = names[-1], again
-        seen = _Call(self, key[0], self._step, self._calls[key], arguments, self._recipe or how.recipe, how.seed)
-        self._calls[key] += 1
         with _undisturbed():
+            seen = _Call(self, key[0], self._step, self._calls[key], arguments, self._recipe or how.recipe, how.seed)
+            self._calls[key] += 1
             if not again:
                 seen.operand("input", input)
                 seen.operand("weight", weight)
-            if torch.is_grad_enabled() and output.grad_fn is not None:
+            if output.grad_fn is not None:
                 seen.keep(input, weight)
-        if output.grad_fn is not None:
-            output.grad_fn.register_prehook(seen.arrived)
+                output.grad_fn.register_prehook(seen.arrived)
 
 
 class _Place(threading.local):
