@@ -13,14 +13,17 @@ from torch import Tensor
 from ..memory import Array
 from ..numerics import Rounding as NumpyRounding
 from ..numerics import best_exponent
-from ..numerics.metrics import flushed_share, snr_of, times_power, unit_of
+from ..numerics.metrics import decibels, times_power, unit_of
 from .bridge import rounds
-from .operands import Codes, decoded, rounded
+from .operands import Codes, decoded, largest_magnitude, rounded
 from .problems import Arguments
 from .recipes import KNOWN, Rounding
 
-SAMPLE = 2**14
+SAMPLE = 2**12
 """The most numbers that the best scale is looked for with: every scale is tried on all of them."""
+
+BLOCK = 2**13
+"""Numbers that are compared at a time: they stay in the cache, and BLAS starts no threads for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Record:
         Largest magnitude of the tensor before it is scaled.
     best_exponent : int or None
         The exponent e for which the tensor times 2**e has the best signal-to-noise ratio in the format, as in
-        `convreg.numerics.best_exponent`. It is found with at most 16384 numbers, evenly spaced, and the largest one.
+        `convreg.numerics.best_exponent`. It is found with at most 4096 numbers, evenly spaced, and the largest one.
         None if it was not looked for, or the tensor is not finite.
     """
 
@@ -92,7 +95,7 @@ def measured(
     """
     wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
     exact = _flat(tensor.detach().to(wide))
-    largest = float(np.abs(exact).max(initial=0))
+    largest = largest_magnitude(tensor)
     entries = {"format": "" if how is None else how.format, "exponent": 0, "elements": exact.size, "snr_db": np.inf,
                "flushed": 0.0, "saturated": 0.0, "largest": largest, "best_exponent": 0 if scales else None}
     if not isfinite(largest):
@@ -102,18 +105,34 @@ def measured(
     codes = rounded(tensor.detach(), name, how, arguments, seed)
     entries["exponent"] = 1 - frexp(codes.scale)[1] if isinstance(codes.scale, float) else None
     found = _flat(decoded(codes, name, arguments, wide))
+    entries["flushed"], ratio = _compared(found, exact)
     if isfinite(largest):
-        unit = unit_of(exact)
-        entries["snr_db"] = snr_of(found.astype(np.float64), times_power(exact.astype(np.float64), unit), unit)
+        entries["snr_db"] = ratio
         if scales:
             entries["best_exponent"] = best_exponent(_sample(exact), NumpyRounding(
                 KNOWN[how.format], how.rounding, how.saturate, seed if how.rounding == "stochastic" else None))
-    entries["flushed"] = flushed_share(found, exact)
     if not isfinite(largest) or (how.scaling == "none" and largest > KNOWN[how.format].largest):
         whole = decoded(Codes(tensor.detach().to(wide), 1.0 / codes.scale), name, arguments, wide)
         lost = NumpyRounding(KNOWN[how.format]).lost(_flat(whole), found, 0)
         entries["saturated"] = float(lost.mean())
     return entries
+
+
+def _compared(found: Array, exact: Array) -> tuple[float, float]:
+    """Return the share of numbers that became zero, and the signal-to-noise ratio, of rounded numbers."""
+    zeros = nonzero = 0
+    signal = noise = 0.0
+    unit = unit_of(exact) if exact.dtype == np.float64 else 0  # squares of float32 are in the range of float64
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        for begin in range(0, exact.size, BLOCK):
+            wanted, made = exact[begin : begin + BLOCK], found[begin : begin + BLOCK]
+            present = wanted != 0
+            nonzero += np.count_nonzero(present)
+            zeros += np.count_nonzero(present & (made == 0))
+            wanted, made = (times_power(values.astype(np.float64), unit) for values in (wanted, made))
+            made -= wanted
+            signal, noise = signal + float(wanted @ wanted), noise + float(made @ made)
+    return zeros / nonzero if nonzero else 0.0, decibels(signal, noise) if isfinite(noise) else -np.inf
 
 
 def _flat(tensor: Tensor) -> Array:
