@@ -115,7 +115,7 @@ def ways(batch: int, peers: bool) -> dict[str, Callable[[], None]]:
         add(f"convreg {recipe}", convreg.torch.convert(copy.deepcopy(base), recipe), recipe in LAST)
     for name, convert in microxcaling().items() if peers else ():
         add(name, convert(copy.deepcopy(base)), False)
-    return {name: stepper(*given) for name, given in nets.items()}
+    return {name: stepper(net, given, labels) for name, (net, given) in nets.items()}
 
 
 def measure(steps: dict[str, Callable[[], None]], seconds: float, rounds: int) -> dict[str, list[float]]:
