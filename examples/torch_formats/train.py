@@ -164,7 +164,7 @@ def draw(path: Path, runs: list[Run]) -> None:
     losses.set(xlabel="epoch", ylabel="mean cross-entropy of an epoch", title="Training loss", yscale="log")
     accuracies.set(xlabel="epoch", ylabel="recognised (%)", title="Held-back images")
     ratios.set(ylabel="median signal-to-noise ratio (dB)",
-               title="Rounded tensors against float32: o input, x weight, v grad_output")
+               title="Operands: circle input, cross weight, triangle grad_output")
     layers = runs[0].seen.layers
     ratios.set_xticks(range(len(layers)), layers, rotation=30, ha="right", fontsize=8)
     for axes in (losses, accuracies):
