@@ -64,8 +64,8 @@ def check_dtypes(
     """Refuse tensors whose dtype has no rule: float64 goes with float64 only."""
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is not None and (tensor.dtype not in STORED or (tensor.dtype is torch.float64) is not wide):
-            raise asking(op, layer).refuse(name, str(tensor.dtype), "torch.float64 for this recipe" if wide else ALLOWED,
-                                           wrong_type=True)
+            allowed = "torch.float64 for this recipe" if wide else ALLOWED
+            raise asking(op, layer).refuse(name, str(tensor.dtype), allowed, wrong_type=True)
 
 
 def stored(tensor: Tensor) -> Array:

@@ -30,7 +30,7 @@ COMPUTED_AS_A_WHOLE = {getattr(where, name): name for where, name in _WHOLE if h
 """Functions that hold products and do not call the functions that are replaced."""
 
 
-class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
+class emulate(TorchFunctionMode):
     """A context manager in which convolutions and linear layers round their operands as a recipe says.
 
     It replaces ``torch.nn.functional.conv1d`` to ``conv3d``, ``conv_transpose1d`` to ``conv_transpose3d`` and
@@ -81,9 +81,8 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
         replaced = REPLACED.get(func)
         if replaced is not None:
             return replaced(self, *args, **(kwargs or {}))
-        if func in COMPUTED_AS_A_WHOLE:
-            self._warn(COMPUTED_AS_A_WHOLE[func], f"torch computes {COMPUTED_AS_A_WHOLE[func]} as a whole: its products "
-                       "are not rounded")
+        if (name := COMPUTED_AS_A_WHOLE.get(func)) is not None:
+            self._warn(name)
         return func(*args, **(kwargs or {}))
 
     def _how(self, input: Tensor, weight: Tensor) -> How:
@@ -96,10 +95,11 @@ class emulate(TorchFunctionMode):  # noqa: N801 - used as a function
             seed = drawn_seed()
         return How(self._text, seed, "")
 
-    def _warn(self, what: str, text: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
-            warnings.warn(f"convreg.torch.emulate: {text}", NotConverted, stacklevel=4)
+    def _warn(self, name: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(f"convreg.torch.emulate: torch computes {name} as a whole, so its products are not rounded",
+                          NotConverted, stacklevel=4)
 
 
 def _refuse_reentrant() -> None:

@@ -189,7 +189,7 @@ def convert(module: nn.Module, recipe: Recipe | str, *, skip: Skip = None) -> nn
             continue
         if (target := converted_class(layer)) is not None:
             layer.__class__ = target
-            layer._convreg_set(how, name)  # type: ignore[operator]
+            layer._convreg_set(how, name or "the module")
             changed += 1
         elif reason := _reason(layer):
             left.append(f"{name or 'the module'} ({reason})")
@@ -226,12 +226,12 @@ def emulated_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
 def converted_class(layer: nn.Module) -> type[Any] | None:
     """Return the class that a layer gets, None for one that is not converted."""
     held = type(layer)
-    plain = parametrize.type_before_parametrizations(layer)
+    plain: Any = parametrize.type_before_parametrizations(layer)
     if issubclass(plain, Emulated):
         return held
     if issubclass(plain, _OF_ATTENTION) or isinstance(layer, nn.modules.lazy.LazyModuleMixin):
         return None
-    base = next((known for known in CONVERTED if issubclass(plain, known)), None)
+    base: Any = next((known for known in CONVERTED if issubclass(plain, known)), None)
     if base is None:
         return None
     if plain is not base:
@@ -246,7 +246,7 @@ def converted_class(layer: nn.Module) -> type[Any] | None:
 
 
 @lru_cache(maxsize=256)
-def _derived(plain: type[nn.Module], base: type[nn.Module]) -> type[Any]:
+def _derived(plain: Any, base: Any) -> Any:
     """Return the class for layers of a subclass of torch's."""
     mixin = CONVERTED[base].__bases__[0]
     return type(f"Convreg{plain.__name__}", (mixin, plain), {
@@ -254,11 +254,10 @@ def _derived(plain: type[nn.Module], base: type[nn.Module]) -> type[Any]:
         "__reduce_ex__": lambda self, protocol: (_new, (plain, base), self.__dict__)})
 
 
-def _new(plain: type[nn.Module], base: type[nn.Module]) -> nn.Module:
+def _new(plain: Any, base: Any) -> nn.Module:
     """Return an empty layer of a derived class, which pickle and deepcopy then fill."""
     made = _derived(plain, base)
-    layer: nn.Module = made.__new__(made)
-    return layer
+    return made.__new__(made)
 
 
 def _check_whole(module: nn.Module) -> None:

@@ -93,7 +93,8 @@ def _fake_saving(
             kept += (tensor.new_empty(0, dtype=torch.uint8), tensor.new_empty(0, dtype=torch.float32))
             continue
         extents = {"none": (0,), "tensor": (), "channel": (count,)}[rounding.scaling]
-        kept += (torch.empty_like(tensor, dtype=DTYPES[rounding.format]), tensor.new_empty(extents, dtype=torch.float32))
+        kept += (torch.empty_like(tensor, dtype=DTYPES[rounding.format]),
+                 tensor.new_empty(extents, dtype=torch.float32))
     return output, kept[0], kept[1], kept[2], kept[3]
 
 
@@ -127,10 +128,11 @@ class _Convolution(torch.autograd.Function):
     def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, geometry: tuple[Any, ...],
                 recipe: str, seed: Tensor | None, layer: str, direct: bool) -> Tensor:
         data_wanted, weight_wanted, *_ = ctx.needs_input_grad
-        how = {"recipe": recipe, "seed": seed, "layer": layer}
+        compute: Any = passes.convolution_saving if direct else SAVING
         with torch._C._AutoDispatchBelowAutograd():
-            output, x, x_scale, w, w_scale = (passes.convolution_saving if direct else SAVING)(
-                input, weight, bias, *geometry, keep=(weight_wanted, data_wanted), **how)
+            output, x, x_scale, w, w_scale = compute(
+                input, weight, bias, *geometry, keep=(weight_wanted, data_wanted), recipe=recipe, seed=seed,
+                layer=layer)
         stated = settings(recipe)
         x, x_scale = _saved(input, x, x_scale, stated.input[1])
         if not weight_wanted:  # the shape is all that is needed
@@ -146,7 +148,8 @@ class _Convolution(torch.autograd.Function):
         x, w, x_scale, w_scale, seed = ctx.saved_tensors
         input_dtype, weight_dtype = ctx.dtypes
         direct = not torch.is_grad_enabled() and _direct(grad_output, x, w)
-        grads = (passes.convolution_backward if direct else BACKWARD)(
+        compute: Any = passes.convolution_backward if direct else BACKWARD
+        grads = compute(
             grad_output, x, w, None, *ctx.geometry, ctx.needs_input_grad[:3], recipe=ctx.recipe, seed=seed,
             layer=ctx.layer, input_scale=x_scale, weight_scale=w_scale, input_dtype=input_dtype,
             weight_dtype=weight_dtype)
@@ -202,6 +205,10 @@ def _autograd_convolution(
 ) -> Tensor:
     _refuse_tangents("convolution", layer, (input, weight, bias))
     if _differentiable(input, weight, bias):
+        if torch._C._are_functorch_transforms_active():
+            raise asking("convolution", layer).refuse(
+                "input", "a tensor of a torch.func transform", "backward() or torch.autograd.grad instead of "
+                "torch.func.grad, vjp and jacrev")
         output: Tensor = _Convolution.apply(input, weight, bias, geometry, recipe, seed, layer, direct)
         return output
     if direct:

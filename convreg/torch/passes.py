@@ -65,7 +65,8 @@ def convolution_backward(
     number = _seed_of(op, layer, seed) if how.stochastic else 0
     found = problem(op, layer, input.shape, weight.shape, arguments)
     if grad_output.shape != found.output:
-        raise asking(op, layer).refuse("grad_output", list(grad_output.shape), f"shape {list(found.output)}", "geometry")
+        raise asking(op, layer).refuse("grad_output", list(grad_output.shape), f"shape {list(found.output)}",
+                                       "geometry")
     if bias_sizes is not None and tuple(bias_sizes) != found.output[1:2]:
         raise asking(op, layer).refuse("bias_sizes", list(bias_sizes), f"{list(found.output[1:2])} or None", "geometry")
     first, second = how.grad_output

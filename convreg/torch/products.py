@@ -1,7 +1,7 @@
 """The products of a layer on rounded operands: the output, and the gradients, computed by the kernels.
 
-Sums are float32, or float64 for operands in float64. Powers of two that scale operands are taken out of the result:
-where no bit can change by it, the kernels take the weight multiplied by them, so that no pass over the result is needed.
+Sums are float32, or float64 for operands in float64. Powers of two that scale operands are taken out of the result. If
+no bit can change by it, the kernels take the weight multiplied by them, and need no pass over the result.
 """
 
 from __future__ import annotations

@@ -165,7 +165,8 @@ def _choices(argument: str, value: Any, known: tuple[Any, ...], default: Any) ->
             raise ASK.refuse(argument, value, f"{allowed}, or a mapping", wrong_type=True) from None
     if not isinstance(value, Mapping):
         if not isinstance(value, str | None) or value not in known:
-            raise ASK.refuse(argument, value, f"{allowed}, or a mapping from tensors", wrong_type=not isinstance(value, str))
+            raise ASK.refuse(argument, value, f"{allowed}, or a mapping from tensors",
+                             wrong_type=not isinstance(value, str))
         return value
     for name, choice in value.items():
         if name not in TENSORS:
@@ -191,8 +192,8 @@ RECIPES = {
         "No rounding: the sums of convreg in float64, for modules of float64."),
     "bfloat16": Source(
         Recipe(input="bfloat16", weight="bfloat16", grad_output="bfloat16"),
-        "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv 1905.12322: operands of all products in "
-        "bfloat16, sums in float32, no loss scaling."),
+        "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv 1905.12322: operands of all products "
+        "in bfloat16, sums in float32, no loss scaling."),
     "hifloat8": Source(
         Recipe(input="hifloat8", weight="hifloat8", grad_output="hifloat8"),
         "Luo et al., Ascend HiFloat8 Format for Deep Learning, arXiv 2409.16626: one format for both passes, half away "
@@ -217,8 +218,8 @@ def recipe(name: str, **changes: Any) -> Recipe:
     Parameters
     ----------
     name : str
-        ``"hifloat8"``, ``"fp8_hybrid"``, ``"fp8_e4m3"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``. ``RECIPES[name].stated``
-        says where the recipe comes from.
+        ``"hifloat8"``, ``"fp8_hybrid"``, ``"fp8_e4m3"``, ``"bfloat16"``, ``"float32"`` or ``"float64"``.
+        ``RECIPES[name].stated`` says where the recipe comes from.
     **changes
         Arguments of `Recipe` that replace those of the recipe, such as ``scaling="tensor"``.
 
@@ -312,8 +313,10 @@ def settings(text: str) -> Settings:
         first, second = stated.operand(name)
         made = resolved(name, first, 2 * index)
         operands.append((made, made if first == second else resolved(name, second, 2 * index + 1)))
-    results = [resolved(name, getattr(stated, name), 6 + index) for index, name in enumerate(RESULTS)]
-    return Settings(*operands, *results, stated.stochastic, "float64" in stated.operand("input"))
+    input, weight, grad_output = operands
+    return Settings(
+        input, weight, grad_output, resolved("grad_input", stated.grad_input, 6),
+        resolved("grad_weight", stated.grad_weight, 7), stated.stochastic, "float64" in stated.operand("input"))
 
 
 def scaled(format: str) -> bool:

@@ -110,7 +110,7 @@ def counted_seed(owner: Any, layer: str, remembered: bool, *tensors: Tensor) -> 
     if recomputing():
         seed = owner._convreg_calls.recall(layer, *tensors)
         if seed is not None:
-            return seed  # type: ignore[no-any-return]
+            return seed
     seed = apart(owner._convreg_seed.clone())
     owner._convreg_seed.add_(1)
     if remembered:

@@ -51,7 +51,8 @@ def test_functions_are_replaced_in_every_spelling():
     calls = [
         lambda: F.conv2d(x, w, bias, 2, 1, groups=2), lambda: F.conv2d(weight=w, input=x, groups=2, padding="same"),
         lambda: F.conv2d(x, w, None, [1, 2], (1, 0), 2, 2), lambda: torch.conv2d(x[0], w, bias, groups=2),
-        lambda: F.conv_transpose2d(x, w, None, 2, 1, 1, 2), lambda: F.conv1d(x[..., 0], w[..., 0], groups=2, padding="valid"),
+        lambda: F.conv_transpose2d(x, w, None, 2, 1, 1, 2),
+        lambda: F.conv1d(x[..., 0], w[..., 0], groups=2, padding="valid"),
         lambda: torch.convolution(x, w, bias, [1, 1], [0, 0], [1, 1], False, [0, 0], 2),
         lambda: torch.convolution(x, w, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 2),
         lambda: F.conv3d(x[None], torch.ones(3, 2, 1, 3, 2), padding=(1, 0, 0)),
@@ -77,10 +78,11 @@ def test_converted_layers_keep_their_own_recipe():
 @pytest.mark.filterwarnings("ignore:.*retain_grad.*")
 def test_what_torch_computes_as_a_whole_is_named_once():
     heads, x = nn.MultiheadAttention(4, 2), torch.randn(3, 1, 4)
-    with pytest.warns(NotConverted, match="multi_head_attention_forward") as caught, convreg.torch.emulate("hifloat8"):
+    mode = convreg.torch.emulate("hifloat8")
+    with mode, pytest.warns(NotConverted, match="multi_head_attention_forward"):
         heads(x, x, x)
+    with mode:
         heads(x, x, x)
-    assert len(caught) == 1
     with pytest.warns(NotConverted, match="lstm"), convreg.torch.emulate("hifloat8"):
         nn.LSTM(2, 2)(torch.randn(3, 1, 2))
 

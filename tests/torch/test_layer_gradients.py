@@ -89,6 +89,15 @@ def test_channels_last_gives_the_same_bits_and_keeps_the_layout(recipe):
         assert call.layer.weight.grad.stride() == call.layer.weight.stride()
 
 
+def test_output_padding_may_reach_the_stride_if_the_dilation_is_larger():
+    layer = torch.nn.ConvTranspose1d(2, 3, 2, stride=2, dilation=3, output_padding=2)
+    converted, x = convreg.torch.convert(layer, "float32"), torch.randn(1, 2, 4)
+    torch.testing.assert_close(converted(x), layer(x))
+    for one, other in zip(*(torch.autograd.grad(module(x).sin().sum(), list(layer.parameters()))
+                            for module in (converted, layer)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_saved_activations_take_one_byte_per_number():
     sizes = []
 

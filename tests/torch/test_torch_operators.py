@@ -1,4 +1,4 @@
-"""torch.ops.convreg: torch's own checks of operators, the dtypes that they take, memory orders, and what they refuse."""
+"""torch.ops.convreg: torch's own checks of operators, dtypes, memory orders, and what is refused."""
 
 import warnings
 
@@ -163,18 +163,37 @@ def test_forward_mode_is_refused(way):
     def function(x):
         return convolution(x, w, bias, *GEOMETRY, recipe="hifloat8")
 
+    def dual():
+        with torch.autograd.forward_ad.dual_level():
+            return function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+    run = dual if way == "dual" else lambda: torch.func.jvp(function, (x,), (torch.ones_like(x),))
     with pytest.raises(OpError, match="forward-mode"):
-        if way == "jvp":
-            torch.func.jvp(function, (x,), (torch.ones_like(x),))
-        else:
-            with torch.autograd.forward_ad.dual_level():
-                function(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+        run()
 
 
 def test_vmap_is_refused():
     x, w, bias = operands()
     with pytest.raises(OpError, match="vmap"):
         torch.vmap(lambda x: convolution(x, w, bias, *GEOMETRY, recipe="hifloat8"))(x[None])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its forward mode
+def test_transforms_of_functions_are_refused():
+    x, w, bias = operands()
+    for transform in (torch.func.grad, torch.func.jacrev, torch.func.hessian):
+        with pytest.raises(OpError, match=r"torch\.func"):
+            transform(lambda x: convolution(x, w, bias, *GEOMETRY, recipe="hifloat8").sum())(x)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_of_several_directions_are_those_of_each():
+    x, w, bias = operands(gradients=True)
+    y = convolution(x, w, bias, *GEOMETRY, recipe="fp8_hybrid")
+    directions = torch.randn(3, *y.shape)
+    [together] = torch.autograd.grad(y, x, directions, is_grads_batched=True, retain_graph=True)
+    for direction, gradient in zip(directions, together, strict=True):
+        assert torch.equal(torch.autograd.grad(y, x, direction, retain_graph=True)[0], gradient)
 
 
 def test_gradients_that_vanish_are_named_once_with_the_scale_that_saves_them():
