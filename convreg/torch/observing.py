@@ -213,7 +213,7 @@ class Observation(Observed):
         arguments = Arguments(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
         key = names[-1], again
         with _undisturbed():
-            seen = _Call(self, key[0], self._step, self._calls[key], arguments, self._recipe or how.recipe, how.seed)
+            seen = _Call(self, key[0], self._step, self._calls[key], arguments, self._recipe or how.recipe, how)
             self._calls[key] += 1
             if not again:
                 seen.operand("input", input)
@@ -235,11 +235,11 @@ class _Call:
     """A recorded call of a layer, until its backward pass."""
 
     def __init__(self, observation: Observation, layer: str, step: int, call: int, arguments: Arguments, recipe: str,
-                 seed: Tensor | None) -> None:
+                 how: How) -> None:
         self.observation, self.where = observation, (layer, step, call)
         self.arguments, self.recipe, self.stated = arguments, recipe, settings(recipe)
-        self.seed = seed
-        self.number = 0 if seed is None else int(seed.item())
+        self.name = how.layer
+        self.number = 0 if how.seed is None else int(how.seed.item())
         self.kept: dict[str, Codes] = {}
         self.wanted = [False, False, False]
 
@@ -284,8 +284,8 @@ class _Call:
         scales = [torch.as_tensor(codes.scale, dtype=torch.float32) for codes in self.kept.values()]
         sums = passes.convolution_backward(
             gradient, self.kept["input"].tensor, self.kept["weight"].tensor, None, *self.arguments, self.wanted,
-            recipe=_without_results(self.recipe), seed=torch.tensor(self.number), input_scale=scales[0],
-            weight_scale=scales[1], input_dtype=wide, weight_dtype=wide)
+            recipe=_without_results(self.recipe), seed=torch.tensor(self.number), layer=self.name,
+            input_scale=scales[0], weight_scale=scales[1], input_dtype=wide, weight_dtype=wide)
         for name, like, made in zip(RESULTS, ("input", "weight"), sums, strict=False):
             how = getattr(self.stated, name)
             if made is not None and how is not None:
