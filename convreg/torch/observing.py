@@ -54,12 +54,12 @@ def observe(
     module : nn.Module
         What `convert` returned, or a module that is called inside of `emulate`.
     every : int
-        Steps whose number it does not divide are not recorded. A recorded step takes two to three times as long as
+        Steps whose number it does not divide are not recorded. A recorded step takes two to four times as long as
         another; a step that is not recorded takes some microseconds per layer more.
     recipe : Recipe or str, optional
         A recipe to measure by instead of the one that the layers compute with: what it would lose in this training.
     scales : bool
-        Whether to look for the best power-of-two scales, which is most of the time.
+        Whether to look for the best power-of-two scales, which for HiFloat8 is most of that time.
     inference : bool
         Whether to record, and to count as steps, calls in evaluation mode without gradients too.
 
