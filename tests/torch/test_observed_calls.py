@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -301,3 +302,27 @@ def test_modes_of_others_see_nothing_of_it():
         counts.append(len(called))
     assert counts[0] == counts[1] > 4
     assert len(seen) == 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_traces_have_no_node_of_it():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    net, x = identity(4, "hifloat8", grad_weight="hifloat8"), torch.randn(2, 4)
+
+    def gradients(x):
+        return torch.autograd.grad(net(x).sum(), list(net.parameters()))
+
+    plain = make_fx(gradients)(x).code
+    with observe(net) as seen:
+        assert make_fx(gradients)(x).code == plain
+    assert len(seen) == 4
+
+
+def test_threads_are_kept_apart():
+    net = convert(nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4))), "hifloat8")
+    with observe(net) as seen, ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: net(torch.randn(3, 4)).sum().backward(), range(12)))
+    for name in ("0", "1.0"):
+        for tensor in ("input", "weight", "grad_output"):
+            assert len(seen.select(layer=name, tensor=tensor)) == 12
