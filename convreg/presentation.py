@@ -36,6 +36,13 @@ def markdown_table(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:
     return [head, "|---" * words + "|" + "---:|" * (len(cells[0]) - words), *body]
 
 
+def percent(share: float) -> str:
+    """Return a share from 0 to 1 as text."""
+    if not share:
+        return "0"
+    return f"{100 * share:.2g}%" if share < 0.0995 else f"{100 * share:.1f}%"
+
+
 def require_matplotlib(extra: str) -> None:
     """Raise before hours of measuring, not after.
 

@@ -85,7 +85,11 @@ def snr_of(found: Array, wanted: Array, unit: int) -> float:
 
 
 def _decibels(signal: float, difference: Array) -> float:
-    noise = float(difference @ difference)
+    return decibels(signal, float(difference @ difference))
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Return the ratio of two sums of squares, infinite if the second is zero."""
     with np.errstate(divide="ignore"):
         return 10 * float(np.log10(np.float64(signal) / noise)) if noise else np.inf
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from ..errors import Asking, UnknownOp, shorten
 from ..guard import guarded
-from ..presentation import aligned, json_value, markdown_table
+from ..presentation import aligned, json_value, markdown_table, percent
 from . import picture
 from .metrics import Binades, Error
 
@@ -176,13 +176,8 @@ class Comparison:
 def _cells(measured: Row | OperandError) -> list[str]:
     error = measured.error
     return [f"{error.snr_db:.1f}", f"{error.largest_relative:.2g}", f"{error.mean_relative:.2g}",
-            f"{error.cosine:.6f}", _percent(measured.flushed), _percent(measured.saturated)]
+            f"{error.cosine:.6f}", percent(measured.flushed), percent(measured.saturated)]
 
-
-def _percent(share: float) -> str:
-    if not share:
-        return "0"
-    return f"{100 * share:.2g}%" if share < 0.0995 else f"{100 * share:.1f}%"
 
 
 

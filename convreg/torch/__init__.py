@@ -2,8 +2,9 @@
 
 ``convert(module, recipe)`` returns a module whose convolutions and linear layers round the operands of all their
 products as the recipe says. ``emulate(recipe)`` does the same for the functions of ``torch.nn.functional`` inside a
-``with`` block. ``torch.ops.convreg.convolution`` and ``torch.ops.convreg.convolution_backward`` are the operators that
-both use. Only ``import convreg.torch`` imports torch; ``import convreg`` does not.
+``with`` block. ``observe(module)`` records what rounding costs every tensor of every layer.
+``torch.ops.convreg.convolution`` and ``torch.ops.convreg.convolution_backward`` are the operators that all use. Only
+``import convreg.torch`` imports torch; ``import convreg`` does not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ except ModuleNotFoundError as _error:
 
 from .modes import emulate
 from .modules import convert, first_and_last
+from .observing import observe
 from .recipes import RECIPES, Recipe, recipe
 
-__all__ = ["RECIPES", "Recipe", "convert", "emulate", "first_and_last", "recipe"]
+__all__ = ["RECIPES", "Recipe", "convert", "emulate", "first_and_last", "observe", "recipe"]

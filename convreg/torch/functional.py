@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -20,6 +21,10 @@ class How(NamedTuple):
     recipe: str
     seed: Tensor | None
     layer: str
+
+
+WATCHES: list[Callable[[Tensor, Tensor, tuple[Any, ...], How, Tensor], None]] = []
+"""What observers want to be told of every call that is not compiled: operands, geometry, `How` and the output."""
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
@@ -75,7 +80,11 @@ def _name(layer: str) -> str:
 
 def _convolve(input: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
     *geometry, how = rest
-    return convolve(input, weight, bias, *geometry, recipe=how.recipe, seed=how.seed, layer=how.layer)
+    output = convolve(input, weight, bias, *geometry, recipe=how.recipe, seed=how.seed, layer=how.layer)
+    if not torch.compiler.is_compiling():
+        for watch in tuple(WATCHES):
+            watch(input, weight, tuple(geometry), how, output)
+    return output
 
 
 def _listed(value: Ints, count: int) -> list[int]:
