@@ -125,6 +125,9 @@ case("HardSigmoid", alpha=0.25, arrays={"x": 3 * normal(2, 3, 4)},
 case("HardSwish", arrays={"x": 3 * normal(2, 3, 4)}, torch=lambda torch, x: torch.nn.functional.hardswish(x),
      tolerance=1e-5, torch_tolerance=1e-6)
 case("Gelu", torch=lambda torch, x: torch.nn.functional.gelu(x), **FLOAT32, torch_tolerance=1e-6)
+case("ThresholdedRelu", alpha=0.5, torch=lambda torch, x: torch.nn.functional.threshold(x, 0.5, 0.0))
+case("Selu", torch_tolerance=1e-6, torch=lambda torch, x: torch.nn.functional.selu(x))
+case("Mish", torch=lambda torch, x: torch.nn.functional.mish(x))
 case("Gelu", "tanh", approximate="tanh", torch=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"))
 for _axis in (-1, 1):
     case("Softmax", f"axis{_axis}", axis=_axis, torch=lambda torch, x, axis=_axis: x.softmax(axis))

@@ -9,9 +9,9 @@ from onnx import ModelProto, helper
 from ...errors import GraphError, shorten
 from ...guard import guarded
 from ..graph import Declared
-from ..model.checks import check_opened, infer_shapes
 from ..model.files import Source
 from .batch_norm import Mode
+from .inference import check_typed, typed
 from .prepare import prepare
 from .tidy import tidy
 from .walk import add_gradients
@@ -81,5 +81,5 @@ def gradient(
             kind, shape = tensors[name].data_type, tuple(tensors[name].dims)
         whole.graph.output.append(helper.make_tensor_value_info(made, kind, shape))
     tidy(whole)
-    check_opened(whole)
-    return infer_shapes(whole)
+    check_typed(whole)
+    return typed(whole)

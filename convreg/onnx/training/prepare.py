@@ -6,10 +6,11 @@ from onnx import ModelProto, TensorShapeProto, version_converter
 
 from ...errors import GraphError
 from ..graph import flattened, scope_of, sentence
-from ..model.checks import check_made_once, check_opened, infer_shapes
+from ..model.checks import check_made_once
 from ..model.files import Source, opened
 from .batch_norm import Mode, set_batch_norm
 from .folding import Folding
+from .inference import check_typed, typed
 from .rounding import check_format, round_products
 from .tidy import sort_nodes
 
@@ -61,7 +62,7 @@ def prepare(source: Source, *, batch_norm: Mode = "as_exported", forward_format:
         round_products(known, forward_format)
         known = _inferred(known)
     sort_nodes(known.graph)
-    check_opened(known)
+    check_typed(known)
     return known
 
 
@@ -94,11 +95,11 @@ def _forget_symbols(model: ModelProto) -> None:
 def _inferred(model: ModelProto) -> ModelProto:
     """Return the model with what inference finds; declarations of inner values that contradict it are dropped."""
     try:
-        return infer_shapes(model)
+        return typed(model)
     except GraphError:
         if not model.graph.value_info:
             raise
         bare = ModelProto()
         bare.CopyFrom(model)
         del bare.graph.value_info[:]
-        return infer_shapes(bare)
+        return typed(bare)

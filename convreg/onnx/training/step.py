@@ -147,11 +147,16 @@ class Step:
         if shape is not None and all(isinstance(shape[axis], int) for axis in axes):
             return float(prod(extent for axis in axes if isinstance(extent := shape[axis], int)))
         total: Value | None = None
+        known = 1
         for axis in axes:
+            if shape is not None and isinstance(extent := shape[axis], int):
+                known *= extent
+                continue
             length = value.extent(axis)
             total = length if total is None else total * length
         assert total is not None
-        return total.reshape([]).cast(value.dtype)
+        total = total.reshape([]).cast(value.dtype)
+        return total * float(known)
 
     def summed(self, g: Value, index: int) -> Value:
         """Sum a gradient of the first output's shape to the shape of an input: undoes broadcasting."""

@@ -178,6 +178,9 @@ class Writer:
         self.constants: list[TensorProto] = []
         self.prefix = "gradient"
         self._known: dict[tuple[Any, ...], list[str]] = {}
+        self._keys: dict[str, tuple[Any, ...]] = {}
+        self._makers: dict[str, NodeProto] = {}
+        self._readers: dict[str, list[NodeProto]] = {}
         self._named: set[str] = set()
 
     def value(self, name: str) -> Value:
@@ -230,11 +233,24 @@ class Writer:
             kinds = dtypes or [_result_dtype(op_type, inputs)] * sum(present)
             name = self.names.fresh(f"{self.prefix}/{op_type}")
             made = [self.names.fresh(f"{name}:{index}") if here else "" for index, here in enumerate(present)]
-            self.nodes.append(helper.make_node(op_type, names, made, name=name, domain=domain, **attributes))
+            self._append(helper.make_node(op_type, names, made, name=name, domain=domain, **attributes))
             self._known[key] = [name for name in made if name]
+            self._keys.update(dict.fromkeys(self._known[key], key))
             for output, kind in zip(self._known[key], kinds, strict=True):
                 self.know(output, np.dtype(kind), None)
         return [Value(self, name) for name in self._known[key]]
+
+    def _append(self, node: NodeProto) -> None:
+        self.nodes.append(node)
+        self._index(node)
+
+    def _index(self, node: NodeProto) -> None:
+        """Note what a node makes and reads under the names of now."""
+        self._makers.update(dict.fromkeys(node.output, node))
+        for name in node.input:
+            readers = self._readers.setdefault(name, [])
+            if not any(reader is node for reader in readers):
+                readers.append(node)
 
     def constant(self, array: Any) -> Value:
         """Return a constant; equal ones are one."""
@@ -261,18 +277,22 @@ class Writer:
 
     def named(self, value: Value, name: str) -> Value:
         """Give a new value a name that is free, or that nothing makes any more."""
-        maker = next((node for node in self.nodes if value.name in node.output), None)
-        if maker is None or value.name in self._named:
-            self.nodes.append(helper.make_node("Identity", [value.name], [name], name=self.names.fresh(
+        maker = self._makers.get(value.name)
+        is_here = maker is not None and any(node is maker for node in self.nodes)  # others have moved into the graph
+        if maker is None or not is_here or value.name in self._named:
+            self._append(helper.make_node("Identity", [value.name], [name], name=self.names.fresh(
                 f"{self.prefix}/Identity")))
         else:
-            for node in self.nodes:
+            for node in (maker, *self._readers.pop(value.name, [])):
                 for names in (node.input, node.output):
                     for index, used in enumerate(names):
                         if used == value.name:
                             names[index] = name
-            self._known = {key: [name if made == value.name else made for made in known]
-                           for key, known in self._known.items()}
+                self._index(node)
+            key = self._keys.pop(value.name, None)
+            if key is not None:
+                self._known[key] = [name if made == value.name else made for made in self._known[key]]
+                self._keys[name] = key
         self._named.add(name)
         self.know(name, value.dtype, value.shape)
         return Value(self, name)

@@ -10,10 +10,10 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from ...errors import GraphError, near_misses, shorten
 from ..graph import Declared, graphs_of, place, scope_of, used_names
-from ..model.checks import infer_shapes
 from ..rewrite.builder import Names
 from . import rule_registry, rules
 from .batch_norm import is_training, use_batch_statistics
+from .inference import typed
 from .rounding import check_format
 from .step import Array, Step
 from .tidy import sort_nodes
@@ -97,7 +97,7 @@ class Reverse:
     def __init__(self, model: ModelProto, format: str | None) -> None:
         self.graph: GraphProto = model.graph
         self.format = format
-        scope = dict(scope_of(infer_shapes(model).graph))
+        scope = dict(scope_of(typed(model).graph))
         self.writer = Writer(Names.of(model), scope)
         self.sources = list(dict.fromkeys([*(value.name for value in self.graph.input),
                                            *(tensor.name for tensor in self.graph.initializer)]))

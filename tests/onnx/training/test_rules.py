@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from gradient_models import assert_gradient, weighted, with_loss
+from onnx import helper
 from rule_cases import CASES, Case
 
 import convreg.onnx
 from convreg.onnx.training import rule_registry
 
-WITHOUT_CASE = {"Quantize", "Dequantize"}
-"""Their gradients are no derivatives: `test_rounding.py` has them."""
+WITHOUT_CASE = {"Quantize", "Dequantize", "Celu"}
+"""Gradients of the first two are no derivatives: `test_rounding.py` has them. The third is float32 only."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -43,3 +44,13 @@ def test_every_rule_has_a_case():
     named = {case.op_type for case in CASES}
     assert {entry.op_type for entry in rule_registry.entries() if entry.domain in ("", "convreg")} - named \
         == WITHOUT_CASE
+
+
+def test_celu_in_float32():
+    x = np.linspace(-3, 3, 12, dtype=np.float32)
+    nodes = [helper.make_node("Celu", ["x"], ["y"], alpha=1.5)]
+    feeds = {"x": x, "y.weight": np.full(12, 2, np.float32)}
+    model = with_loss(nodes, feeds, ["y"])
+    model.graph.output[0].type.tensor_type.elem_type = 1
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "loss", ["x"]), feeds)
+    np.testing.assert_allclose(made["x_grad"], 2 * np.where(x > 0, 1, np.exp(x / 1.5)), rtol=1e-5)

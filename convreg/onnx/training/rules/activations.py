@@ -121,3 +121,31 @@ def softmax(step: Step) -> Value:
 def log_softmax(step: Step) -> Value:
     """``g - exp(y) sum(g)``."""
     return step.g - step.y.apply("Exp") * step.g.sum(_axes_of_softmax(step))
+
+
+@gradient_of("ThresholdedRelu")
+def thresholded_relu(step: Step) -> Value:
+    """``g`` where x > alpha."""
+    return step.g.only(step.x > step.attribute("alpha", 1.0))
+
+
+@gradient_of("Celu")
+def celu(step: Step) -> Value:
+    """``g`` where x > 0, else ``g (y / alpha + 1)``."""
+    return (step.x > 0).where(step.g, step.g * (step.y / step.attribute("alpha", 1.0) + 1))
+
+
+@gradient_of("Selu")
+def selu(step: Step) -> Value:
+    """``gamma g`` where x > 0, else ``g (y + gamma alpha)``."""
+    gamma = step.attribute("gamma", 1.0507009873554805)
+    alpha = step.attribute("alpha", 1.6732632423543772)
+    return (step.x > 0).where(step.g * gamma, step.g * (step.y + gamma * alpha))
+
+
+@gradient_of("Mish")
+def mish(step: Step) -> Value:
+    """``g (t + x (1 - t t) sigmoid(x))`` with t = tanh(softplus(x))."""
+    x = step.x
+    t = x.apply("Softplus").apply("Tanh")
+    return step.g * (t + x * ((1 - t * t) * x.apply("Sigmoid")))

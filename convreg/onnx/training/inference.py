@@ -1,0 +1,65 @@
+"""Inference and checks of models with large parameters, of which only the types matter: their data is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+
+from ..graph import dtype_of
+from ..model.checks import check_opened, infer_shapes
+
+SMALL = 4096
+"""Bytes of a tensor that inference may read, such as a shape or scales."""
+
+
+def typed(model: ModelProto) -> ModelProto:
+    """Return a copy of a model with the types and shapes that inference finds.
+
+    Raises
+    ------
+    GraphError
+        As `convreg.onnx.infer_shapes`.
+    """
+    bare, hidden = _bare(model)
+    known = infer_shapes(bare).graph
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    for field, values in ((whole.graph.value_info, known.value_info), (whole.graph.output, known.output)):
+        del field[:]
+        field.extend(value for value in values if value.name not in hidden)
+    return whole
+
+
+def check_typed(model: ModelProto) -> None:
+    """Check a model in full.
+
+    Raises
+    ------
+    GraphError
+        As `convreg.onnx.check`.
+    """
+    check_opened(_bare(model)[0])
+
+
+def _bare(model: ModelProto) -> tuple[ModelProto, set[str]]:
+    """The model with large floating-point initializers as inputs, and their names."""
+    bare = ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.initializer[:]
+    inputs = {value.name for value in model.graph.input}
+    outputs = {value.name for value in model.graph.output}
+    hidden = []
+    for tensor in model.graph.initializer:
+        kind = dtype_of(tensor.data_type)
+        large = len(tensor.raw_data) > SMALL or len(tensor.float_data) > SMALL or len(tensor.double_data) > SMALL
+        if large and kind is not None and kind.kind not in "iub" and tensor.name not in inputs | outputs:
+            hidden.append(tensor)
+        else:
+            bare.graph.initializer.append(tensor)
+    bare.graph.input.extend(_inputs(hidden))
+    return bare, {tensor.name for tensor in hidden}
+
+
+def _inputs(tensors: Iterable[TensorProto]) -> list[ValueInfoProto]:
+    return [helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in tensors]
