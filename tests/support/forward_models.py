@@ -8,7 +8,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 
 def classifier(seed: int = 0, *, momentum: float = 0.9, dropout: bool = False, width: int = 4) -> ModelProto:
-    """Conv, BatchNormalization in training mode, Relu, Conv, GlobalAveragePool, Gemm: images [N, 3, 6, 6] to 5 classes."""
+    """Images [N, 3, 6, 6] to 5 classes: convolutions, a batch normalisation in training mode, a dense layer."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray:
@@ -17,7 +17,8 @@ def classifier(seed: int = 0, *, momentum: float = 0.9, dropout: bool = False, w
     weights = {
         "conv1.weight": normal(width, 3, 3, 3), "bn1.weight": 1 + 0.1 * normal(width), "bn1.bias": normal(width),
         "bn1.running_mean": np.zeros(width, np.float32), "bn1.running_var": np.ones(width, np.float32),
-        "conv2.weight": normal(6, width, 3, 3), "conv2.bias": normal(6), "fc.weight": normal(5, 6), "fc.bias": normal(5),
+        "conv2.weight": normal(6, width, 3, 3), "conv2.bias": normal(6),
+        "fc.weight": normal(5, 6), "fc.bias": normal(5),
     }
     nodes = [
         helper.make_node("Conv", ["x", "conv1.weight"], ["c1"], pads=[1, 1, 1, 1]),

@@ -72,8 +72,8 @@ def _target(model: ModelProto, writer: Writer, dtype: np.dtype[np.generic], shap
 
 def _softmax_cross_entropy(model: ModelProto, output: Declared, writer: Writer) -> Made:
     if output.shape is None or len(output.shape) < 2:
-        raise GraphError(f"loss='softmax_cross_entropy' needs an output of shape [batch, classes, ...]; {output.name!r} "
-                         f"is {output}")
+        raise GraphError(f"loss='softmax_cross_entropy' needs an output of shape [batch, classes, ...]; "
+                         f"{output.name!r} is {output}")
     target = _target(model, writer, np.dtype(np.int64), (output.shape[0], *output.shape[2:]))
     value = writer.add("SoftmaxCrossEntropyLoss", writer.value(output.name), writer.value(target), reduction="mean")
     return _named(value, output, writer, target)

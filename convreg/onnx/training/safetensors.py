@@ -44,7 +44,8 @@ def written(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Write:
         if name == METADATA:
             raise GraphError(f"an array has the name {METADATA!r}, which safetensors files use themselves")
         if array.dtype not in NAMES:
-            raise GraphError(f"the array {name!r} is {array.dtype}; safetensors files hold {', '.join(map(str, NAMES))}")
+            raise GraphError(f"the array {name!r} is {array.dtype}; safetensors files hold "
+                             f"{', '.join(map(str, NAMES))}")
         header[name] = {"dtype": NAMES[array.dtype], "shape": list(array.shape),
                         "data_offsets": [begin, begin + array.nbytes]}
         begin += array.nbytes

@@ -42,8 +42,9 @@ RANDOM = {"Bernoulli", "Dropout", "RandomNormal", "RandomNormalLike", "RandomUni
 def training_step(
     model: Source, *, loss: Loss | None = "softmax_cross_entropy",
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = "sgd", wrt: Sequence[str] | None = None,
-    dialect: Dialect = "aten", format: str | None = None, loss_scale: float | None = None, output: str | None = None, batch_norm: Mode = "as_exported",
-    forward_format: str | None = None, learning_rate: float = LEARNING_RATE, momentum: float | None = None,
+    dialect: Dialect = "aten", format: str | None = None, loss_scale: float | None = None,
+    output: str | None = None, batch_norm: Mode = "as_exported", forward_format: str | None = None,
+    learning_rate: float = LEARNING_RATE, momentum: float | None = None,
     nesterov: bool | None = None, betas: tuple[float, float] | None = None, eps: float | None = None,
     weight_decay: float | None = None, clip_norm: float | None = None, seed: int | None = None,
     defaults: bool = True,
@@ -62,8 +63,8 @@ def training_step(
     optimizer : {"sgd", "momentum", "adam", "adamw"}
         As torch.optim.SGD, SGD with momentum, Adam and AdamW define them.
     wrt : sequence of str, optional
-        Initializers to train. The default is all of float32 and float64 with one axis or more that reach the loss, apart
-        from running statistics.
+        Initializers to train. The default is all of float32 and float64 with one axis or more that reach the loss,
+        apart from running statistics.
     dialect : {"aten", "onednn", "ascend", "onnx"}
         The operators that compute the gradients of convolutions; "onnx" means standard ONNX.
     format : str, optional
@@ -158,8 +159,8 @@ def training_step(
         model=digest, data=[value.name for value in forward.graph.input], target=made.target, loss=made.loss,
         outputs=outputs, learning_rate=inputs["learning_rate"], loss_scale=inputs.get("loss_scale"),
         parameters=parameters, statistics=list(statistics), state=update.state, count=update.count,
-        settings={"loss": loss, "output": target, "optimizer": optimizer, **constants, "clip_norm": norm, "format": format,
-                  "forward_format": forward_format, "batch_norm": batch_norm, "dialect": dialect},
+        settings={"loss": loss, "output": target, "optimizer": optimizer, **constants, "clip_norm": norm,
+                  "format": format, "forward_format": forward_format, "batch_norm": batch_norm, "dialect": dialect},
     ).write(whole)
     whole = translate(whole, dialect)
     if not defaults:

@@ -104,8 +104,8 @@ class Trainer:
         ----------
         inputs : mapping
             Name -> array, as in `convreg.onnx.Session.run`: the inputs of the forward model and the target. Class
-            labels may be of any integer type. The learning rate and the loss scale keep their defaults where they are left
-            out.
+            labels may be of any integer type. The learning rate and the loss scale keep their defaults where they are
+            left out.
 
         Returns
         -------

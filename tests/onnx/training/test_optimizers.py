@@ -116,7 +116,8 @@ def test_a_power_of_two_as_loss_scale_changes_no_bit():
     ({"optimizer": "momentum", "nesterov": 1}, "True or False"),
     ({"weight_decay": "0.1"}, "weight_decay='0.1'"), ({"learning_rate": float("inf")}, "learning_rate=inf"),
     ({"learning_rate": True}, "learning_rate=True"), ({"clip_norm": 0}, "clip_norm=0"),
-    ({"loss_scale": -2.0}, "loss_scale=-2.0"), ({"seed": -1}, "seed=-1"), ({"learning_rate": 10**5000}, "learning_rate="),
+    ({"loss_scale": -2.0}, "loss_scale=-2.0"), ({"seed": -1}, "seed=-1"),
+    ({"learning_rate": 10**5000}, "learning_rate="),
 ])
 def test_wrong_constants_are_refused(arguments, said):
     with pytest.raises(GraphError) as caught:
