@@ -41,14 +41,33 @@ INLINE vector load_masked(const void *p, int format, uint16_t mask)
 
 enum { SHORT_LINE = 48 };
 
-/* A line of at most SHORT_LINE numbers with zeros before and behind: masks cost less than edges of their own. */
-INLINE void frame_short_line(float *place, int64_t width, int64_t low, int64_t high, const void *start, int format, const void *later)
+/* Lines of some vectors with zeros before and behind: masks cost less than edges of their own. */
+INLINE void frame_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
+                          int format, int64_t line_stride, int64_t next)
 {
     uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
-    for (int64_t i = 0; i < width; i += 16) {
-        __builtin_prefetch(at(later, format, i));
-        *(vector *)(place + i) = load_masked(at(start, format, i - low), format, (uint16_t)(mask >> i));
+    uint16_t masks[3] = {(uint16_t)mask, (uint16_t)(mask >> 16), (uint16_t)(mask >> 32)};
+    const void *start = at(source, format, -low);
+    for (int64_t line = 0; line < lines; line++) {
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++) {
+            __builtin_prefetch(at(start, format, next + 16 * i));
+            *(vector *)(place + 16 * i) = load_masked(at(start, format, 16 * i), format, masks[i]);
+        }
+        place += pitch;
+        start = at(start, format, line_stride);
     }
+}
+
+INLINE void frame_short_lines(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                              const void *source, int format, int64_t line_stride, int64_t next)
+{
+    if (width <= 16)
+        frame_vectors(block, pitch, lines, 1, low, high, source, format, line_stride, next);
+    else if (width <= 32)
+        frame_vectors(block, pitch, lines, 2, low, high, source, format, line_stride, next);
+    else
+        frame_vectors(block, pitch, lines, 3, low, high, source, format, line_stride, next);
 }
 #endif
 
@@ -64,15 +83,15 @@ INLINE void zero_numbers(float *place, int64_t count)
 INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                          const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
 {
+#if WIDTH == 16
+    if (step == 1 && width <= SHORT_LINE) {
+        frame_short_lines(block, pitch, lines, width, low, high, source, format, line_stride, next);
+        return;
+    }
+#endif
     for (int64_t line = 0; line < lines; line++) {
         float *place = block + line * pitch;
         const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
-#if WIDTH == 16
-        if (step == 1 && width <= SHORT_LINE) {
-            frame_short_line(place, width, low, high, start, format, later);
-            continue;
-        }
-#endif
         if (low > 0)
             zero_numbers(place, low);
         if (step == 1)
