@@ -49,6 +49,15 @@ def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
     assert check_algorithm(algorithm, calls, TRIES * calls, seed) == calls
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize(("calls", "seed"), [(60, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
+def test_drawn_calls_of_positions_as_rows_in_pairs(calls, seed):
+    """Other draws seldom meet dot products and enough channels at once."""
+    if "avx512bf16" not in SETS:
+        pytest.skip("no instruction set with dot products is usable or named")
+    assert check_algorithm("rows_are_positions", calls, TRIES * calls, seed, "avx512bf16") == calls
+
+
 @pytest.mark.parametrize("axes", [
     [(1501, 1500, 4, 1, 1, 1)], [(5000, 2500, 3, 2, 1, 0)], [(3, 3, 1, 1, 1, 0), (30, 1030, 2, 1, 1, 1000)],
 ])

@@ -25,6 +25,7 @@ from convreg.geometry import Window
 
 THREADS = (1, 2, 3, 7)
 SMALL, LARGE = 3e5, 4e6  # products of numbers, at most
+WITHIN_BFLOAT16 = ("bfloat16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8")
 LARGE_SHARE = 0.15       # of the calls, with enough products for several threads
 
 
@@ -109,8 +110,8 @@ def drawn_formats(rng: random.Random, wide: bool) -> tuple[str, str, str]:
     return (first, first if mixed < 0.7 else rng.choice(names), first if mixed < 0.4 else rng.choice(names))
 
 
-def drawn_kernel_call(rng: random.Random, algorithm: str) -> DrawnKernelCall:
-    """Return a call, of a kernel that the algorithm's name applies to, which it may not fit."""
+def drawn_kernel_call(rng: random.Random, algorithm: str, in_pairs: bool = False) -> DrawnKernelCall:
+    """Return a call, of a kernel that the algorithm's name applies to, which it may not fit; maybe one in pairs."""
     weights = algorithm.startswith("weights_")
     kernel = "backward_weights" if weights else rng.choice(["forward", "backward_data"])
     large = rng.random() < LARGE_SHARE
@@ -120,7 +121,9 @@ def drawn_kernel_call(rng: random.Random, algorithm: str) -> DrawnKernelCall:
     if large and TEAM / 50 < multiplications(case) <= TEAM:
         batch = case.large[0] * (TEAM // multiplications(case) + 1)
         case = Case((batch, *case.large[1:]), (batch, *case.small[1:]), *_rest(case))
-    formats = drawn_formats(rng, rng.random() < 0.25)
+    formats = drawn_formats(rng, rng.random() < 0.25 and not in_pairs)
+    if in_pairs:
+        formats = (rng.choice(WITHIN_BFLOAT16), rng.choice(WITHIN_BFLOAT16), formats[2])
     style = "channels last" if rng.random() < 0.2 else None
     operands = tuple(drawn_operand(rng, getattr(case, side), format, 0 if last else 0.15, style)
                      for side, format, last in zip(OPERANDS[kernel], formats, (False, False, True), strict=True))
@@ -152,13 +155,18 @@ def check_forced(rng: random.Random, call: DrawnKernelCall, algorithm: str) -> N
         assert operand.intact(values), f"{algorithm}: an operand was written: {call}"
 
 
-def check_algorithm(algorithm: str, calls: int, tries: int, seed: int = 0) -> int:
-    """Check so many calls that an algorithm fits, of at most so many drawn ones; return the number of those checked."""
+def check_algorithm(algorithm: str, calls: int, tries: int, seed: int = 0, isa: str | None = None) -> int:
+    """Check so many calls that an algorithm fits, of at most so many drawn ones; return the number of those checked.
+
+    With a named instruction set, the operands are those that it may multiply in pairs.
+    """
     rng, checked = random.Random(f"{algorithm} {seed}"), 0
     before = engine.isa()
     try:
         for _ in range(tries):
-            call = drawn_kernel_call(rng, algorithm)
+            call = drawn_kernel_call(rng, algorithm, isa is not None)
+            if isa is not None:
+                call = call._replace(isa=isa)
             engine.use_isa(call.isa)
             if call.fits(algorithm):
                 check_forced(rng, call, algorithm)

@@ -300,9 +300,13 @@ static inline int64_t pair_steps(int64_t channels, int apart)
  * smallest magnitude met, zeros apart, as a bfloat16 code less one: the instruction flushes subnormals. */
 typedef void (*gather_pairs_function)(float *panel, ptrdiff_t pitch, int64_t channels, const void *source, int format,
                                       int64_t stride, const lane_span *spans, int64_t span_count, uint16_t *smallest);
-typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source,
-                                           int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps,
-                                           int64_t tap_count, uint16_t *smallest);
+typedef void (*gather_taps_pairs_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels,
+                                           const void *source, int format, int64_t row_stride, int64_t channel_stride,
+                                           const int64_t *taps, int64_t tap_count, uint16_t *smallest);
+/* rows[p*pitch + k] for p < count: the pair k of the channels of position p, `step` from the one before.  Overruns a row by less
+ * than a vector. */
+typedef void (*gather_positions_function)(float *rows, ptrdiff_t pitch, int64_t count, int64_t channels, const void *source,
+                                          int format, int64_t step, int64_t channel_stride, uint16_t *smallest);
 typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                      const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                      int64_t next, uint16_t *smallest);
@@ -320,18 +324,19 @@ typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, co
 typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
-    tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `strided_blocks` */
+    tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `whole_blocks` */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of a matrix unit the first, for any rows */
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
     line_rows_function line_rows;                 /* of a matrix unit alone */
-    strided_function strided_blocks[TILE_ROWS][TILE_VECTORS];
+    strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];
     line_blocks_function line_blocks;
     lay_lines_function lay_lines; /* bfloat16 codes, backwards */
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
+    gather_positions_function gather_positions; /* NULL where pairs are not adjacent */
     frame_pairs_function frame;
     finite_function finite;
 } pair_functions;
@@ -347,6 +352,7 @@ typedef struct {
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
+    strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];   /* likewise: a run begins with a block and has any length */
     line_blocks_function line_blocks;
     lay_lines_function lay_lines; /* floats */
     tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];

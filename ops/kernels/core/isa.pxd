@@ -141,7 +141,10 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*gather_pairs_function)(
         float*, Py_ssize_t, int64_t, const void*, int, int64_t, const lane_span*, int64_t, uint16_t*) noexcept
     ctypedef void (*gather_taps_pairs_function)(
-        float*, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t, uint16_t*) noexcept
+        float*, Py_ssize_t, Py_ssize_t, int, int64_t, const void*, int, int64_t, int64_t, const int64_t*, int64_t,
+        uint16_t*) noexcept
+    ctypedef void (*gather_positions_function)(
+        float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*frame_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t,
         uint16_t*) noexcept
@@ -157,12 +160,13 @@ cdef extern from "core/isa.h" nogil:
         tile_function blocks[8][3]
         turn_function turn
         line_rows_function line_rows
-        strided_function strided_blocks[8][3]
+        strided_function whole_blocks[8][3]
         line_blocks_function line_blocks
         lay_lines_function lay_lines
         line_function lines
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps
+        gather_positions_function gather_positions
         frame_pairs_function frame
         finite_function finite
     ctypedef struct conversion_functions:
@@ -178,6 +182,7 @@ cdef extern from "core/isa.h" nogil:
         halves_function halves[4][3]
         strided_function strided[8][3]
         strided_function strided_blocks[8][3]
+        strided_function whole_blocks[8][3]
         line_blocks_function line_blocks
         lay_lines_function lay_lines
         tap_lanes_function tap_tile[8][3]

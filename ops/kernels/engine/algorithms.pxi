@@ -97,7 +97,7 @@ algorithms[:] = [
     Algorithm(b"gathered", b"product/gathered.pxi", True, fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
     Algorithm(b"laid_out", b"product/laid_out.pxi", True, fits_laid_out, laid_out_cycles, lay_out_laid_out,
               run_laid_out_products),
-    Algorithm(b"rows_are_positions", b"product/rows_are_positions.pxi", False, fits_rows_are_positions,
+    Algorithm(b"rows_are_positions", b"product/rows_are_positions.pxi", True, fits_rows_are_positions,
               rows_are_positions_cycles, lay_out_rows_are_positions, run_rows_are_positions),
     Algorithm(b"few_columns", b"product/few_columns.pxi", False, fits_few_columns, few_columns_cycles,
               lay_out_few_columns, run_few_columns),

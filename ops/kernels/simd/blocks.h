@@ -1,32 +1,28 @@
 /* Sums in blocks (core/reduction.h), in registers half of one at a time or both, and then their sum joins the tile in memory. */
 #include "core/reduction.h"
 
-/* The steps of one block, `half` of them in its first half. */
-INLINE void one_block(int rows, int vectors, ptrdiff_t steps, ptrdiff_t half, const float *row_panel, ptrdiff_t next, const float *b,
-                      ptrdiff_t lane_pitch, float *c, const float *masks, int pairs)
+/* The steps of one block, `half` of them in its first half, from place `a` of every row on. */
+INLINE void one_block(int rows, int vectors, ptrdiff_t steps, ptrdiff_t half, const float *const *row, ptrdiff_t a, ptrdiff_t row_step,
+                      ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, float *c, int pitch, const float *masks, int pairs)
 {
     vector first[ROWS][VECTORS], second[ROWS][VECTORS];
-    const float *row[ROWS];
-    load_sums(rows, vectors, first, c, VECTORS, 0);
-    load_sums(rows, vectors, second, c, VECTORS, 0);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-        row[i] = row_panel + i;
+    load_sums(rows, vectors, first, c, pitch, 0);
+    load_sums(rows, vectors, second, c, pitch, 0);
     for (ptrdiff_t k = 0; k < half && k < steps; k++) {
         if (next) {
-            __builtin_prefetch(row[0] + k * ROWS + next);
-            __builtin_prefetch(row[0] + (half + k) * ROWS + next);
+            __builtin_prefetch(row[0] + a + k * row_step + next);
+            __builtin_prefetch(row[0] + a + (half + k) * row_step + next);
         }
-        tile_step(rows, vectors, first, row, k * ROWS, b + k * lane_pitch, masks ? masks + k * lane_pitch : NULL, pairs);
+        tile_step(rows, vectors, first, row, a + k * row_step, b + k * lane_pitch, masks ? masks + k * lane_pitch : NULL, pairs);
         if (half + k < steps)
-            tile_step(rows, vectors, second, row, (half + k) * ROWS, b + (half + k) * lane_pitch,
+            tile_step(rows, vectors, second, row, a + (half + k) * row_step, b + (half + k) * lane_pitch,
                       masks ? masks + (half + k) * lane_pitch : NULL, pairs);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            *(vector *)(c + (i * VECTORS + j) * WIDTH) += first[i][j] + second[i][j];
+            *(vector *)(c + (i * pitch + j) * WIDTH) += first[i][j] + second[i][j];
 }
 
 INLINE void finish_blocks(int rows, int vectors, const float *c, const tile_result *result)
@@ -45,10 +41,10 @@ INLINE void begin_blocks(int rows, int vectors, float *c, int resume)
             memset(c + i * VECTORS * WIDTH, 0, vectors * WIDTH * sizeof(float));
 }
 
-/* All rows where the sums of both halves fit in three quarters of 32 registers, else half of them: parts load the lanes once each. */
+/* All rows where the sums of both halves fit in three quarters of the registers, else half of them: parts load the lanes once each. */
 INLINE int rows_at_once(int rows, int vectors)
 {
-    return 2 * rows * vectors <= 24 ? rows : (rows + 1) / 2;
+    return 2 * rows * vectors <= ROWS * VECTORS ? rows : (rows + 1) / 2;
 }
 
 /* Both halves side by side, in parts of the rows: where there are registers for that. */
@@ -58,13 +54,17 @@ INLINE void blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t r
 {
     const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
     const int part = rows_at_once(rows, vectors);
+    const float *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < part; i++)
+        row[i] = row_panel + i;
     begin_blocks((rows + part - 1) / part * part, vectors, c, resume);
     for (ptrdiff_t r = 0; r < run_count; r++)
         for (ptrdiff_t k = 0; k < runs[r].steps; k += block) {
             ptrdiff_t steps = runs[r].steps - k < block ? runs[r].steps - k : block, start = runs[r].lanes + k * lane_pitch;
             for (int i = 0; i < rows; i += part) /* of an odd number of rows one more than there are */
-                one_block(part, vectors, steps, block / 2, row_panel + runs[r].rows + k * ROWS + i, i == 0 ? next : 0,
-                          lane_panel + start, lane_pitch, c + i * VECTORS * WIDTH, masks ? masks + start : NULL, pairs);
+                one_block(part, vectors, steps, block / 2, row, runs[r].rows + k * ROWS + i, ROWS, i == 0 ? next : 0,
+                          lane_panel + start, lane_pitch, c + i * VECTORS * WIDTH, VECTORS, masks ? masks + start : NULL, pairs);
         }
     finish_blocks(rows, vectors, c, result);
 }
@@ -191,6 +191,41 @@ INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptr
                             wish, pairs);                                                                                \
     }
 
+/* Rows that lie anywhere, some of them, along runs each of which begins with a block. */
+INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
+                              const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
+                              int pairs)
+{
+    const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
+    const float *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    for (const tile_run *run = runs; run < runs + run_count; run++) {
+        const float *b = lane_panel + run->lanes;
+        ptrdiff_t a = run->rows, k = run->steps;
+        for (; k >= block; k -= block, a += block * row_step, b += block * lane_pitch)
+            one_block(rows, vectors, block, block / 2, row, a, row_step, 0, b, lane_pitch, c, vectors, NULL, pairs);
+        if (k > 0)
+            one_block(rows, vectors, k, block / 2, row, a, row_step, 0, b, lane_pitch, c, vectors, NULL, pairs);
+    }
+}
+
+#define WHOLE_BLOCKS(name, rows, vectors, pairs)                                                                         \
+    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,         \
+                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
+                                                  ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
+    {                                                                                                                    \
+        const int part = rows_at_once(rows, vectors);                                                                    \
+        (void)wish;                                                                                                      \
+        if (!resume)                                                                                                     \
+            memset(c, 0, rows * vectors * WIDTH * sizeof(float));                                                        \
+        block_runs_body(part, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, pairs);   \
+        if (rows > part)                                                                                                 \
+            block_runs_body(rows - part, vectors, runs, run_count, start, offsets + part, row_step, lane_panel,        \
+                              lane_pitch, c + part * vectors * WIDTH, pairs);                                            \
+    }
+
 #define ROW_BLOCKS(kind, name, rows, pairs) kind(name, rows, 1, pairs) kind(name, rows, 2, pairs) kind(name, rows, 3, pairs)
 #define FOUR_BLOCKS(kind, name, pairs)                                                                                   \
     ROW_BLOCKS(kind, name, 1, pairs) ROW_BLOCKS(kind, name, 2, pairs)                                                    \
@@ -205,3 +240,4 @@ INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptr
 #endif
 ALL_BLOCKS(BLOCKS_TILE, blocks, 0)
 ALL_BLOCKS(STRIDED_BLOCKS, strided_blocks, 0)
+ALL_BLOCKS(WHOLE_BLOCKS, whole_blocks, 0)

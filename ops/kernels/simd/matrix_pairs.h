@@ -6,12 +6,12 @@ GATHER_PAIRS(gather_matrix, HALF_BLOCK)
 
 enum { MATRIX_ROWS = 16 };
 
-static void SUFFIX(gather_taps_matrix)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
-                                       int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
-                                       uint16_t *smallest)
+static void SUFFIX(gather_taps_matrix)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels,
+                                       const void *source, int format, int64_t row_stride, int64_t channel_stride,
+                                       const int64_t *taps, int64_t tap_count, uint16_t *smallest)
 {
     for (int done = 0; done < rows; done += ROWS)
-        gather_taps_apart(panel + done, tap_step, MATRIX_ROWS, rows - done < ROWS ? rows - done : ROWS, channels,
+        gather_taps_apart(panel + done, tap_step, pitch, rows - done < ROWS ? rows - done : ROWS, channels,
                           at(source, format, done * row_stride), format, row_stride, channel_stride, taps, tap_count, smallest,
                           HALF_BLOCK);
 }

@@ -112,15 +112,31 @@ INLINE int lie_apart(const int64_t *taps, const tap_group *group)
     return 1;
 }
 
-/* The same for 16 rows at a time, `wide` in all, which leave as whole vectors. */
-INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wide, int64_t channels, const void *source, int format,
-                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, const tap_group *group)
+/* Which tap each number of a group is the weight of, or -1. */
+INLINE void find_taps(int64_t *tap_of, const int64_t *taps, const tap_group *group)
 {
-    int64_t tap_of[16];
     for (int i = 0; i < 16; i++)
         tap_of[i] = -1;
     for (int64_t t = group->first; t < group->end; t++)
         tap_of[taps[t] - group->low] = t;
+}
+
+/* 16 rows of the numbers of a group, which leave as whole vectors. */
+INLINE void store_wide_rows(float *place, ptrdiff_t tap_step, __m512i *row, const int64_t *tap_of)
+{
+    transpose_vectors(row);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        if (tap_of[i] >= 0)
+            _mm512_storeu_si512(place + tap_of[i] * tap_step, row[i]);
+}
+
+/* The same for 16 rows at a time, `wide` in all. */
+INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wide, int64_t channels, const void *source, int format,
+                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, const tap_group *group)
+{
+    int64_t tap_of[16];
+    find_taps(tap_of, taps, group);
     for (int64_t c = 0; c < channels; c++)
         for (int r = 0; r < wide; r += 16) {
             const void *rows = at(source, format, group->low + c * channel_stride + r * row_stride);
@@ -130,28 +146,31 @@ INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wid
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++)
                 row[i] = (__m512i)load_vector(at(rows, format, i * row_stride), format, group->numbers);
-            transpose_vectors(row);
-#pragma GCC unroll 16
-            for (int i = 0; i < 16; i++)
-                if (tap_of[i] >= 0)
-                    _mm512_storeu_si512(panel + tap_of[i] * tap_step + c * pitch + r, row[i]);
+            store_wide_rows(panel + c * pitch + r, tap_step, row, tap_of);
         }
 }
 
-/* Whole sixteens of rows, if they are near one another and so share cache lines, or if taps fill whole ones; returns how many
- * rows are done. */
-INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
-                         int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+/* How many rows are turned in sixteens: whole ones, if they are near one another and so share cache lines, or if taps fill whole
+ * ones. */
+INLINE int sixteens(int rows, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
-    int wide = rows - rows % 16;
     tap_group group;
-    if (wide == 0)
-        return 0;
-    for (int64_t t = 0; t < tap_count; t = group.end) {
+    for (int64_t t = 0; t < tap_count && rows >= 16; t = group.end) {
         group = group_taps(taps, tap_count, t);
         if (!worth_turning(&group) || !lie_apart(taps, &group) || (row_stride >= channel_stride && group.end - group.first < 16))
             return 0;
     }
+    return rows - rows % 16;
+}
+
+/* Those rows; returns their number. */
+INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
+                         int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
+{
+    int wide = sixteens(rows, row_stride, channel_stride, taps, tap_count);
+    tap_group group;
+    if (wide == 0)
+        return 0;
     for (int64_t t = 0; t < tap_count; t = group.end) {
         group = group_taps(taps, tap_count, t);
         turn_wide(panel, tap_step, pitch, wide, channels, source, format, row_stride, channel_stride, taps, &group);

@@ -5,7 +5,7 @@
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
 ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
-ALL_BLOCKS(STRIDED_BLOCKS, strided_pair_blocks, 1)
+ALL_BLOCKS(WHOLE_BLOCKS, whole_pair_blocks, 1)
 
 static void SUFFIX(lines_of_pairs)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                                ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,
@@ -218,6 +218,8 @@ INLINE void gather_pairs_format(float *panel, ptrdiff_t pitch, int64_t channels,
     }
 GATHER_PAIRS(gather_pairs, 1)
 
+#include "simd/pair_rows.h"
+
 INLINE void gather_taps_apart(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source, int format,
                               int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
                               uint16_t *smallest, int apart)
@@ -259,12 +261,15 @@ INLINE void gather_taps_apart(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch,
     note_smallest(smallest, &met);
 }
 
-static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, int rows, int64_t channels, const void *source, int format,
-                                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
-                                      uint16_t *smallest)
+static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels,
+                                      const void *source, int format, int64_t row_stride, int64_t channel_stride,
+                                      const int64_t *taps, int64_t tap_count, uint16_t *smallest)
 {
-    gather_taps_apart(panel, tap_step, ROWS, rows, channels, source, format, row_stride, channel_stride, taps, tap_count, smallest,
-                      1);
+    int done = SUFFIX(gather_wide_taps)(panel, tap_step, pitch, rows, channels, source, format, row_stride, channel_stride, taps, tap_count,
+                                smallest);
+    for (; done < rows; done += ROWS)
+        gather_taps_apart(panel + done, tap_step, pitch, rows - done < ROWS ? rows - done : ROWS, channels,
+                          at(source, format, done * row_stride), format, row_stride, channel_stride, taps, tap_count, smallest, 1);
 }
 
 INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
@@ -322,12 +327,13 @@ const pair_functions SUFFIX(pairs) = {
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
     .blocks = ALL_ENTRIES(pair_blocks),
-    .strided_blocks = ALL_ENTRIES(strided_pair_blocks),
+    .whole_blocks = ALL_ENTRIES(whole_pair_blocks),
     .line_blocks = SUFFIX(line_pairs),
     .lay_lines = SUFFIX(lay_pairs),
     .lines = SUFFIX(lines_of_pairs),
     .gather = SUFFIX(gather_pairs),
     .gather_taps = SUFFIX(gather_taps_pairs),
+    .gather_positions = SUFFIX(gather_positions),
     .frame = SUFFIX(frame_pairs),
     .finite = SUFFIX(finite_pairs),
 };

@@ -338,6 +338,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
     .strided_blocks = ALL_ENTRIES(strided_blocks),
+    .whole_blocks = ALL_ENTRIES(whole_blocks),
     .line_blocks = SUFFIX(line_blocks),
     .lay_lines = SUFFIX(lay_lines),
     .tap_tile = ALL_ENTRIES(tap_lanes),

@@ -172,7 +172,7 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
     l.gathered += far / (BLOCK * TILE_LANES)
     if on_matrix(p.pairs):
         work += PANEL_MOVED * p.tap_count * p.S
-    if p.pairs == NULL and p.R >= isa.rows:
+    if not on_matrix(p.pairs) and p.R >= isa.rows:
         work *= narrow_panels(ceiling(lanes, isa.width), isa)
     l.cycles = (work * wide * unaligned + copied * (l.slot if l.rolls else floats) * p.S + far) / (l.block[0] * l.block[1] * l.block[2])
     l.possible = blocks_fit(p, l, isa)

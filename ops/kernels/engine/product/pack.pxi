@@ -19,8 +19,8 @@ cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int
         memset(packed, 0, p.panel_size * sizeof(float))
     if p.weights.n != 1 and p.weights.c != 1:
         if p.pairs != NULL:
-            p.pairs.gather_taps(packed, p.tap_floats, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                                p.tap_count, smallest)
+            p.pairs.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
+                                p.tap_offsets, p.tap_count, smallest)
         else:
             isa.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
                             p.tap_count)

@@ -5,7 +5,7 @@ steps and rows at a time, and lanes from cache lines of their own.
 
 uses: engine/product/product.pxi (Product, ProductScratch)
 gives: are_finite, begin_tiles, bring_near, end_tiles, first_channel, gather_steps, never_subnormal, on_matrix,
-    steps_of, strided_of, tile_of
+    steps_of, strided_of, tile_of, whole_of
 """
 
 cdef inline int64_t first_channel(const Product* p, int64_t step) noexcept nogil:
@@ -58,12 +58,17 @@ cdef inline tile_function tile_of(const instruction_set* isa, const pair_functio
     return isa.blocks[rows - 1][vectors - 1] if blocks else isa.tile[rows - 1][vectors - 1]
 
 
-cdef inline strided_function strided_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
-                                        int64_t vectors) noexcept nogil:
-    """The tile whose rows lie anywhere."""
-    if pairs != NULL:
-        return pairs.strided_blocks[rows - 1][vectors - 1]
+cdef inline strided_function strided_of(const instruction_set* isa, bint blocks, int64_t rows, int64_t vectors) noexcept nogil:
+    """The tile whose rows lie anywhere; where sums are taken in blocks, no run goes beyond half of one."""
     return isa.strided_blocks[rows - 1][vectors - 1] if blocks else isa.strided[rows - 1][vectors - 1]
+
+
+cdef inline strided_function whole_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
+                                      int64_t vectors) noexcept nogil:
+    """The same; where sums are taken in blocks, as those of pairs are, each run begins with one."""
+    if pairs != NULL:
+        return pairs.whole_blocks[rows - 1][vectors - 1]
+    return isa.whole_blocks[rows - 1][vectors - 1] if blocks else isa.strided[rows - 1][vectors - 1]
 
 
 cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_run* runs, int64_t run_count, int64_t pitch,

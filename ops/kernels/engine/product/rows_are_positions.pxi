@@ -1,7 +1,7 @@
 """Algorithm `rows_are_positions`: products whose rows are positions and whose lanes are output channels.
 
 The input is transposed once, channels innermost, so that any tap reads a position's channels one after the other where they
-lie.  Output positions are cut into boxes of whole lines, and a box into classes of positions that meet the same taps.  A tile
+lie; for dot products, pairs of adjacent channels.  Output positions are cut into boxes of whole lines, and a box into classes of positions that meet the same taps.  A tile
 takes some positions of a class and a panel of output channels through all taps whose packed weights stay in the middle cache
 together.  Nothing is gathered for a tap, and no product meets the padding.  Where the packed weights of all panels are few,
 they are shared, and a box meets all panels while its input is near; otherwise a task packs the panel that it uses for all
@@ -9,8 +9,9 @@ boxes.  Against gathered panels this wins where lines are short or weights far; 
 transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
-    (strided_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi
-    (PositionClass, Product, STEPS, Tap, biases, staggered), engine/product/transposed.pxi
+    (gather_steps, never_subnormal, on_matrix, whole_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE,
+    cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS, Tap, biases, staggered),
+    engine/product/transposed.pxi
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -36,6 +37,8 @@ cdef struct PositionRowsScratch:  # of one thread
     int64_t* bases        # where the input of a column begins, before any tap
     PositionClass* classes
     tile_run* runs        # of the taps that a class of positions meets
+    uint16_t smallest         # magnitude of a bfloat16 met in the input, less one
+    uint16_t smallest_weight
 
 
 cdef struct Box:  # images and output positions that are computed together, class by class
@@ -53,7 +56,7 @@ cdef struct PositionRows:
     int64_t tap_floats    # ... of a panel from a tap to the next
     int64_t item_floats   # ... of all taps
     int64_t near_taps     # whose weights stay near together
-    int64_t near_steps    # ... channels of a tap
+    int64_t near_steps    # ... steps of a tap
     int64_t extent[4]     # images and output positions
     int64_t cut[4]        # ... in so many parts each
     int64_t boxes         # in all
@@ -78,21 +81,20 @@ cdef void cut_boxes(PositionRows* plan, int64_t columns) noexcept nogil:
 
 
 cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, PositionRows* plan) noexcept nogil:
-    cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.D
+    cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.S
     cdef int64_t columns = max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))
     cdef double missed = 0
+    cdef int64_t near
     cdef int axis
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.items = p.G * plan.panels
     plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
-    plan.tap_floats = staggered(p.D * plan.pitch)
-    if p.blocks:  # tiles find blocks of a sum by where their lanes lie, and add each to sums in memory
-        plan.near_taps, plan.near_steps = 1, STEPS
-    else:
-        plan.near_taps = max(1, min(p.tap_count, NEAR_WEIGHTS // plan.tap_floats))
-        plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
-        plan.near_steps = ceiling(p.D, ceiling(plan.tap_floats, NEAR_WEIGHTS))
+    plan.tap_floats = staggered(p.S * plan.pitch)
+    near = STEPS if p.blocks else max(1, NEAR_WEIGHTS // plan.pitch)  # tiles add each block to sums in memory: more saves nothing
+    plan.near_taps = max(1, min(p.tap_count, near // p.S))
+    plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
+    plan.near_steps = ceiling(ceiling(p.S, ceiling(p.S, near)), p.block) * p.block
     plan.item_floats = p.tap_count * plan.tap_floats + isa.width
     plan.met = 1
     plan.extent[0] = p.N
@@ -133,15 +135,16 @@ cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan
     s.bases = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
     s.order = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
     s.classes = <PositionClass*>take(memory, plan.ranges[0] * plan.ranges[1] * plan.ranges[2] * sizeof(PositionClass))
-    s.runs = <tile_run*>take(memory, plan.near_taps * ceiling(plan.near_steps, HALF_BLOCK) * sizeof(tile_run))
+    s.runs = <tile_run*>take(memory, plan.near_taps * sizeof(tile_run))
 
 
 cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
     return share(plan.vectors, plan.panels, panel) * isa.width
 
 
-cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, float* packed) noexcept nogil:
-    """The weights of one panel, [tap][d][channel]."""
+cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, float* packed,
+                             uint16_t* smallest) noexcept nogil:
+    """The weights of one panel, [tap][step][channel]."""
     cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), t, pitch = plan.pitch
     cdef lane_span rows = lane_span(0, min(p.R, lane_channel(plan, isa, panel + 1)) - row, 0, p.weights.n)
     cdef const char* start = (<const char*>p.weights.data
@@ -149,20 +152,24 @@ cdef void pack_position_rows(const Product* p, const PositionRows* plan, const i
     check_room(b"pack_position_rows", packed, 4 * plan.item_floats)
     if rows.count % isa.width:
         memset(packed, 0, plan.item_floats * sizeof(float))
-    if p.weights.n != 1 and p.weights.c != 1:
+    if p.weights.n != 1 and p.weights.c != 1 and p.pairs != NULL:
+        p.pairs.gather_taps(packed, plan.tap_floats, pitch, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
+                            p.tap_offsets, p.tap_count, smallest)
+    elif p.weights.n != 1 and p.weights.c != 1:
         isa.gather_taps(packed, plan.tap_floats, pitch, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
                         p.tap_offsets, p.tap_count)
     else:
         for t in range(p.tap_count):
             rows.offset = p.tap_offsets[t]
-            isa.gather(packed + t * plan.tap_floats, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1)
+            gather_steps(isa, p.pairs, packed + t * plan.tap_floats, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1,
+                         smallest)
 
 
 cdef int64_t class_runs(const Product* p, const PositionRows* plan, const PositionClass* positions, int64_t first_tap, int64_t d,
                         tile_run* runs) noexcept nogil:
-    """The near weights from a tap and its channel d on, of the taps that a class of positions meets: a run of each, or halves of
-    blocks; returns their number."""
-    cdef int64_t number = 0, t, steps = min(plan.near_steps, p.D - d), most = HALF_BLOCK if p.blocks else steps, k, x
+    """The near weights from a tap and its step d on, of the taps that a class of positions meets: a run of each; returns their
+    number."""
+    cdef int64_t number = 0, t, x
     cdef const Tap* tap
     cdef bint meets
     cdef int axis
@@ -175,11 +182,8 @@ cdef int64_t class_runs(const Product* p, const PositionRows* plan, const Positi
         if not meets:
             continue
         x = tap.offset[0] * p.input.x[0] + tap.offset[1] * p.input.x[1] + tap.offset[2] * p.input.x[2]
-        k = 0
-        while k < steps:
-            runs[number] = tile_run(x + (d + k) * p.input.c, (t - first_tap) * plan.tap_floats + k * plan.pitch, min(most, steps - k))
-            number += 1
-            k += most
+        runs[number] = tile_run(x + d * p.input.c, (t - first_tap) * plan.tap_floats, min(plan.near_steps, p.S - d))
+        number += 1
     return number
 
 
@@ -239,7 +243,7 @@ cdef void run_position_rows_task(const Product* p, const PositionRows* plan, con
             run_box(p, plan, isa, item, task % plan.boxes, packed + item * plan.item_floats, s)
         return
     if s.item != item:
-        pack_position_rows(p, plan, isa, item, s.packed)
+        pack_position_rows(p, plan, isa, item, s.packed, &s.smallest_weight)
         s.item = item
     for box in range(plan.boxes):
         if task < plan.whole or box == (task - plan.whole) % plan.boxes:
@@ -256,11 +260,11 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
     cut_classes(plan, number, &box, s.classes)
     check_room(b"run_box", s.bases, box.columns * sizeof(int64_t))
     check_room(b"run_box", s.sums, 4 * box.columns * vectors * isa.width)
-    check_room(b"run_box", s.runs, plan.near_taps * ceiling(plan.near_steps, HALF_BLOCK) * sizeof(tile_run))
+    check_room(b"run_box", s.runs, plan.near_taps * sizeof(tile_run))
     for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
         find_bases(p, g, &box, &s.classes[i], s.bases + s.classes[i].column)
     for tap_part in range(ceiling(p.tap_count, plan.near_taps)):
-        for step_part in range(ceiling(p.D, plan.near_steps)):
+        for step_part in range(ceiling(p.S, plan.near_steps)):
             t, d = tap_part * plan.near_taps, step_part * plan.near_steps
             for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
                 positions = &s.classes[i]
@@ -282,7 +286,7 @@ cdef void run_class(const Product* p, const instruction_set* isa, int64_t vector
     for tile in range(tiles):
         low = first + share(count, tiles, tile)
         rows = first + share(count, tiles, tile + 1) - low
-        strided_of(isa, NULL, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
+        whole_of(isa, p.pairs, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
                                                        pitch, s.sums + low * width, resume, NULL)
 
 
@@ -328,7 +332,7 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef Product some
     cdef int64_t i
     cdef PositionRows plan
-    if q.weights != NULL or q.pairs != NULL or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
+    if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
         return False
     if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS // 2 or 4 * input_positions(p) / p.N * p.G * position_pitch(p) > TRANSPOSED_BYTES:
         return False
@@ -355,7 +359,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         some = of_images(p, 0, images_at_once(p))
         plan_position_rows(&some, q.isa, q.threads, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
-                   * (1 + TILE_STEPS / min(p.tap_count * p.D, plan.near_taps * plan.near_steps)))
+                   * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
         cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
         fetched = p.columns / <double>some.columns * plan.boxes
         if plan.together or 4 * plan.item_floats > NEAR_PANEL:
@@ -364,7 +368,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
             cycles += inputs * p.R / FAR_INPUT
     if not lies_transposed(q.products):
         cycles += TRANSPOSE_CYCLES * inputs
-    return POSITION_ROWS_BIAS * cycles * q.products.D * q.products.G
+    return POSITION_ROWS_BIAS * cycles * q.products.S * q.products.G
 
 
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
@@ -389,10 +393,18 @@ cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nog
 
 
 cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
+    """Returns false where pairs do not do: something is so small that a sum might become subnormal."""
     cdef int64_t first = 0, images = images_at_once(q.products)
+    cdef uint16_t smallest = 0x7fff, smallest_weight = 0x7fff
+    cdef int worker
+    for worker in range(q.threads):
+        q.position_rows[worker].smallest = q.position_rows[worker].smallest_weight = 0xffff
     while first < q.products.N and run_images(q, first, images, memory):
         first += images
-    return True
+    for worker in range(q.threads):
+        smallest = min(smallest, q.position_rows[worker].smallest)
+        smallest_weight = min(smallest_weight, q.position_rows[worker].smallest_weight)
+    return q.pairs == NULL or never_subnormal(smallest, smallest_weight)
 
 
 cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory) noexcept nogil:
@@ -409,10 +421,10 @@ cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory
         input = transposed_input(&some, q.transposed)
         if q.threads == 1:
             for task in range(transposing_tasks(&some)):
-                transpose_some(&some, q.isa, &input, task)
+                transpose_some(&some, q.isa, &input, task, &scratch.smallest)
         else:
             for task in prange(transposing_tasks(&some), schedule="dynamic", num_threads=q.threads):
-                transpose_some(&some, q.isa, &input, task)
+                transpose_some(&some, q.isa, &input, task, &scratch[thread_number()].smallest)
     for i in range(q.count):
         some = of_images(&q.products[i], first, count)
         some.input = input
@@ -422,12 +434,13 @@ cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory
         extend_workspace(&rest)
         if q.threads == 1:
             for task in range(plan.items if plan.together else 0):
-                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats)
+                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats, &scratch.smallest_weight)
             for task in range(plan.tasks):
                 run_position_rows_task(&some, &plan, q.isa, task, packed, scratch)
         else:
             for task in prange(plan.items if plan.together else 0, schedule="dynamic", num_threads=q.threads):
-                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats)
+                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats,
+                                   &scratch[thread_number()].smallest_weight)
             for task in prange(plan.tasks, schedule="dynamic", num_threads=q.threads):
                 run_position_rows_task(&some, &plan, q.isa, task, packed, &scratch[thread_number()])
         if workspace_overrun(&rest):

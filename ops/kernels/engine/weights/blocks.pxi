@@ -93,17 +93,6 @@ cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t
                 copy_codes(codes + size * (i * line + row.first + low), large_at(w, offset + i * w.large.c), high - low, step, size)
 
 
-cdef int64_t block_runs(const WeightsPlan* plan, const instruction_set* isa, int64_t count, tile_run* runs) noexcept nogil:
-    """Halves of blocks."""
-    cdef int64_t half = HALF_BLOCK if plan.pairs == NULL else HALF_BLOCK // 2, steps = steps_of(plan.pairs, count), number = 0, k = 0
-    check_room(b"block_runs", runs, ceiling(steps, half) * sizeof(tile_run))
-    while k < steps:
-        runs[number] = tile_run(k * plan.rows, k * isa.vectors * isa.width, min(half, steps - k))
-        number += 1
-        k += half
-    return number
-
-
 cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                           const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile of a chunk against all lane panels of the task."""
@@ -142,8 +131,7 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         elif on_matrix(plan.pairs):
             tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, chunk.resume, NULL, NULL)
         else:
-            strided_of(isa, plan.pairs, True, rows, vectors)(chunk.runs, chunk.run_count, s.block, offsets, plan.rows, lanes, pitch,
-                                                             c, chunk.resume, NULL)
+            whole_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, offsets, plan.rows, lanes, pitch, c, chunk.resume, NULL)
 
 
 cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
@@ -203,8 +191,6 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             shared = shared_taps(w, plan, &chunk, s)
             keep_pieces(w, isa, &chunk, &shared, s)
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
-        else:
-            chunk.run_count = block_runs(plan, isa, end - first, s.runs)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:

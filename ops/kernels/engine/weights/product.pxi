@@ -158,7 +158,7 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
             vectors = panel_vectors(plan, panel)
             c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
             check_room(b"run_row_tile", c, 4 * (1 if one_by_one else rows) * vectors * isa.width)
-            run_it = strided_of(isa, NULL, plan.blocks, 1 if one_by_one else rows, vectors)
+            run_it = strided_of(isa, plan.blocks, 1 if one_by_one else rows, vectors)
             run_it(
                 own.runs, own.run_count, source, offsets + i, large_step(w, plan),
                 s.lanes + (panel - part.first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, own.resume,

@@ -1,0 +1,103 @@
+/* Rows of pairs for `rows_are_positions`: positions whose pairs of channels lie side by side, and lanes of many weights.  Included by
+ * simd/pairs.h. */
+
+/* n <= 16 codes, `step` apart, as 32 bits each. */
+INLINE __m512i load_lane_codes(const void *p, int format, int64_t n, int64_t step)
+{
+    return step == 1 || step == 2 ? load_codes(p, format, n, step) : load_scattered(p, format, n, step);
+}
+
+/* Channels lie side by side. */
+INLINE void turn_words(float *rows, ptrdiff_t pitch, int64_t count, int64_t channels, const void *source, int format, int64_t step,
+                       const decoder *d, magnitudes *met)
+{
+    for (int64_t p = 0; p < count; p++)
+        for (int64_t k = 0; k < channels; k += 32) {
+            int64_t n = channels - k < 32 ? channels - k : 32;
+            __m512i words = load_words(at(source, format, p * step + k), format, n);
+            put_pairs(rows + p * pitch + k / 2, _mm512_rol_epi32(words, 16), d, format, met);
+        }
+}
+
+/* Channels lie apart: 16 pairs of 16 positions are transposed. */
+INLINE void turn_channels(float *rows, ptrdiff_t pitch, int64_t count, int64_t channels, const void *source, int format, int64_t step,
+                          int64_t channel_stride, const decoder *d, magnitudes *met)
+{
+    for (int64_t k = 0; k < channels; k += 32)
+        for (int64_t p = 0; p < count; p += 16) {
+            const void *start = at(source, format, k * channel_stride + p * step);
+            int64_t n = count - p < 16 ? count - p : 16;
+            __m512i row[16];
+            for (int i = 0; i < 16; i++) {
+                row[i] = _mm512_setzero_si512();
+                if (k + 2 * i < channels)
+                    row[i] = _mm512_slli_epi32(load_lane_codes(at(start, format, 2 * i * channel_stride), format, n, step), 16);
+                if (k + 2 * i + 1 < channels)
+                    row[i] = _mm512_or_si512(row[i], load_lane_codes(at(start, format, (2 * i + 1) * channel_stride), format, n, step));
+                row[i] = decode_words(d, format, row[i]);
+                note(met, row[i]);
+            }
+            transpose_vectors(row);
+            for (int i = 0; i < n; i++)
+                _mm512_storeu_si512(rows + (p + i) * pitch + k / 2, row[i]);
+        }
+}
+
+INLINE void gather_positions_format(float *rows, ptrdiff_t pitch, int64_t count, int64_t channels, const void *source, int format,
+                                    int64_t step, int64_t channel_stride, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    if (channel_stride == 1)
+        turn_words(rows, pitch, count, channels, source, format, step, &d, &met);
+    else if (step == 1)
+        turn_channels(rows, pitch, count, channels, source, format, 1, channel_stride, &d, &met);
+    else
+        turn_channels(rows, pitch, count, channels, source, format, step, channel_stride, &d, &met);
+    note_smallest(smallest, &met);
+}
+
+static void SUFFIX(gather_positions)(float *rows, ptrdiff_t pitch, int64_t count, int64_t channels, const void *source, int format,
+                                     int64_t step, int64_t channel_stride, uint16_t *smallest)
+{
+    if (format == NUMBER_BFLOAT16)
+        gather_positions_format(rows, pitch, count, channels, source, NUMBER_BFLOAT16, step, channel_stride, smallest);
+    else
+        gather_positions_format(rows, pitch, count, channels, source, format, step, channel_stride, smallest);
+}
+
+/* As `turn_sixteens`. */
+static int SUFFIX(gather_wide_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source,
+                                    int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
+                                    uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    int wide = sixteens(rows, row_stride, channel_stride, taps, tap_count);
+    tap_group group;
+    for (int64_t t = 0; t < tap_count && wide > 0; t = group.end) {
+        int64_t tap_of[16];
+        group = group_taps(taps, tap_count, t);
+        find_taps(tap_of, taps, &group);
+        for (int64_t c = 0; c < channels; c += 2)
+            for (int r = 0; r < wide; r += 16) {
+                const void *first = at(source, format, group.low + c * channel_stride + r * row_stride);
+                __m512i row[16];
+                for (int i = 0; i < 16; i += 8) {
+                    prefetch_rows(at(first, format, AHEAD * channel_stride + i * row_stride), format, row_stride);
+                    prefetch_rows(at(first, format, (AHEAD + 1) * channel_stride + i * row_stride), format, row_stride);
+                }
+                for (int i = 0; i < 16; i++) {
+                    const void *place = at(first, format, i * row_stride);
+                    __m512i codes = _mm512_slli_epi32(load_codes(place, format, group.numbers, 1), 16);
+                    if (c + 1 < channels)
+                        codes = _mm512_or_si512(codes, load_codes(at(place, format, channel_stride), format, group.numbers, 1));
+                    row[i] = decode_words(&d, format, codes);
+                    note(&met, row[i]);
+                }
+                store_wide_rows(panel + c / 2 * pitch + r, tap_step, row, tap_of);
+            }
+    }
+    note_smallest(smallest, &met);
+    return wide;
+}
