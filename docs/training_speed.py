@@ -100,34 +100,23 @@ def onnxsim_step(folder: Path, threads: int) -> Callable[[], float]:
     x, target = batch()
     graph = model.graph
     graph.input.append(helper.make_tensor_value_info("hot", onnx.TensorProto.FLOAT, [BATCH, CLASSES]))
-    graph.initializer.append(numpy_helper.from_array(np.array([-1.0 / BATCH], np.float32), "share"))
-    for op_type, inputs, made in (("LogSoftmax", ["y"], "logs"), ("Mul", ["logs", "hot"], "picked"),
-                                  ("ReduceSum", ["picked"], "summed"), ("Mul", ["summed", "share"], "loss")):
-        attributes = {"axis": 1} if op_type == "LogSoftmax" else {"keepdims": 0} if op_type == "ReduceSum" else {}
-        graph.node.append(helper.make_node(op_type, inputs, [made], **attributes))
-    replace_log_softmax(graph)
+    graph.initializer.append(numpy_helper.from_array(np.array(-1.0 / BATCH, np.float32), "share"))
+    graph.initializer.append(numpy_helper.from_array(np.array([BATCH, -1]), "flat"))
+    for node in graph.node:
+        if node.op_type == "Flatten":  # onnxsim has no rule for it
+            node.CopyFrom(helper.make_node("Reshape", [node.input[0], "flat"], list(node.output)))
+    graph.node.extend([  # nor for LogSoftmax
+        helper.make_node("Softmax", ["y"], ["shares"], axis=1), helper.make_node("Log", ["shares"], ["logs"]),
+        helper.make_node("Mul", ["logs", "hot"], ["picked"]),
+        helper.make_node("ReduceSum", ["picked"], ["summed"], keepdims=0),
+        helper.make_node("Mul", ["summed", "share"], ["loss"])])
     del graph.output[:]
-    graph.output.append(helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, [1]))
+    graph.output.append(helper.make_tensor_value_info("loss", onnx.TensorProto.FLOAT, []))
     weights = [tensor.name for tensor in graph.initializer
                if tensor.name != "share" and tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims]
     loop = onnxsim.compile_training_loop(model, "loss", weights, optimizer="sgd_momentum")
     feeds = {"x": x, "hot": np.eye(CLASSES, dtype=np.float32)[target]}
     return lambda: float(np.ravel(loop(feeds, RATE))[0])
-
-
-def replace_log_softmax(graph: Any) -> None:
-    """Write LogSoftmax as the logarithm of Softmax: onnxsim has a rule for that."""
-    from onnx import helper
-
-    nodes = []
-    for node in graph.node:
-        if node.op_type == "LogSoftmax":
-            nodes += [helper.make_node("Softmax", [node.input[0]], ["shares"], axis=1),
-                      helper.make_node("Log", ["shares"], [node.output[0]])]
-        else:
-            nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
 
 
 STEPS: dict[str, Callable[[Path, int], Callable[[], float]]] = dict(

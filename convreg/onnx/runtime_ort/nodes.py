@@ -28,6 +28,7 @@ from ...memory import Array
 from ...ops import kernels
 from ...spec import Call, OpSpec, Plan, Port, Shape, TensorType, by_conformance
 from ..payload import element_of
+from ..standard import STANDARD
 from ..team import team
 
 Tensor = tuple[int, int, Shape]
@@ -109,8 +110,11 @@ class Operator(NamedTuple):
 
 
 def records() -> tuple[Record, ...]:
-    """Return the records of the newest version of every operator, the same object while these do not change."""
-    return _records(tuple(operator.spec for operator in registry.operators()))
+    """Return the records of the newest version of every operator and of the standard ones that our kernels compute.
+
+    It is the same object while these do not change.
+    """
+    return _records((*(operator.spec for operator in registry.operators()), *STANDARD.values()))
 
 
 @lru_cache(maxsize=8)

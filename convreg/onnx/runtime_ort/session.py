@@ -15,6 +15,7 @@ from ... import registry
 from ...errors import GraphError, OpError, add_note
 from ...ops import kernels
 from ..graph import nodes_of, sentence
+from ..standard import STANDARD
 from ..team import team
 from ._ort import bytes_at, keep
 from .guards import guarded_nodes, reason_of
@@ -44,6 +45,9 @@ class OnOrt:
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4  # what goes wrong is in the exception
         options.intra_op_num_threads = team() or kernels.default_threads()
+        if any(node.domain.startswith("convreg.") for node in nodes_of(self._model)):
+            # Threads of onnxruntime that spin while our kernels compute would take the processors from them.
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.register_custom_ops_library(ort_library())
         return self._runtime.InferenceSession(self._model.SerializeToString(), options,
                                               providers=["CPUExecutionProvider"])
@@ -154,9 +158,16 @@ def onnxruntime() -> ModuleType:
 
 
 def in_our_domains(model: ModelProto) -> ModelProto:
-    """Return the model with nodes of ours moved from the domains of others to where onnxruntime knows them."""
-    moved = {(operator.spec.onnx_domain, operator.spec.name): ort_domain(operator.spec)
-             for operator in registry.operators() if operator.spec.onnx_domain != ort_domain(operator.spec)}
+    """Return the model with nodes that our library computes in the domains where onnxruntime knows them.
+
+    These are nodes of ours that stand in the domains of others and, in models with gradients of convolutions, the
+    standard convolutions: our kernels compute them faster, and with the bits of the reference engine.
+    """
+    specs = {(operator.spec.onnx_domain, operator.spec.name): operator.spec for operator in registry.operators()}
+    found = [specs[key] for key in {(node.domain, node.op_type) for node in nodes_of(model)} if key in specs]
+    if any(spec.convolves for spec in found):
+        specs |= STANDARD
+    moved = {key: ort_domain(spec) for key, spec in specs.items() if key[0] != ort_domain(spec)}
     if not any((node.domain, node.op_type) in moved for node in nodes_of(model)):
         return model
     changed = ModelProto()
