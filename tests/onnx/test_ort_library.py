@@ -46,13 +46,15 @@ from convreg.calls.text import formats_of
 from convreg.formats import FORMATS
 from convreg.onnx import Session, ort_library
 from convreg.onnx.runtime_ort.nodes import element_of, records, records_of
+from convreg.onnx.standard import STANDARD
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def test_every_operator_has_a_call_and_records():
     assert set(CALLS) == {spec.qualified_name for spec in registry.specs() if spec.vendor != "nodes"}
-    assert {record.operator.spec for record in records()} == {operator.spec for operator in registry.operators()}
+    assert {record.operator.spec for record in records()} == {
+        *(operator.spec for operator in registry.operators()), *STANDARD.values()}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
@@ -376,3 +378,19 @@ def test_process_ends_with_sessions_alive():
                "print(s.run({'diff_dst': d, 'weights': w})['diff_src'].sum())\n")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "100.0\n"), done.stderr
+
+
+def test_standard_convolutions_beside_gradients_have_the_bits_of_the_reference_engine():
+    """Models with gradients of convolutions compute the others by our kernels, too; other models by onnxruntime's."""
+    rng = np.random.default_rng(4)
+    dy, x, w = (normal(rng, shape) for shape in ((2, 3, 6, 6), (2, 3, 6, 6), (3, 3, 3, 3)))
+    model = convreg.onnx.node_model("aten::convolution_backward", dy, x, w, [3], [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
+                                    [True, False, False], as_inputs=True)
+    node = model.graph.node[0]
+    model.graph.node.append(helper.make_node("Conv", [node.output[0], node.input[2]], ["again"], auto_pad="SAME_UPPER"))
+    model.graph.output.append(helper.make_tensor_value_info("again", 1, None))
+    if all(entry.domain for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("", 22))
+    feeds = dict(zip(node.input, (dy, x, w), strict=False))
+    ours, theirs = (Session(model, engine=engine).run(feeds)["again"] for engine in ("onnxruntime", "reference"))
+    np.testing.assert_array_equal(ours, theirs)

@@ -134,8 +134,8 @@ def test_inference_part_agrees_with_the_training_step(model, session):
     feeds = {"images": data.images, "target": data.labels, "learning_rate": 0.0, **state}
     inference = convreg.onnx.Session(train.inference_part(model))
     logits = session.run(feeds)["logits"]
-    assert np.array_equal(inference.run({"images": data.images, **{name: state[name] for name in building.PARAMETERS}})
-                          ["logits"], logits)
+    made = inference.run({"images": data.images, **{name: state[name] for name in building.PARAMETERS}})["logits"]
+    np.testing.assert_allclose(made, logits, rtol=1e-4, atol=1e-5)  # onnxruntime's convolutions and ours
     assert train.accuracy(inference, state, data) == np.mean(logits.argmax(axis=1) == data.labels)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from convreg.tools.cli import main, parser_of
-from forward_models import batch_of, classifier
+from exported_models import batch_of, classifier
 
 import convreg.onnx
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forward_models import line
+from exported_models import line
 
 import convreg.onnx
 from convreg.errors import GraphError

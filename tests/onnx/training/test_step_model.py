@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from forward_models import batch_of, built, classifier, line
+from exported_models import batch_of, built, classifier, line
 from onnx import helper, numpy_helper
 
 import convreg.onnx
