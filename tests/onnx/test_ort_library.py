@@ -384,8 +384,8 @@ def test_standard_convolutions_beside_gradients_have_the_bits_of_the_reference_e
     """Models with gradients of convolutions compute the others by our kernels, too; other models by onnxruntime's."""
     rng = np.random.default_rng(4)
     dy, x, w = (normal(rng, shape) for shape in ((2, 3, 6, 6), (2, 3, 6, 6), (3, 3, 3, 3)))
-    model = convreg.onnx.node_model("aten::convolution_backward", dy, x, w, [3], [1, 1], [1, 1], [1, 1], False, [0, 0], 1,
-                                    [True, False, False], as_inputs=True)
+    model = convreg.onnx.node_model("aten::convolution_backward", dy, x, w, [3], [1, 1], [1, 1], [1, 1], False, [0, 0],
+                                    1, [True, False, False], as_inputs=True)
     node = model.graph.node[0]
     model.graph.node.append(helper.make_node("Conv", [node.output[0], node.input[2]], ["again"], auto_pad="SAME_UPPER"))
     model.graph.output.append(helper.make_tensor_value_info("again", 1, None))
