@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import warnings
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, load_from_string
+from onnx import TensorProto, helper, load_from_string, numpy_helper
 
 import convreg.onnx
 
@@ -101,3 +102,51 @@ def test_gradients_in_training_mode_are_those_of_torch_in_float64(name):
     exact = of_torch(net, state, x, target, True, torch.float64)
     # epsilon is a float32 attribute of BatchNormalization
     assert relative_error({name: made[f"{name}_grad"] for name in exact}, exact) < 1e-5
+
+
+def trained(net, state, x, target, dtype):
+    """The losses of five steps with momentum, and how far every parameter moved."""
+    net = copy.deepcopy(net)
+    net.load_state_dict(state)
+    net.to(dtype).train()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(x.to(dtype)), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, {name: parameter.detach().double().numpy() - state[name].double().numpy()
+                    for name, parameter in net.named_parameters()}
+
+
+def furthest(ours, exact):
+    """The largest distance of movements over all parameters, relative to the largest movement."""
+    largest = max(np.linalg.norm(moved) for moved in exact.values())
+    return max(np.linalg.norm(ours[name] - moved) for name, moved in exact.items()) / largest
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_five_steps_are_as_near_to_float64_as_those_of_torch(name):
+    net, x, target = network(name), torch.randn(4, 3, 64, 64), torch.tensor([1, 3, 0, 7])
+    model, state = exported(net, x, newer=False)
+    del model.graph.node[-1], model.graph.input[-1]  # training_step adds the loss and the target
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10]))
+    for tensor in model.graph.initializer:  # the export moved the statistics
+        if tensor.name in state and "running" in tensor.name:
+            tensor.CopyFrom(numpy_helper.from_array(state[tensor.name].numpy(), tensor.name))
+    step = convreg.onnx.training_step(model, optimizer="momentum", learning_rate=1e-3)
+    trainer = convreg.onnx.Trainer(step, engine="onnxruntime")
+    losses = [float(trainer.step({"x": x.numpy(), "target": target.numpy()})["loss"]) for _ in range(5)]
+    moved = {key: trainer.parameters[key].astype(np.float64) - state[key].double().numpy()
+             for key, _ in net.named_parameters()}
+    theirs, theirs_moved = trained(net, state, x, target, torch.float32)
+    exact, exact_moved = trained(net, state, x, target, torch.float64)
+    allowed = 1e-5 + 4 * max(abs(one - other) for one, other in zip(theirs, exact, strict=True))
+    assert max(abs(one - other) for one, other in zip(losses, exact, strict=True)) <= allowed
+    assert furthest(moved, exact_moved) <= 1e-4 + 4 * furthest(theirs_moved, exact_moved)
+    logits = convreg.onnx.run(trainer.export(), {"x": x.numpy()})["y"]
+    assert logits.shape == (4, 10)
+    assert np.isfinite(logits).all()
