@@ -187,6 +187,20 @@ def _hf32(array: Array, dropped: int) -> Array:
     return np.where(np.isnan(array), array, rounded)  # a carry must not turn NaN into a number
 
 
+def write_converted(
+    read: Array, write: Array, source: str, target: str, rounding: str, saturate: bool, seed: int,
+    scale: Array | None, threads: int,
+) -> None:
+    """Write stored numbers in another format, along the memory of what is written where the order does not count."""
+    if rounding != "stochastic" and not (read.flags.c_contiguous and write.flags.c_contiguous):
+        order = sorted(range(read.ndim), key=lambda axis: -abs(write.strides[axis]))
+        read, write = read.transpose(order), write.transpose(order)
+        scale = None if scale is None else scale.transpose(order)
+    run(convert.convert, (read, write), threads, {
+        "source_format": source, "target_format": target, "rounding": rounding, "saturate": saturate, "seed": seed,
+        "scale": scale})
+
+
 class _Asking(Asking):
     """A call of one of the two, as its errors name it."""
 
@@ -262,13 +276,7 @@ class _Asking(Asking):
             if saturate:
                 write[np.isinf(write)] = np.copysign(target.largest, write[np.isinf(write)])
             return written
-        if rounding != "stochastic" and not (read.flags.c_contiguous and write.flags.c_contiguous):
-            order = sorted(range(read.ndim), key=lambda axis: -abs(write.strides[axis]))
-            read, write = read.transpose(order), write.transpose(order)
-            scale = None if scale is None else scale.transpose(order)
-        run(convert.convert, (read, write), count, {
-            "source_format": source.name, "target_format": target.name, "rounding": rounding, "saturate": saturate,
-            "seed": seed, "scale": scale})
+        write_converted(read, write, source.name, target.name, rounding, saturate, seed, scale, count)
         return written
 
     def output(self, argument: str, array: Array, target: Format) -> Array:

@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import convreg.ops.kernels.convert as convert
-
+from ..conversion import write_converted
 from ..errors import Asking, OpError
 from ..memory import Array
 from ..ops.kernels import check_isa
-from ..ops.kernels.threads import run
 
 STORED: dict[torch.dtype, tuple[str, torch.dtype | None, Any]] = {
     torch.float32: ("float32", None, None),
@@ -129,10 +127,5 @@ def _convert(
     if not isinstance(exponent, int) or exponent:
         powers = np.ldexp(np.float32(1), exponent.numpy() if isinstance(exponent, Tensor) else exponent)
         scale = np.broadcast_to(powers, read.shape)
-    if rounding != "stochastic" and not (read.flags.c_contiguous and written.flags.c_contiguous):
-        order = sorted(range(read.ndim), key=lambda axis: -abs(written.strides[axis]))
-        read, written = read.transpose(order), written.transpose(order)
-        scale = None if scale is None else scale.transpose(order)
-    run(convert.convert, (read, written), torch.get_num_threads(), {
-        "source_format": STORED[source.dtype][0], "target_format": format, "rounding": rounding, "saturate": saturate,
-        "seed": seed, "scale": scale})
+    write_converted(read, written, STORED[source.dtype][0], format, rounding, saturate, seed, scale,
+                    torch.get_num_threads())
