@@ -86,3 +86,7 @@ CONV_TRANSPOSE = OpSpec(
 
 STANDARD = {("", spec.name): spec for spec in (CONV, CONV_TRANSPOSE)}
 """The two by domain and type of a node."""
+
+OURS = "convreg.convolutions"
+"""Entry of a model's metadata: they run on convreg's kernels in onnxruntime too, as in the graph that this is a part
+of."""

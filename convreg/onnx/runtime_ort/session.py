@@ -15,7 +15,7 @@ from ... import registry
 from ...errors import GraphError, OpError, add_note
 from ...ops import kernels
 from ..graph import nodes_of, sentence
-from ..standard import STANDARD
+from ..standard import OURS, STANDARD
 from ..team import team
 from ._ort import bytes_at, keep
 from .guards import guarded_nodes, reason_of
@@ -160,12 +160,13 @@ def onnxruntime() -> ModuleType:
 def in_our_domains(model: ModelProto) -> ModelProto:
     """Return the model with nodes that our library computes in the domains where onnxruntime knows them.
 
-    These are nodes of ours that stand in the domains of others and, in models with gradients of convolutions, the
-    standard convolutions: our kernels compute them faster, and with the bits of the reference engine.
+    These are nodes of ours that stand in the domains of others and, in models with gradients of convolutions and parts
+    of such models, the standard convolutions: our kernels compute them faster, and with the bits of the reference
+    engine.
     """
     specs = {(operator.spec.onnx_domain, operator.spec.name): operator.spec for operator in registry.operators()}
     found = [specs[key] for key in {(node.domain, node.op_type) for node in nodes_of(model)} if key in specs]
-    if any(spec.convolves for spec in found):
+    if any(spec.convolves for spec in found) or any(entry.key == OURS for entry in model.metadata_props):
         specs |= STANDARD
     moved = {key: ort_domain(spec) for key, spec in specs.items() if key[0] != ort_domain(spec)}
     if not any((node.domain, node.op_type) in moved for node in nodes_of(model)):

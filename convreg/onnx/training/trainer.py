@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import TracebackType
+from typing import Any, Literal
 
 import numpy as np
 from onnx import ModelProto
@@ -23,6 +24,8 @@ from .forward import deployed
 from .initial import values_of
 from .optimizers import LEARNING_RATE
 from .record import StepRecord
+from .sharded.report import StepReport
+from .sharded.steps import divided_steps
 
 OP = "convreg::onnx::Trainer"
 MODEL, STEPS, OPTIMIZER = "convreg.model", "convreg.steps", "convreg.optimizer"
@@ -39,7 +42,20 @@ class Trainer:
     engine : {"onnxruntime", "reference"}, optional
         As in `convreg.onnx.Session`. In onnxruntime the state stays in its memory from step to step.
     threads : int, optional
-        Of the engine and of convreg's kernels; the default is that of the kernels.
+        Of the engine and of convreg's kernels; the default is that of the kernels. On a cluster the workers' own
+        threads are those of the tasks.
+    client : distributed.Client or str, optional
+        A cluster that makes the steps: a client of Dask, the address of a scheduler, or ``"local:N"`` for N processes
+        on this machine. The state stays in this process.
+    shards : int, optional
+        The number of parts that each batch is divided into. The default is 8 with a client and no division without
+        one. Smaller batches have fewer shards. The shards decide the bits, the workers do not: the same number gives
+        the same parameters on any cluster and, without a client, in this process.
+    statistics : {"synchronous", "whole", "per_shard"}, optional
+        How a divided step takes means and sums over samples and space, such as those of batch normalisation.
+        "synchronous", the default, adds them over all shards in the order of convreg's trees. "whole" gathers the
+        operands and takes them as a step that is not divided. "per_shard" makes the whole step up to the gradients
+        from each shard alone and averages gradients, running statistics and losses over the samples.
 
     Attributes
     ----------
@@ -57,7 +73,8 @@ class Trainer:
     GraphError
         If the model is no step model, or the engine cannot run it.
     OpError
-        If `threads` is no positive integer.
+        If `threads` or `shards` is no positive integer, `statistics` is none of these or given without shards or a
+        client, or the cluster does not answer.
 
     Examples
     --------
@@ -75,7 +92,10 @@ class Trainer:
     """
 
     @guarded(OP)
-    def __init__(self, step_model: Source, engine: str | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, step_model: Source, engine: str | None = None, threads: int | None = None, *, client: Any = None,
+        shards: int | None = None, statistics: Literal["synchronous", "whole", "per_shard"] | None = None,
+    ) -> None:
         self._threads = thread_count(Asking(OP), threads)
         self._model = opened(step_model)
         self.record = StepRecord.of(self._model)
@@ -93,8 +113,11 @@ class Trainer:
         self._others = [self.record.loss, *(name for name in self.record.outputs if name != self.record.loss)]
         with threads_of_nodes(self._threads):
             runner, self.engine, self.engine_note = choose(flattened(self._model), engine, None)
+        self._divided = divided_steps(
+            self._model, self.record, values, self._others, engine=self.engine, threads=self._threads, client=client,
+            shards=shards, statistics=statistics, ask=Asking(OP))
         names = [value.name for value in self._model.graph.output]
-        self._carried = _carried(runner, names, self.record.state, values, self._others)
+        self._carried = self._divided or _carried(runner, names, self.record.state, values, self._others)
 
     @guarded(OP)
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,6 +225,24 @@ class Trainer:
     def learning_rate(self) -> float:
         """The step model's default."""
         return float(self._defaults[self.record.learning_rate])
+
+    @property
+    def last_step(self) -> StepReport | None:
+        """What the last divided step took, stage by stage; None before it and for steps that are not divided."""
+        return None if self._divided is None else self._divided.report()
+
+    def close(self) -> None:
+        """End the workers that were started for this trainer; a client that was given stays open."""
+        if self._divided is not None:
+            self._divided.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def export(self) -> ModelProto:
         """Return the forward model with the trained weights, in the form for inference.
