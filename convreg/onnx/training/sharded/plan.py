@@ -69,6 +69,7 @@ class Plan:
             placed = self._place(node)
             if placed is not None:
                 self._whole.append((placed, node))
+        self._drop_unread(nodes)
         self._sort_whole(self._whole)
 
     def _place(self, node: NodeProto) -> int | None:
@@ -125,6 +126,21 @@ class Plan:
 
     def _note(self, node: NodeProto, stage: int) -> None:
         self._level.update({name: stage for name in node.output if name})
+
+    def _drop_unread(self, nodes: Sequence[NodeProto]) -> None:
+        """Drop nodes that nobody reads, now that sums are known to read less than their nodes do."""
+        read = {id(member.node): member.total.reads for members in self.sums.values() for member in members}
+        live = set(self.known.outputs)
+        kept: set[int] = set()
+        for node in reversed(nodes):
+            if live.intersection(node.output):
+                kept.add(id(node))
+                live.update(read.get(id(node), used_names(node)))
+        self.shards = {stage: found for stage, members in self.shards.items()
+                       if (found := [member for member in members if id(member.node) in kept])}
+        self.sums = {stage: found for stage, members in self.sums.items()
+                     if (found := [member for member in members if id(member.node) in kept])}
+        self._whole = [(stage, node) for stage, node in self._whole if id(node) in kept]
 
     def _sort_whole(self, whole: list[tuple[int, NodeProto]]) -> None:
         """Tell the whole nodes of head, middle and tail from each other, and those of the middle into parts."""

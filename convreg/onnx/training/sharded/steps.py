@@ -181,7 +181,7 @@ def divided_steps(
             raise ask.refuse("statistics", statistics, "None unless shards= or client= divides the batches")
         return None
     if client is None:
-        executor: Executor = Here(threads)
+        executor: Executor = Here(threads or None)
     else:
         executor = OnDask(Cluster(client, ask))
     return DividedSteps(model, record, values, others, engine=engine, executor=executor,
