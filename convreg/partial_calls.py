@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -195,11 +195,11 @@ class Parts:
 
 def run_for(bound: Bound, output: str, compute: Any, threads: int) -> Array:
     """Run a call for one of its results, whose array is returned."""
-    outputs = tuple(
-        np.zeros(made.extents, FORMATS[made.format].dtype) if port.name == output and made is not None else None
-        for port, made in zip(bound.call.spec.outputs, bound.plan.outputs, strict=True))
+    made = tuple(made if port.name == output else None
+                 for port, made in zip(bound.call.spec.outputs, bound.plan.outputs, strict=True))
+    outputs = tuple(None if one is None else np.zeros(one.extents, FORMATS[one.format].dtype) for one in made)
     try:
-        bound.call.spec.run(bound.plan, bound.inputs, outputs, compute, threads)
+        bound.call.spec.run(replace(bound.plan, outputs=made), bound.inputs, outputs, compute, threads)
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
     return next(array for array in outputs if array is not None)
