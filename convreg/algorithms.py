@@ -13,8 +13,10 @@ from .errors import Asking, near_misses
 from .guard import guarded
 from .memory import Array
 from .ops import kernels
+from .partial_calls import record_call
 from .presentation import aligned
-from .recorded import record
+
+ALGORITHM = "convreg::algorithm"
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ class _Choices(Recorder):
         self.found: list[Choice] = []
         self.kernel = ""
 
-    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
+    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], **settings: Any) -> None:
         self.kernel = "bias_sum"
-        super().bias_sum(small, bias, formats=formats, threads=threads)
+        super().bias_sum(small, bias, formats=formats, **settings)
         self.kernel = ""
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
@@ -87,7 +89,7 @@ class _Choices(Recorder):
         self.found.append(choice)
 
 
-@guarded("convreg::algorithm")
+@guarded(ALGORITHM)
 def algorithm(operator: str | Operator, *args: Any, **kwargs: Any) -> list[Choice]:
     """Return the algorithm that computes a call and what it was chosen over, without computing anything.
 
@@ -96,7 +98,8 @@ def algorithm(operator: str | Operator, *args: Any, **kwargs: Any) -> list[Choic
     operator : str or function
         As for `get`, or the function itself.
     *args, **kwargs
-        The arguments of the call. The strides of its arrays matter, their values do not.
+        The arguments of the call, or with ``pieces=`` those of `convreg.distributed.partial`. The strides of its
+        arrays matter, their values do not.
 
     Returns
     -------
@@ -116,7 +119,7 @@ def algorithm(operator: str | Operator, *args: Any, **kwargs: Any) -> list[Choic
     may become subnormal, or that has infinite numbers beside padding, is computed again with multiply-adds.
     """
     recorder = _Choices()
-    record(operator, args, kwargs, recorder)
+    record_call(ALGORITHM, operator, args, kwargs, recorder)
     return recorder.found
 
 

@@ -9,7 +9,9 @@ from .calls.signature import Operator
 from .guard import guarded
 from .memory import Array
 from .ops import kernels
-from .recorded import record
+from .partial_calls import record_call
+
+WORKSPACE = "convreg::workspace_bytes"
 
 
 class _Workspace(Recorder):
@@ -21,7 +23,7 @@ class _Workspace(Recorder):
         self.largest = max(self.largest, kernels.engine.workspace_bytes(kernel, *operands, **settings))
 
 
-@guarded("convreg::workspace_bytes")
+@guarded(WORKSPACE)
 def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     """Return the bytes that a call allocates beyond its inputs and outputs, without computing anything.
 
@@ -30,7 +32,8 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     operator : str or function
         As for `get`, or the function itself.
     *args, **kwargs
-        The arguments of the call. The strides of its arrays matter, their values do not.
+        The arguments of the call, or with ``pieces=`` those of `convreg.distributed.partial`. The strides of its
+        arrays matter, their values do not.
 
     Returns
     -------
@@ -44,5 +47,5 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
         As the call would.
     """
     recorder = _Workspace()
-    record(operator, args, kwargs, recorder)
+    record_call(WORKSPACE, operator, args, kwargs, recorder)
     return recorder.largest

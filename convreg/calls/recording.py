@@ -30,11 +30,11 @@ class Recorder(ABC):
         """Note a weights gradient."""
         self.note("backward_weights", (large, small, taps), {**window.keywords, **settings})
 
-    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
+    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], **settings: Any) -> None:
         """Note a bias gradient as the weights gradient that computes it."""
         operands, window = bias_gradient(small, bias, formats)
         self.note_ones(operands[0])
-        self.note("backward_weights", operands, {**window.keywords, "threads": threads})
+        self.note("backward_weights", operands, {**window.keywords, **settings})
 
     def note_ones(self, ones: Array) -> None:  # noqa: B027 - most recorders do not care
         """Take the large side of ones that a bias gradient is computed with, ahead of the call."""
@@ -43,7 +43,7 @@ class Recorder(ABC):
 class Fitting(Recorder):
     """Refuses a call if an algorithm that the caller forces does not fit one of its kernels."""
 
-    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
+    def bias_sum(self, small: Array, bias: Array, *, formats: tuple[str, str], **settings: Any) -> None:
         """Accept a bias gradient, which chooses freely."""
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:

@@ -1,4 +1,10 @@
-"""Work on many machines, with the bits of one: Dask moves and repeats it, convreg says what a task is.
+"""Calls on more than one machine, with the bits of one: sums over the batch taken apart, sweeps and arrays on Dask.
 
-Dask is imported when work is given to a cluster, never before: it is the extra ``convreg[distributed]``.
+`reductions`, `partial`, `merge` and `join` need nothing but convreg. The rest needs the extra ``[distributed]``.
 """
+
+from __future__ import annotations
+
+from .pieces import Partial, Reduction, join, merge, partial, reductions
+
+__all__ = ["Partial", "Reduction", "join", "merge", "partial", "reductions"]

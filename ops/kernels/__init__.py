@@ -43,6 +43,10 @@ from .threads import default_threads, run
 
 Array = NDArray[Any]
 
+Subtree = tuple[int, int, int]
+"""A subtree of a sum over a larger batch: the position of its first piece among those of the small side that is given,
+the number of its pieces, and their length in positions (`core/reduction.h`)."""
+
 openmp: bool = reference.OPENMP
 
 FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
@@ -88,15 +92,20 @@ def backward_data(
     _compute(engine.backward_data, (small, taps, large), window, bias, threads)
 
 
-def backward_weights(large: Array, small: Array, taps: Array, window: Window, *, threads: int = 0) -> None:
-    """Write taps, the gradient of `forward` with respect to them."""
-    _compute(engine.backward_weights, (large, small, taps), window, None, threads)
+def backward_weights(
+    large: Array, small: Array, taps: Array, window: Window, *, threads: int = 0, subtree: Subtree | None = None
+) -> None:
+    """Write taps, the gradient of `forward` with respect to them, or the sum of a subtree of a larger sum."""
+    _compute(engine.backward_weights, (large, small, taps), window, None, threads, subtree)
 
 
-def bias_sum(small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0) -> None:
-    """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias."""
+def bias_sum(
+    small: Array, bias: Array, *, formats: tuple[str, str], threads: int = 0, subtree: Subtree | None = None
+) -> None:
+    """Write bias, a 1-D view of stored numbers, the gradient of `forward` with respect to its bias, or of a subtree."""
     operands, window = bias_gradient(small, bias, formats)
-    run_anywhere(engine.backward_weights, operands, threads, window.keywords)
+    settings = window.keywords if subtree is None else {**window.keywords, "subtree": subtree}
+    run_anywhere(engine.backward_weights, operands, threads, settings)
 
 
 def bias_gradient(
@@ -175,13 +184,16 @@ def choices(
 
 
 def _compute(
-    compute: Callable[..., None], arrays: tuple[Array, Array, Array], window: Window, bias: Array | None, threads: int
+    compute: Callable[..., None], arrays: tuple[Array, Array, Array], window: Window, bias: Array | None, threads: int,
+    subtree: Subtree | None = None,
 ) -> None:
     if engine.unknown_isa is not None:
         check_isa()
     if "float64" in window.formats:
         _check_formats(window.formats)
     settings = window.keywords if bias is None else {**window.keywords, "bias": bias}
+    if subtree is not None:
+        settings = {**settings, "subtree": subtree}
     if FORCED.get() is not None:
         settings = {**settings, "algorithm": forced_for(compute.__name__)}
     first, second, result = arrays

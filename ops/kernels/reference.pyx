@@ -33,8 +33,8 @@ from numbers cimport (
     NUMBER_HIFLOAT8, load, operand, real, result, store,
 )
 from reduction cimport (
-    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks, push_partial,
-    reduction_cut, sums_in_blocks, tree_sum,
+    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, piece_start, positions_in_blocks,
+    push_partial, reduction_cut, sums_in_blocks, tree_sum,
 )
 
 cdef extern from *:
@@ -277,8 +277,8 @@ cdef inline real backward_weights_at(
     cdef int depth = 0
     cdef int64_t piece, first, end, chain
     for piece in range(cut.pieces):
-        first = min(positions, piece * cut.length)
-        end = min(positions, first + cut.length)
+        first = piece_start(&cut, piece, positions)
+        end = piece_start(&cut, piece + 1, positions)
         for chain in range(cut.chains):
             sums[chain] = backward_weights_piece(first, end, chain, cut.chains, at, large, small, format, w, total)
         depth = push_partial(stack, depth, piece, chain_sum(sums, cut.chains))
@@ -351,6 +351,12 @@ def backward_data(
             backward_data_one(i, small, taps, format, &w, <float>0, added, large, result_format)
 
 
+cdef reduction_cut with_subtree(reduction_cut cut, subtree) except *:
+    if subtree is not None:
+        cut.offset, cut.pieces, cut.length = subtree
+    return cut
+
+
 cdef inline void backward_weights_one(
     int64_t number, const operand[:, :, :, :, :, :] large, const operand[:, :, :, :, :, :] small, int format, Window* w,
     real total, int64_t positions, reduction_cut cut, result[:, :, :, :, :, :] taps, int result_format
@@ -362,13 +368,14 @@ cdef inline void backward_weights_one(
 
 def backward_weights(
     const operand[:, :, :, :, :, :] large, const operand[:, :, :, :, :, :] small, result[:, :, :, :, :, :] taps, *,
-    stride, dilation, begin, formats, int threads=1
+    stride, dilation, begin, formats, int threads=1, subtree=None
 ):
-    """Write taps."""
+    """Write taps, or the sum of a subtree of a larger sum (`core/reduction.h`): `subtree` is the place of its first piece among
+    the positions of small, the number of its pieces, and their length."""
     cdef int64_t i, results = size(taps.shape)
     cdef int64_t positions = <int64_t>small.shape[0] * small.shape[3] * small.shape[4] * small.shape[5]
     cdef int team = team_for(<double>results * positions, threads)
-    cdef reduction_cut cut = cut_reduction(positions, small.shape[5], small.shape[2], results)
+    cdef reduction_cut cut = with_subtree(cut_reduction(positions, small.shape[5], small.shape[2], results), subtree)
     cdef Window w = window_of(stride, dilation, begin)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
     if operand is double and result is double:

@@ -48,9 +48,13 @@ cdef struct Call:
     int64_t s[3]
     int64_t d[3]
     int64_t b[3]
+    bint is_subtree
+    int64_t offset         # of a subtree of a larger sum: core/reduction.h ...
+    int64_t pieces
+    int64_t length         # ... of a piece
 
 
-cdef int open_call(Call* c, large, small, taps, formats, stride, dilation, begin, int written) except -1:
+cdef int open_call(Call* c, large, small, taps, formats, stride, dilation, begin, int written, subtree) except -1:
     """Open the operands; `written` is the index of the result. To be closed whether that succeeds or not."""
     cdef int axis
     memset(c, 0, sizeof(Call))  # what is not opened is not closed
@@ -59,6 +63,9 @@ cdef int open_call(Call* c, large, small, taps, formats, stride, dilation, begin
     open_view(&c.taps, taps, formats[2], written == 2)
     for axis in range(3):
         c.s[axis], c.d[axis], c.b[axis] = stride[axis], dilation[axis], begin[axis]
+    if subtree is not None:
+        c.is_subtree = True
+        c.offset, c.pieces, c.length = subtree
     return 0
 
 

@@ -26,6 +26,9 @@
  *     for step = 1, 2, 4, ... < P:  for i = 0, 2*step, 4*step, ... with i + step < P:  part[i] += part[i + step]
  *
  * and part[0] is rounded to the result's format.  P and L depend on the shape alone, never on threads or instruction set.
+ *
+ * A subtree is the sum of pieces [i*S, min(P, (i+1)*S)), S a power of two.  Subtrees can be summed apart, from the part of the
+ * batch that they meet: `offset` is then the place of their first piece among the positions of that part.
  */
 #ifndef CONVREG_REDUCTION_H
 #define CONVREG_REDUCTION_H
@@ -61,7 +64,31 @@ typedef struct {
     int64_t pieces; /* P >= 1 */
     int64_t length; /* L, 0 where there are no positions */
     int64_t chains; /* of a piece: 1 or REDUCTION_CHAINS */
+    int64_t offset; /* the first position of piece 0, 0 unless the pieces are a subtree of a larger sum */
 } reduction_cut;
+
+/* The first of `positions` positions that lies in a piece, or after it if there are none; the next piece's is its end. */
+static inline int64_t piece_start(const reduction_cut *cut, int64_t piece, int64_t positions)
+{
+    int64_t start = cut->offset + piece * cut->length;
+    return start < positions ? start : positions;
+}
+
+/* The end of the largest subtree that begins at piece `first` and lies within [first, end), of `pieces` in all. */
+static inline int64_t subtree_end(int64_t first, int64_t end, int64_t pieces)
+{
+    int64_t span = 1;
+    while (first % (2 * span) == 0 && first + span < end && (first + 2 * span <= end || end == pieces))
+        span *= 2;
+    return first + span < end ? first + span : end;
+}
+
+/* Whether the sums of [first, middle) and [middle, end), both subtrees, are the two that the tree adds. */
+static inline int subtrees_join(int64_t first, int64_t middle, int64_t end, int64_t pieces)
+{
+    int64_t span = middle - first;
+    return (span & (span - 1)) == 0 && first % (2 * span) == 0 && end == (first + 2 * span < pieces ? first + 2 * span : pieces);
+}
 
 /* positions: R; line: Y2; channels: M, of the small side in a group; sums: how many share the cut, G*M*C*K0*K1*K2. */
 static inline reduction_cut cut_reduction(int64_t positions, int64_t line, int64_t channels, int64_t sums)
@@ -77,6 +104,7 @@ static inline reduction_cut cut_reduction(int64_t positions, int64_t line, int64
     cut.pieces = cut.pieces > 1 ? cut.pieces : 1;
     cut.length = (units / cut.pieces + (units % cut.pieces != 0)) * unit;
     cut.chains = few ? REDUCTION_CHAINS : 1;
+    cut.offset = 0;
     return cut;
 }
 

@@ -17,7 +17,11 @@ cdef extern from "core/reduction.h" nogil:
         int64_t pieces
         int64_t length
         int64_t chains
+        int64_t offset
     reduction_cut cut_reduction(int64_t positions, int64_t line, int64_t channels, int64_t sums)
+    int64_t piece_start(const reduction_cut* cut, int64_t piece, int64_t positions)
+    int64_t subtree_end(int64_t first, int64_t end, int64_t pieces)
+    bint subtrees_join(int64_t first, int64_t middle, int64_t end, int64_t pieces)
 
 
 cdef inline int push_partial(real* stack, int depth, int64_t piece, real partial) noexcept nogil:

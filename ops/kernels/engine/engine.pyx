@@ -31,8 +31,8 @@ from panels cimport (
     thread_number, workspace, workspace_guarded, workspace_overrun,
 )
 from reduction cimport (
-    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, positions_in_blocks,
-    reduction_cut, sums_in_blocks,
+    HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, piece_start,
+    positions_in_blocks, reduction_cut, sums_in_blocks,
 )
 
 from . import reference
@@ -125,7 +125,8 @@ cdef int run_call(int kernel, Call* c, const float* bias, int threads, Inquiry* 
     return run_backward_weights(c, threads, inquiry)
 
 
-cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, begin, bias, int threads, algorithm) except -1:
+cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, begin, bias, int threads, algorithm,
+                     subtree=None) except -1:
     """Returns true where the plain loops are to be run."""
     cdef Call c
     cdef Bias added = Bias(bias, formats[0] == "float64")
@@ -134,7 +135,7 @@ cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, 
     if algorithm == REFERENCE:
         return True
     try:
-        open_call(&c, large, small, taps, formats, stride, dilation, begin, (1, 0, 2)[kernel])
+        open_call(&c, large, small, taps, formats, stride, dilation, begin, (1, 0, 2)[kernel], subtree)
         if inquiry.forced != NULL:  # it fits all parts of the call, or nothing is computed
             inquiry.asked = True
             run_call(kernel, &c, NULL, threads, &inquiry)
@@ -179,12 +180,12 @@ def backward_data(small, taps, large, *, stride, dilation, begin, formats, bias=
                                 formats=(format, format, formats[2]), bias=bias, threads=threads)
 
 
-def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1, algorithm=None):
-    """Write taps."""
-    if run_kernel(BACKWARD_WEIGHTS, large, small, taps, formats, stride, dilation, begin, None, threads, algorithm):
+def backward_weights(large, small, taps, *, stride, dilation, begin, formats, int threads=1, algorithm=None, subtree=None):
+    """Write taps; `subtree` as in `reference.backward_weights`."""
+    if run_kernel(BACKWARD_WEIGHTS, large, small, taps, formats, stride, dilation, begin, None, threads, algorithm, subtree):
         large, small, format = alike(large, small, formats[:2])
         reference.backward_weights(large, small, taps, stride=stride, dilation=dilation, begin=begin,
-                                   formats=(format, format, formats[2]), threads=threads)
+                                   formats=(format, format, formats[2]), threads=threads, subtree=subtree)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -208,7 +209,8 @@ def algorithm_names() -> list[str]:
     return [REFERENCE, *[algorithms[i].name.decode() for i in range(ALGORITHMS)]]
 
 
-cdef int64_t ask(str kernel, first, second, result, formats, stride, dilation, begin, int threads, algorithm, list findings) except -1:
+cdef int64_t ask(str kernel, first, second, result, formats, stride, dilation, begin, int threads, algorithm, list findings,
+                 subtree) except -1:
     """The bytes of workspace of a call; `findings` may be None."""
     cdef Call c
     cdef Inquiry inquiry = Inquiry(forced_algorithm(algorithm), True, 0, NULL)
@@ -221,7 +223,7 @@ cdef int64_t ask(str kernel, first, second, result, formats, stride, dilation, b
     arrays = (first, second, result)
     try:
         open_call(&c, arrays[large], arrays[small], arrays[taps], (formats[large], formats[small], formats[taps]), stride,
-                  dilation, begin, 3)
+                  dilation, begin, 3, subtree)
         run_call(number, &c, NULL, threads, &inquiry)
     finally:
         close_call(&c)
@@ -229,17 +231,18 @@ cdef int64_t ask(str kernel, first, second, result, formats, stride, dilation, b
 
 
 def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1,
-                    algorithm=None) -> int:
+                    algorithm=None, subtree=None) -> int:
     """Bytes a call of the named kernel with these arguments allocates, whatever its bias; nothing is computed."""
-    return ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, None)
+    return ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, None, subtree)
 
 
-def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None) -> list:
+def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None,
+            subtree=None) -> list:
     """For each part of a call of the named kernel, whatever its bias: the algorithm, the unit that multiplies, the threads, the
     products of numbers, and of every algorithm that fits its name, its file, its cycles and its bytes of workspace. Nothing is
     computed."""
     findings = []
-    ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, findings)
+    ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, findings, subtree)
     return findings
 
 

@@ -163,8 +163,8 @@ cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instr
 cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                            int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
     """As `run_weights_piece`."""
-    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, tile, c0, c1, panel
-    cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), together, tiles = strand_tiles(plan)
+    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tile, c0, c1, panel
+    cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), together, tiles = strand_tiles(plan)
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)

@@ -121,8 +121,8 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
 cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t first_group, int64_t end_group,
                                int64_t piece, float* partials, NcxWeightsScratch* scratch) noexcept nogil:
     """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
-    cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1], (piece + 1) * s.cut.length // w.Y[2])
-    cdef int64_t line = min(lines_end, piece * s.cut.length // w.Y[2]), image = w.Y[0] * w.Y[1], n, g, end, i
+    cdef int64_t image = w.Y[0] * w.Y[1], positions = w.N * image * w.Y[2], n, g, end, i
+    cdef int64_t line = piece_start(&s.cut, piece, positions) // w.Y[2], lines_end = piece_start(&s.cut, piece + 1, positions) // w.Y[2]
     cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
     cdef float* sums
     cdef float* partial

@@ -170,8 +170,8 @@ cdef void run_nxc_weights_piece(const Weights* w, const Product* r, const NxcWei
     """One piece of some groups: partial[tap][g]."""
     cdef int64_t y[3]
     cdef int64_t y_end[3]
-    cdef int64_t y2_count = max(1, w.Y[2]), line = piece * cut.length // y2_count, tap, half, i, v, width = isa.width
-    cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * cut.length) // y2_count
+    cdef int64_t y2_count = max(1, w.Y[2]), positions = w.N * w.Y[0] * w.Y[1] * w.Y[2], tap, half, i, v, width = isa.width
+    cdef int64_t line = piece_start(cut, piece, positions) // y2_count, lines_end = piece_start(cut, piece + 1, positions) // y2_count
     cdef float* sums
     check_room(b"run_nxc_weights_piece", s.sums, 4 * ceiling(groups, width) * p.sums)
     check_room(b"run_nxc_weights_piece", partial + g, 4 * ((r.tap_count - 1) * pitch + groups))

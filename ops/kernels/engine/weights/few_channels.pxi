@@ -146,8 +146,8 @@ cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instructio
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
                                  FewChannelsScratch* s) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
-    cdef int64_t lines_end = min(w.N * w.Y[0] * w.Y[1] * w.Y[2], (piece + 1) * p.cut.length) // max(1, w.Y[2])
-    cdef int64_t line = min(lines_end, piece * p.cut.length // max(1, w.Y[2])), count, lines, n, i, sum_count
+    cdef int64_t positions = w.N * w.Y[0] * w.Y[1] * w.Y[2], lines_end = piece_start(&p.cut, piece + 1, positions) // max(1, w.Y[2])
+    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, i, sum_count
     cdef int64_t first[3]
     cdef const Layout* l = &p.layout
     cdef const Product* r = p.relation

@@ -172,7 +172,7 @@ cdef void sum_lines(const Weights* w, DoublesPlan* plan, const instruction_set* 
 
 cdef void sum_piece(const Weights* w, DoublesPlan* plan, const instruction_set* isa, const DoublesPart* part, int64_t piece,
                     double* sums, DoubleWeightsScratch* s) noexcept nogil:
-    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end = min(plan.positions, first + plan.cut.length), next, i
+    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end = piece_start(&plan.cut, piece + 1, plan.positions), next, i
     cdef int64_t line = ceiling(w.Y[2], REDUCTION_CHAINS) * REDUCTION_CHAINS, tiles = part.end_tile - part.first_tile
     check_room(b"sum_piece", sums, tiles * w.M * sizeof(double) if plan.few else plan.part_doubles * sizeof(double))
     memset(s.chains if plan.few else sums, 0, sizeof(double) * (

@@ -114,4 +114,6 @@ cdef int run_backward_weights(Call* c, int threads, Inquiry* inquiry) except -1 
     for axis in range(6):
         w.taps_stride[axis] = c.taps.stride[axis]
     w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
+    if c.is_subtree:
+        w.cut.offset, w.cut.pieces, w.cut.length = c.offset, c.pieces, c.length
     return run_weights_parts(&w, threads, inquiry)

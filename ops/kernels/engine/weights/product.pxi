@@ -168,8 +168,8 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
 cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                             int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
     """A part of one piece, into the sums at `space`, or into the result."""
-    cdef int64_t first = min(plan.positions, piece * plan.cut.length), end, tap, tile, channel = 0, channels
-    cdef int64_t piece_end = min(plan.positions, (piece + 1) * plan.cut.length), c0, c1, together
+    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tap, tile, channel = 0, channels
+    cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), c0, c1, together
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach

@@ -231,7 +231,7 @@ cdef void run_tap_tiles(const Weights* w, const TapLanes* p, const instruction_s
 
 cdef void run_tap_piece(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t g, int64_t first_tile, int64_t end_tile,
                         int64_t piece, bint exact, float* sums, TapLanesScratch* s) noexcept nogil:
-    cdef int64_t first = min(p.positions, piece * w.cut.length), piece_end = min(p.positions, (piece + 1) * w.cut.length), end
+    cdef int64_t first = piece_start(&w.cut, piece, p.positions), piece_end = piece_start(&w.cut, piece + 1, p.positions), end
     cdef int64_t m = share(w.M, p.row_tiles, first_tile), m_end = share(w.M, p.row_tiles, end_tile)
     cdef int64_t row_count, run_count, tap_line, tap, low, high
     cdef int64_t t[3]

@@ -1,0 +1,217 @@
+"""Calls whose sums over the batch are taken apart: the pieces of a sum, and the kernel calls that sum some of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .calls.binding import Bound, bind
+from .calls.pieces import Cut, CutOf, PieceSums, Sum
+from .calls.recording import Recorder
+from .calls.signature import Arguments, Operator, reader_of
+from .errors import Asking, OpError
+from .formats import FORMATS
+from .guard import failure, thread_count
+from .memory import Array
+from .ops import kernels
+from .recorded import record
+from .registry import resolve
+from .roles import Role
+from .spec import OpSpec
+
+BATCHED: tuple[Role, ...] = ("grad_output", "data")
+"""Roles of the inputs that have the batch as their first axis."""
+SUMMED: tuple[Role, ...] = ("grad_weight", "grad_bias")
+"""Roles of the results that are sums over the batch."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How one result of a call is summed over the batch.
+
+    Attributes
+    ----------
+    output : str
+        The vendor's name of the result.
+    batch : int
+        The number of samples.
+    pieces : int
+        The number of pieces that the sum is cut into.
+    length : int
+        Positions of a piece. A sample has `positions` of them, so pieces need not begin with a sample.
+    positions : int
+        Positions of the small side in a sample.
+    bytes : int
+        Of one partial sum.
+    """
+
+    output: str
+    batch: int
+    pieces: int
+    length: int
+    positions: int
+    bytes: int
+
+    def samples(self, pieces: range) -> range:
+        """Return the samples of the batch that some pieces need.
+
+        Parameters
+        ----------
+        pieces : range
+            Pieces that follow one another.
+        """
+        return Cut(self.batch, self.positions, self.pieces, self.length).samples(pieces.start, pieces.stop)
+
+    def ranges(self, parts: int) -> list[range]:
+        """Divide the pieces into at most so many ranges of about the same length, none empty."""
+        parts = max(1, min(parts, self.pieces))
+        edges = [self.pieces * part // parts for part in range(parts + 1)]
+        return [range(first, end) for first, end in pairwise(edges)]
+
+
+class Parts:
+    """A call whose sums over the batch are taken apart.
+
+    Parameters
+    ----------
+    ask : Asking
+        What raises the exceptions.
+    operator : str or function
+    args, kwargs
+        The arguments of the call; their batch may be a part of `batch`.
+    batch : int or None
+        The samples of the whole batch, None if the arguments have them all.
+    """
+
+    def __init__(
+        self, ask: Asking, operator: str | Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
+        batch: int | None = None,
+    ) -> None:
+        self.ask = ask
+        self.function = resolve(operator)
+        self.spec: OpSpec = self.function.spec
+        arguments = reader_of(self.spec)(args, dict(kwargs))
+        if arguments.out is not None:
+            raise ask.refuse("out", "given", "nothing: parts return new arrays", wrong_type=True)
+        self.arguments = arguments._replace(tensors=[
+            value if value is None or hasattr(value, "dtype") or port.shape else np.asarray(value)
+            for port, value in zip(self.spec.inputs, arguments.tensors, strict=True)])
+        roles = self.spec.roles
+        self.places = [self.spec.input_names.index(roles[role]) for role in BATCHED if role in roles]
+        self.results = [roles[role] for role in SUMMED if role in roles]
+        if not self.results:
+            raise ask.refuse("op", self.spec.qualified_name, "an operator with a weights or bias gradient, the sums "
+                             "over the batch")
+        self.bound = self._bound(self._stand_ins(None))
+        present = [value for place in self.places if (value := self.arguments.tensors[place]) is not None]
+        self.given = int(present[0].shape[0])
+        self.batch = self.given if batch is None else self._checked(batch)
+
+    def _checked(self, batch: Any) -> int:
+        if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < self.given:
+            raise self.ask.refuse("batch", batch, f"the samples of the whole batch, at least the {self.given} given")
+        return int(batch)
+
+    def _bound(self, tensors: list[Any]) -> Bound:
+        return bind(self.spec, tensors, self.arguments.attributes, conformance=self.arguments.conformance)
+
+    def _stand_ins(self, samples: int | None) -> list[Any]:
+        """Return arrays of zeros without memory in place of the operands; scales and shapes stay."""
+        def stand_in(place: int, value: Any) -> Any:
+            port = self.spec.inputs[place]
+            if value is None or port.shape or port.scales:
+                return value
+            shape = tuple(value.shape)
+            if samples is not None and place in self.places:
+                shape = (samples, *shape[1:])
+            return np.broadcast_to(np.zeros((), value.dtype), shape)
+
+        return [stand_in(place, value) for place, value in enumerate(self.arguments.tensors)]
+
+    def sample(self) -> Arguments:
+        """Return the call for a batch of one sample, which has no memory, to deliver results with."""
+        return self.arguments._replace(tensors=self._stand_ins(1))
+
+    def computed(self) -> list[str]:
+        """Return the results that are summed over the batch, without those that the call leaves out."""
+        made = dict(zip((port.name for port in self.spec.outputs), self.bound.plan.outputs, strict=True))
+        return [name for name in self.results if made[name] is not None]
+
+    def output(self, of: Any) -> str:
+        """Return the result that is meant."""
+        computed = self.computed()
+        if of is None and len(computed) == 1:
+            return computed[0]
+        if of not in computed:
+            results = " or ".join(map(repr, computed))
+            raise self.ask.refuse("of", of, results or "a call that computes a weights or bias gradient")
+        return str(of)
+
+    def cut(self, output: str) -> Cut:
+        """Return how a result is cut."""
+        recorder = CutOf(self.batch)
+        run_for(self._bound(self.sample().tensors), output, recorder, 1)
+        return recorder.cut or Cut(self.batch, 0, 1, 0)
+
+    def size(self, output: str) -> int:
+        """Return how many numbers a result has."""
+        made = dict(zip((port.name for port in self.spec.outputs), self.bound.plan.outputs, strict=True))[output]
+        assert made is not None
+        return prod(made.extents)
+
+    def reduction(self, output: str) -> Reduction:
+        """Describe how a result is summed."""
+        cut = self.cut(output)
+        wide = any(array is not None and array.dtype == np.float64 for array in self.bound.inputs)
+        return Reduction(output, self.batch, cut.pieces, cut.length, cut.positions,
+                         self.size(output) * (8 if wide else 4))
+
+    def sums(self, output: str, pieces: Any, start: Any, compute: Any) -> list[Sum]:
+        """Sum some pieces of a result with the module of kernels, or note what would be computed."""
+        cut = self.cut(output)
+        if not isinstance(pieces, range) or pieces.step != 1 or not 0 <= pieces.start < pieces.stop <= cut.pieces:
+            raise self.ask.refuse("pieces", pieces, f"a range of step 1, not empty, within range(0, {cut.pieces})")
+        needed = cut.samples(pieces.start, pieces.stop)
+        if start is None:
+            start = 0 if self.given == self.batch else needed.start
+        if isinstance(start, bool) or not isinstance(start, int | np.integer) or not (
+                0 <= start <= needed.start and needed.stop <= start + self.given):
+            raise self.ask.refuse("start", start, f"the first sample of the operands, whose {self.given} samples of a "
+                                  f"batch of {self.batch} include {needed.start} to {needed.stop - 1}")
+        tensors = list(self.arguments.tensors)
+        for place in self.places:
+            if tensors[place] is not None:
+                tensors[place] = tensors[place][needed.start - start:needed.stop - start]
+        bound = self._bound(tensors)
+        summing = PieceSums(compute, self.batch, pieces, needed.start)
+        threads = thread_count(bound.call, self.arguments.threads) or kernels.default_threads()
+        run_for(bound, output, summing, threads)
+        return summing.sums
+
+
+def run_for(bound: Bound, output: str, compute: Any, threads: int) -> Array:
+    """Run a call for one of its results, whose array is returned."""
+    outputs = tuple(
+        np.zeros(made.extents, FORMATS[made.format].dtype) if port.name == output and made is not None else None
+        for port, made in zip(bound.call.spec.outputs, bound.plan.outputs, strict=True))
+    try:
+        bound.call.spec.run(bound.plan, bound.inputs, outputs, compute, threads)
+    except (OverflowError, MemoryError, OpError) as error:
+        raise failure(bound.call, error) from None
+    return next(array for array in outputs if array is not None)
+
+
+def record_call(
+    asking: str, op: str | Operator, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
+) -> None:
+    """Give the kernel calls of a call, or with ``pieces=`` of a `partial` call, to a recorder."""
+    if "pieces" not in kwargs:
+        record(op, args, kwargs, recorder)
+        return
+    own = {name: kwargs.pop(name, None) for name in ("pieces", "of", "batch", "start")}
+    parts = Parts(Asking(asking), op, args, kwargs, own["batch"])
+    parts.sums(parts.output(own["of"]), own["pieces"], own["start"], recorder)
