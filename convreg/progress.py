@@ -26,3 +26,8 @@ def lines(done: int, total: int, what: str) -> None:
     """Write a line per call, for output that is not a terminal."""
     if done < total:
         print(f"{done}/{total} {what}", file=sys.stderr, flush=True)
+
+
+def note(text: str) -> None:
+    """Write a line that stays."""
+    print(text, file=sys.stderr, flush=True)

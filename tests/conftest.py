@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from clusters import cluster
 from convreg.ops.kernels import engine
 from engine_comparison import SETS
 from hypothesis import HealthCheck, settings
+
+__all__ = ["cluster"]
 
 settings.register_profile("convreg", deadline=None, derandomize=True, max_examples=60,
                           suppress_health_check=[HealthCheck.too_slow])

@@ -31,11 +31,12 @@ def _from_environment() -> int | None:
     return None
 
 
-def _available() -> int:
+def available() -> int:
+    """Return the processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_DEFAULT = _from_environment() or _available()
+_DEFAULT = _from_environment() or available()
 _PROCESS = os.getpid()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from convreg.ops.kernels.threads import available
 
 import convreg
 
@@ -52,7 +53,7 @@ class Identity(NamedTuple):
 
 def identity() -> Identity:
     """Return the processor, the number of processors that may be used, and the instruction set."""
-    return Identity(_processor(), _usable(), str(convreg.capabilities()["isa"]))
+    return Identity(_processor(), available(), str(convreg.capabilities()["isa"]))
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,3 @@ def _processor() -> str:
     lines = info.read_text("utf-8", "replace").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _usable() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

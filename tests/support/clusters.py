@@ -1,0 +1,27 @@
+"""Clusters of processes on this machine, started once for all tests that ask for the same one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """`cluster(workers, threads=1)` returns a client of so many processes, whose kernels take so many threads."""
+    distributed = pytest.importorskip("distributed")
+    clients = {}
+
+    with ExitStack() as undo:
+        def start(workers, threads=1):
+            key = workers, threads
+            if key not in clients:
+                started = undo.enter_context(distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+                    env={"CONVREG_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}))
+                clients[key] = undo.enter_context(distributed.Client(started, set_as_default=False))
+            clients[key].wait_for_workers(workers, timeout=30)
+            return clients[key]
+
+        yield start
