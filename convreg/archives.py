@@ -1,9 +1,11 @@
-"""Arrays in NumPy's files: one in an .npy file, several by name in an .npz file."""
+"""Arrays in NumPy's files, one in an .npy file, several by name in an .npz file; arrays as bytes, and their hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
+import sys
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -138,3 +140,22 @@ def apart(results: Mapping[str, Array], folder: PathLike) -> list[tuple[Path, Wr
         files[f"{stem}.npy"] = array
     return [(target / file_name, partial(np.save, arr=_plain(array), allow_pickle=False))
             for file_name, array in files.items()]
+
+
+def stored(array: Array) -> Array:
+    """Return an array as any NumPy reads it: codes of a format that NumPy lacks as unsigned integers."""
+    whole = np.ascontiguousarray(array).reshape(array.shape)  # which makes one axis of none
+    return whole if array.dtype.isbuiltin == 1 else whole.view(f"u{array.dtype.itemsize}")
+
+
+def content_of(array: Array) -> memoryview:
+    """Return the bytes of an array in C order, little endian; an array that is stored so is not copied."""
+    codes = stored(array)
+    if sys.byteorder == "big":
+        codes = codes.astype(codes.dtype.newbyteorder("<"))
+    return codes.reshape(-1).view(np.uint8).data
+
+
+def digest(array: Array) -> str:
+    """Return the SHA-256 of an array's bytes, in hexadecimal."""
+    return hashlib.sha256(content_of(array)).hexdigest()

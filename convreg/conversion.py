@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,21 @@ from .roles import Precision
 
 WIDE = ("float32", "float64", "float16", "bfloat16")
 """Formats that `dequantize` writes."""
+
+_FIRST: ContextVar[int] = ContextVar("convreg first element", default=0)
+
+
+@contextmanager
+def numbered_from(first: int) -> Iterator[None]:
+    """Round stochastically in a ``with`` block as if the first element of every array had this number.
+
+    A part of an array then has the bits of the whole.
+    """
+    token = _FIRST.set(first)
+    try:
+        yield
+    finally:
+        _FIRST.reset(token)
 
 
 @guarded("convreg::quantize")
@@ -198,7 +215,7 @@ def write_converted(
         scale = None if scale is None else scale.transpose(order)
     run(convert.convert, (read, write), threads, {
         "source_format": source, "target_format": target, "rounding": rounding, "saturate": saturate, "seed": seed,
-        "scale": scale})
+        "scale": scale, "number": _FIRST.get()})
 
 
 class _Asking(Asking):

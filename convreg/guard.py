@@ -73,7 +73,8 @@ def _mismatch(
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             known = f"{hint}one of {', '.join(parameters)}" if parameters else "no arguments"
             return ask.refuse(name, "given", known, wrong_type=True)
-    missing = next(name for name in positional[len(args):]
+    by_keyword = [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    missing = next(name for name in (*positional[len(args):], *by_keyword)
                    if name not in kwargs and parameters[name].default is inspect.Parameter.empty)
     return ask.refuse(missing, None, "a value: it is required", wrong_type=True)
 

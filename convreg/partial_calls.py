@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from .guard import failure, thread_count
 from .memory import Array
 from .ops import kernels
 from .recorded import record
-from .registry import resolve
+from .registry import get, resolve
 from .roles import Role
-from .spec import OpSpec
+from .spec import OpSpec, TensorType
 
-BATCHED: tuple[Role, ...] = ("grad_output", "data")
+BATCHED: tuple[Role, ...] = ("grad_output", "data", "number")
 """Roles of the inputs that have the batch as their first axis."""
 SUMMED: tuple[Role, ...] = ("grad_weight", "grad_bias")
 """Roles of the results that are sums over the batch."""
@@ -73,28 +73,52 @@ class Reduction:
         return [range(first, end) for first, end in pairwise(edges)]
 
 
+class Named(NamedTuple):
+    """An operator as other processes find their own: by name and version, or itself if it is not registered."""
+
+    operator: str | Operator
+    version: int
+
+    @classmethod
+    def of(cls, operator: Operator) -> Named:
+        """Return what stands for an operator."""
+        spec = operator.spec
+        try:
+            registered = get(spec.qualified_name, version=spec.since_version).spec is spec
+        except OpError:
+            registered = False
+        return cls(spec.qualified_name if registered else operator, spec.since_version)
+
+    def found(self) -> Operator:
+        """Return the operator in this process."""
+        return get(self.operator, version=self.version) if isinstance(self.operator, str) else self.operator
+
+
 class Parts:
-    """A call whose sums over the batch are taken apart.
+    """A call that is computed for parts of its batch.
 
     Parameters
     ----------
     ask : Asking
         What raises the exceptions.
-    operator : str or function
-    args, kwargs
-        The arguments of the call; their batch may be a part of `batch`.
+    function : Operator
+    arguments : Arguments
+        Those of the call; their batch may be a part of `batch`. Tensors need a shape and a dtype only, unless pieces
+        are summed.
     batch : int or None
         The samples of the whole batch, None if the arguments have them all.
+
+    Attributes
+    ----------
+    places : list of int
+        The inputs that have the batch as their first axis.
+    bound : Bound
+        The call, with arrays that have no memory in place of the operands.
     """
 
-    def __init__(
-        self, ask: Asking, operator: str | Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
-        batch: int | None = None,
-    ) -> None:
-        self.ask = ask
-        self.function = resolve(operator)
-        self.spec: OpSpec = self.function.spec
-        arguments = reader_of(self.spec)(args, dict(kwargs))
+    def __init__(self, ask: Asking, function: Operator, arguments: Arguments, batch: int | None = None) -> None:
+        self.ask, self.function = ask, function
+        self.spec: OpSpec = function.spec
         if arguments.out is not None:
             raise ask.refuse("out", "given", "nothing: parts return new arrays", wrong_type=True)
         self.arguments = arguments._replace(tensors=[
@@ -102,21 +126,33 @@ class Parts:
             for port, value in zip(self.spec.inputs, arguments.tensors, strict=True)])
         roles = self.spec.roles
         self.places = [self.spec.input_names.index(roles[role]) for role in BATCHED if role in roles]
-        self.results = [roles[role] for role in SUMMED if role in roles]
-        if not self.results:
-            raise ask.refuse("op", self.spec.qualified_name, "an operator with a weights or bias gradient, the sums "
-                             "over the batch")
-        self.bound = self._bound(self._stand_ins(None))
+        self.bound = self.bind(self._stand_ins(None))
         present = [value for place in self.places if (value := self.arguments.tensors[place]) is not None]
+        if not present[0].shape:
+            raise ask.refuse(self.spec.inputs[self.places[0]].name, "a tensor without axes", "one whose first axis is "
+                             "the batch")
         self.given = int(present[0].shape[0])
         self.batch = self.given if batch is None else self._checked(batch)
+
+    @classmethod
+    def of(
+        cls, ask: Asking, operator: str | Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
+        batch: int | None = None,
+    ) -> Parts:
+        """Return the parts of a call in Python's arguments, refused if the call has no sum over the batch."""
+        function = resolve(operator)
+        if not any(role in function.spec.roles for role in SUMMED):
+            raise ask.refuse("op", function.spec.qualified_name, "an operator with a weights or bias gradient, the "
+                             "sums over the batch")
+        return cls(ask, function, reader_of(function.spec)(args, dict(kwargs)), batch)
 
     def _checked(self, batch: Any) -> int:
         if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < self.given:
             raise self.ask.refuse("batch", batch, f"the samples of the whole batch, at least the {self.given} given")
         return int(batch)
 
-    def _bound(self, tensors: list[Any]) -> Bound:
+    def bind(self, tensors: list[Any]) -> Bound:
+        """Check the call with other tensors in place of its own."""
         return bind(self.spec, tensors, self.arguments.attributes, conformance=self.arguments.conformance)
 
     def _stand_ins(self, samples: int | None) -> list[Any]:
@@ -136,10 +172,14 @@ class Parts:
         """Return the call for a batch of one sample, which has no memory, to deliver results with."""
         return self.arguments._replace(tensors=self._stand_ins(1))
 
+    def made(self) -> dict[str, TensorType]:
+        """Return the results that the call computes, by name."""
+        return {port.name: made for port, made in zip(self.spec.outputs, self.bound.plan.outputs, strict=True)
+                if made is not None}
+
     def computed(self) -> list[str]:
         """Return the results that are summed over the batch, without those that the call leaves out."""
-        made = dict(zip((port.name for port in self.spec.outputs), self.bound.plan.outputs, strict=True))
-        return [name for name in self.results if made[name] is not None]
+        return [name for role in SUMMED if (name := self.spec.roles.get(role, "")) in self.made()]
 
     def output(self, of: Any) -> str:
         """Return the result that is meant."""
@@ -154,14 +194,12 @@ class Parts:
     def cut(self, output: str) -> Cut:
         """Return how a result is cut."""
         recorder = CutOf(self.batch)
-        run_for(self._bound(self.sample().tensors), output, recorder, 1)
+        run_for(self.bind(self.sample().tensors), output, recorder, 1)
         return recorder.cut or Cut(self.batch, 0, 1, 0)
 
     def size(self, output: str) -> int:
         """Return how many numbers a result has."""
-        made = dict(zip((port.name for port in self.spec.outputs), self.bound.plan.outputs, strict=True))[output]
-        assert made is not None
-        return prod(made.extents)
+        return prod(self.made()[output].extents)
 
     def reduction(self, output: str) -> Reduction:
         """Describe how a result is summed."""
@@ -186,7 +224,7 @@ class Parts:
         for place in self.places:
             if tensors[place] is not None:
                 tensors[place] = tensors[place][needed.start - start:needed.stop - start]
-        bound = self._bound(tensors)
+        bound = self.bind(tensors)
         summing = PieceSums(compute, self.batch, pieces, needed.start)
         threads = thread_count(bound.call, self.arguments.threads) or kernels.default_threads()
         run_for(bound, output, summing, threads)
@@ -195,11 +233,11 @@ class Parts:
 
 def run_for(bound: Bound, output: str, compute: Any, threads: int) -> Array:
     """Run a call for one of its results, whose array is returned."""
-    outputs = tuple(
-        np.zeros(made.extents, FORMATS[made.format].dtype) if port.name == output and made is not None else None
-        for port, made in zip(bound.call.spec.outputs, bound.plan.outputs, strict=True))
+    made = tuple(made if port.name == output else None
+                 for port, made in zip(bound.call.spec.outputs, bound.plan.outputs, strict=True))
+    outputs = tuple(None if one is None else np.zeros(one.extents, FORMATS[one.format].dtype) for one in made)
     try:
-        bound.call.spec.run(bound.plan, bound.inputs, outputs, compute, threads)
+        bound.call.spec.run(replace(bound.plan, outputs=made), bound.inputs, outputs, compute, threads)
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
     return next(array for array in outputs if array is not None)
@@ -213,5 +251,5 @@ def record_call(
         record(op, args, kwargs, recorder)
         return
     own = {name: kwargs.pop(name, None) for name in ("pieces", "of", "batch", "start")}
-    parts = Parts(Asking(asking), op, args, kwargs, own["batch"])
+    parts = Parts.of(Asking(asking), op, args, kwargs, own["batch"])
     parts.sums(parts.output(own["of"]), own["pieces"], own["start"], recorder)

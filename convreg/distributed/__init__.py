@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .arrays import apply
 from .pieces import Partial, Reduction, join, merge, partial, reductions
 
-__all__ = ["Partial", "Reduction", "join", "merge", "partial", "reductions"]
+__all__ = ["Partial", "Reduction", "apply", "join", "merge", "partial", "reductions"]

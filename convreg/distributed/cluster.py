@@ -85,6 +85,14 @@ class Shares(NamedTuple):
         return _stated_threads() or self.threads.get(worker.ip, 1)
 
 
+def threads_of_worker() -> int:
+    """Return the kernels' threads of a task whose cluster is not known: its process divides the processors of its host
+    among the tasks that it runs at a time, unless the environment states a number."""
+    from distributed import get_worker
+
+    return _stated_threads() or max(1, available() // get_worker().state.nthreads)
+
+
 class Cluster:
     """A cluster that was reached, and whose workers have this version of convreg; a context manager.
 

@@ -16,12 +16,11 @@ import numpy as np
 from ..calls.binding import bind
 from ..calls.pieces import Delivered, Sum, joined
 from ..calls.signature import Arguments, Operator
-from ..errors import Asking, OpError, shorten
+from ..errors import Asking, shorten
 from ..guard import guarded, thread_count
 from ..memory import Array
 from ..ops import kernels
-from ..partial_calls import Parts, Reduction, run_for
-from ..registry import get
+from ..partial_calls import Named, Parts, Reduction, run_for
 
 REDUCTIONS = "convreg::distributed::reductions"
 PARTIAL = "convreg::distributed::partial"
@@ -62,18 +61,13 @@ class Partial:
         return sum(one.values.nbytes for one in self.sums)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the operator by its name where the registry has it, so that other processes find their own."""
-        spec = self.operator.spec
-        try:
-            named = get(spec.qualified_name, version=spec.since_version).spec is spec
-        except OpError:
-            named = False
-        return _restored, (spec.qualified_name if named else self.operator, spec.since_version, self.output, self.batch,
-                           self.pieces, self.total, self.sums, self._sample)
+        """Pickle the operator by its name where the registry has it."""
+        return _restored, (Named.of(self.operator), self.output, self.batch, self.pieces, self.total, self.sums,
+                           self._sample)
 
 
-def _restored(operator: Any, version: int, *rest: Any) -> Partial:
-    return Partial(get(operator, version=version) if isinstance(operator, str) else operator, *rest)
+def _restored(named: Named, *rest: Any) -> Partial:
+    return Partial(named.found(), *rest)
 
 
 @guarded(REDUCTIONS)
@@ -100,7 +94,7 @@ def reductions(op: str | Operator, *inputs: Any, batch: int | None = None, **att
     OpError
         As the call would; or if the operator has no such result.
     """
-    parts = Parts(Asking(REDUCTIONS), op, inputs, attributes, batch)
+    parts = Parts.of(Asking(REDUCTIONS), op, inputs, attributes, batch)
     return {name: parts.reduction(name) for name in parts.computed()}
 
 
@@ -147,7 +141,11 @@ def partial(
     >>> how.pieces, how.samples(range(1, 2))
     (2, range(1, 3))
     """
-    parts = Parts(Asking(PARTIAL), op, inputs, attributes, batch)
+    return partial_of(Parts.of(Asking(PARTIAL), op, inputs, attributes, batch), of, pieces, start)
+
+
+def partial_of(parts: Parts, of: str | None, pieces: range, start: int | None) -> Partial:
+    """Sum some pieces of a result of a call."""
     output = parts.output(of)
     sums = parts.sums(output, pieces, start, kernels)
     cut = parts.cut(output)

@@ -1,6 +1,6 @@
 """Cases as tasks of a cluster: one task per case, results as they come.
 
-A bounded number of cases is with the cluster at any time, so neither operands nor results pile up anywhere. Which worker
+A bounded number of cases is with the cluster at any time, so neither operands nor results pile up. Which worker
 computes a case, and what happens to the tasks of a worker that ends, is Dask's decision.
 """
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import __version__
-from ..archives import archive_of, load_together
+from ..archives import archive_of, digest, load_together, stored
 from ..errors import GraphError, OpError
 from ..files import PathLike, json_of, write_atomically
 from ..memory import Array
 from ..registry import get
 from .calling import Parts, check_parts
-from .data import digest, format_name, named, stored
+from .data import format_name, named
 
 if TYPE_CHECKING:
     from .record import Golden

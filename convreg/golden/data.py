@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..archives import content_of
 from ..errors import GraphError
 from ..files import reading, size_of
 from ..formats import FORMATS, format_of
@@ -44,12 +44,6 @@ def dtype_of(format: str) -> np.dtype[Any]:
     raise GraphError(f"{format!r} is no number format; allowed: {', '.join([*FORMATS, *INTEGERS])}")
 
 
-def stored(array: Array) -> Array:
-    """Return an array as any NumPy reads it: codes of a format that NumPy lacks as unsigned integers."""
-    whole = np.ascontiguousarray(array).reshape(array.shape)  # which makes one axis of none
-    return whole if array.dtype.isbuiltin == 1 else whole.view(f"u{array.dtype.itemsize}")
-
-
 def named(array: Array, format: str) -> Array:
     """Return codes as an array of the format that they are in; the bytes stay the same.
 
@@ -66,24 +60,11 @@ def named(array: Array, format: str) -> Array:
     raise GraphError(f"dtype {format_name(array)}; needed: {format}")
 
 
-def content_of(array: Array) -> memoryview:
-    """Return the bytes of an array in C order, little endian; an array that is stored so is not copied."""
-    codes = stored(array)
-    if sys.byteorder == "big":
-        codes = codes.astype(codes.dtype.newbyteorder("<"))
-    return codes.reshape(-1).view(np.uint8).data
-
-
 def write_content(array: Array, file: BinaryIO) -> None:
     """Write the bytes of an array block by block."""
     content = content_of(array)
     for start in range(0, len(content), BLOCK):
         file.write(content[start:start + BLOCK])
-
-
-def digest(array: Array) -> str:
-    """Return the SHA-256 of an array's bytes, in hexadecimal."""
-    return hashlib.sha256(content_of(array)).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:

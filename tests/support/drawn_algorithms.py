@@ -26,6 +26,7 @@ from convreg.geometry import Window
 THREADS = (1, 2, 3, 7)
 SMALL, LARGE = 3e5, 4e6  # products of numbers, at most
 WITHIN_BFLOAT16 = ("bfloat16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8")
+FEW_CHANNELS = 8         # of the small side in a group, whose sums over positions go by lines
 LARGE_SHARE = 0.15       # of the calls, with enough products for several threads
 
 
@@ -75,6 +76,7 @@ class DrawnKernelCall(NamedTuple):
     isa: str
     threads: int
     operands: tuple[Operand, ...]
+    subtree: tuple[int, int, int] | None = None
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -87,11 +89,17 @@ class DrawnKernelCall(NamedTuple):
 
     def __str__(self) -> str:
         layouts = "; ".join(str(operand.place.layout) for operand in self.operands)
-        return f"{self.kernel} {self.case}, {self.formats}, {self.isa}, {self.threads} threads, {layouts}"
+        part = "" if self.subtree is None else f", subtree {self.subtree}"
+        return f"{self.kernel} {self.case}, {self.formats}, {self.isa}, {self.threads} threads, {layouts}{part}"
+
+    @property
+    def more(self) -> dict:
+        """The keyword of a part of a weights gradient."""
+        return {} if self.subtree is None else {"subtree": self.subtree}
 
     def fits(self, algorithm: str) -> bool:
         """Whether the call has work and all of it can take the algorithm."""
-        settings = {**self.case.window, "formats": self.formats, "threads": self.threads}
+        settings = {**self.case.window, "formats": self.formats, "threads": self.threads, **self.more}
         try:
             parts = kernels.choices(self.kernel, self.arrays, settings, algorithm)
         except OverflowError:
@@ -127,7 +135,16 @@ def drawn_kernel_call(rng: random.Random, algorithm: str, in_pairs: bool = False
     style = "channels last" if rng.random() < 0.2 else None
     operands = tuple(drawn_operand(rng, getattr(case, side), format, 0 if last else 0.15, style)
                      for side, format, last in zip(OPERANDS[kernel], formats, (False, False, True), strict=True))
-    return DrawnKernelCall(kernel, case, rng.choice(SETS), rng.choice(THREADS), operands)
+    subtree = drawn_subtree(rng, case) if weights and rng.random() < 0.4 else None
+    return DrawnKernelCall(kernel, case, rng.choice(SETS), rng.choice(THREADS), operands, subtree)
+
+
+def drawn_subtree(rng: random.Random, case: Case) -> tuple[int, int, int]:
+    """Pieces of any length that begin anywhere; sums of few channels go by lines (`core/reduction.h`)."""
+    positions = case.small[0] * prod(case.small[3:])
+    unit = case.small[5] if case.small[2] <= FEW_CHANNELS else 1
+    lines = positions // unit
+    return rng.randint(0, lines) * unit, rng.randint(1, 9), rng.randint(1, lines) * unit
 
 
 def _rest(case: Case) -> tuple:
@@ -144,8 +161,8 @@ def check_forced(rng: random.Random, call: DrawnKernelCall, algorithm: str) -> N
     bias = None
     if channels and rng.random() < 0.4:
         bias = drawn_values(rng, (prod(channels),), "float64" if "float64" in call.formats else "float32")
-    expected = by_plain_loops(call.kernel, call.case, call.arrays, call.formats, bias)
-    more = {} if bias is None else {"bias": bias}
+    expected = by_plain_loops(call.kernel, call.case, call.arrays, call.formats, bias, call.subtree)
+    more = call.more if bias is None else {"bias": bias}
     with convreg.force_algorithm(algorithm):
         getattr(kernels, call.kernel)(*call.arrays, Window(*call.case.window.values(), call.formats),
                                       threads=call.threads, **more)

@@ -89,10 +89,10 @@ def operands_as_referee_takes(arrays: Sequence[np.ndarray], names: Sequence[str]
 
 
 def by_plain_loops(
-    kernel: str, case: Case, arrays: Sequence[np.ndarray], formats: Sequence[str], bias=None
+    kernel: str, case: Case, arrays: Sequence[np.ndarray], formats: Sequence[str], bias=None, subtree=None
 ) -> np.ndarray:
     """The values of the plain loops' result, for arrays and formats in the kernel's order."""
-    more = {} if bias is None else {"bias": bias}
+    more = {name: value for name, value in {"bias": bias, "subtree": subtree}.items() if value is not None}
     expected = np.zeros_like(arrays[2])
     operands, name = operands_as_referee_takes(arrays[:2], formats[:2])
     getattr(reference, kernel)(

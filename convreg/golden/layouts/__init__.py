@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...archives import load_one, load_together
+from ...archives import digest, load_one, load_together
 from ...errors import GraphError
 from ...files import PathLike, is_folder, new_folder, refuse_devices
 from ...guard import guarded
@@ -22,7 +22,7 @@ from ...paths import path_of
 from .. import archive, manifest
 from ..archive import check_array
 from ..calling import Parts, check_parts
-from ..data import digest, digest_of_file, format_name, named, read_content
+from ..data import digest_of_file, format_name, named, read_content
 from ..manifest import Entry, Manifest, Stored
 from ..record import Golden
 from .base import Files, Layout, write_bytes

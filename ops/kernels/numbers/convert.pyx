@@ -76,19 +76,22 @@ cdef struct Job:
     int rounding
     bint saturate
     uint64_t seed
+    int64_t number   # of the first element, for stochastic rounding
 
 
-def convert(source, target, *, str source_format, str target_format, str rounding, bint saturate, seed, int threads, scale=None):
+def convert(source, target, *, str source_format, str target_format, str rounding, bint saturate, seed, int threads, scale=None,
+            int64_t number=0):
     """Write every number of `source` to `target`, an array of the same shape that shares no memory with it.
 
     Arrays hold stored numbers as the kernels take them: float32 and float64 as such, the other formats as codes. A
-    target of float64 only widens. `scale` is float32, any strides. The caller has checked everything.
+    target of float64 only widens. `scale` is float32, any strides. `number` is that of the first element in stochastic
+    rounding. The caller has checked everything.
     """
     cdef Job job
     cdef Py_buffer read, written, factors
     cdef int64_t block, blocks
     job.isa = <const conversion_functions*><uintptr_t>engine.conversions_address()
-    job.rounding, job.saturate, job.seed = ROUNDINGS[rounding], saturate, seed
+    job.rounding, job.saturate, job.seed, job.number = ROUNDINGS[rounding], saturate, seed, number
     job.source.format, job.target.format = FORMATS[source_format], FORMATS[target_format]
     PyObject_GetBuffer(source, &read, PyBUF_STRIDES)
     try:
@@ -178,12 +181,12 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
     cdef uint64_t gathered[BLOCK]
     cdef uint64_t codes[BLOCK]
     cdef uint32_t values[BLOCK]
-    cdef uint32_t drawn[BLOCK]
+    cdef uint32_t drawn[BLOCK + 4]
     cdef uint32_t scaled[BLOCK]
     cdef float scales[BLOCK]
     cdef const float* factors = NULL
     cdef uint32_t* random = NULL
-    cdef int64_t step = 0
+    cdef int64_t step = 0, counter = (job.number + first) // 4, before = (job.number + first) % 4
     cdef int64_t count = min(<int64_t>BLOCK, job.size - first)
     cdef const void* numbers = job.source.data + first * job.source.item
     cdef void* results = job.target.data + first * job.target.item
@@ -196,7 +199,7 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
     if not job.target.contiguous:
         results = codes
     if job.rounding == STOCHASTIC:
-        random = drawn
+        random = drawn + before  # a counter gives four words
     if job.scale.data != NULL:
         factors = scales_of(job, first, count, scales, &step)
     if job.source.format == NUMBER_FLOAT64:
@@ -206,7 +209,7 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
                 (<double*>gathered)[i] *= factors[i * step]
             numbers = gathered
         if job.rounding == STOCHASTIC:
-            job.isa.draw(random, job.seed, first // 4, 1, (count + 3) // 4)
+            job.isa.draw(drawn, job.seed, counter, 1, (before + count + 3) // 4)
         elif job.rounding == HYBRID:
             first_rounding = TOWARD_ZERO
         elif not to_float32:
@@ -227,7 +230,7 @@ cdef void convert_block(const Job* job, int64_t first) noexcept nogil:
             (<double*>results)[i] = (<const float*>numbers)[i]
     elif numbers != NULL:
         if job.rounding == STOCHASTIC:
-            job.isa.draw(random, job.seed, first // 4, 0, (count + 3) // 4)
+            job.isa.draw(drawn, job.seed, counter, 0, (before + count + 3) // 4)
         job.isa.encode(<const uint32_t*>numbers, random, results, job.target.format, job.rounding, job.saturate,
                        NUMBER_FLOAT32 if job.source.format == NUMBER_FLOAT64 else job.source.format, count)
     if not job.target.contiguous:
