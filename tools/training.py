@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
@@ -12,6 +13,7 @@ import convreg
 from convreg import GraphError
 from convreg.archives import load_together
 from convreg.files import refuse_unwritable, write_atomically
+from convreg.onnx.training.sharded.steps import STATISTICS
 from convreg.presentation import picture_format
 from convreg.progress import Progress, bar, reporter
 
@@ -106,6 +108,14 @@ def train(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--engine", choices=("onnxruntime", "reference"),
                         help="what runs the steps (default: onnxruntime if it is installed and runs the model)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the engine and of convreg's kernels")
+    parser.add_argument("--dask", metavar="local:N|ADDRESS",
+                        help="make the steps on a cluster: N processes on this machine, or the scheduler at an address")
+    parser.add_argument("--shards", type=int, metavar="N",
+                        help="divide each batch into N parts (default: 8 with --dask, else the batch is not divided); "
+                        "the number decides the bits, the workers do not")
+    parser.add_argument("--statistics", choices=STATISTICS,
+                        help="how divided steps take means and sums over samples and space, such as those of batch "
+                        "normalisation (default: synchronous)")
     parser.add_argument("--plot", metavar="FILE",
                         help="draw the loss; the suffix chooses the format: png, svg or pdf")
 
@@ -116,11 +126,14 @@ def train(parser: argparse.ArgumentParser) -> Action:
         for option, path in (("--output-file", args.to), ("--plot", args.plot)):
             if path:
                 refuse_unwritable(option, path)
-        trainer = convreg.onnx.Trainer(args.model, engine=args.engine, threads=args.threads)
-        record = trainer.record
-        data = load_together(args.data, [*record.data, *([record.target] if record.target is not None else [])])
-        history = convreg.onnx.fit(trainer, data, **{name: getattr(args, name) for name in names},
-                                   progress=_progress())
+        with convreg.onnx.Trainer(args.model, engine=args.engine, threads=args.threads, client=args.dask,
+                                  shards=args.shards, statistics=args.statistics) as trainer:
+            if trainer.dashboard:
+                print(f"dashboard: {trainer.dashboard}", file=sys.stderr)
+            record = trainer.record
+            data = load_together(args.data, [*record.data, *([record.target] if record.target is not None else [])])
+            history = convreg.onnx.fit(trainer, data, **{name: getattr(args, name) for name in names},
+                                       progress=_progress())
         onnx_io.save(trainer.export(), args.to)
         if args.plot:
             write_atomically(args.plot, lambda file: _draw(history.epochs, file, format))

@@ -231,6 +231,11 @@ class Trainer:
         """What the last divided step took, stage by stage; None before it and for steps that are not divided."""
         return None if self._divided is None else self._divided.report()
 
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Dask's page about the cluster, None where there is none."""
+        return None if self._divided is None else self._divided.dashboard
+
     def close(self) -> None:
         """End the workers that were started for this trainer; a client that was given stays open."""
         if self._divided is not None:

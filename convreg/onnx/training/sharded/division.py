@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from onnx import NodeProto
 
-from .assembly import CLIENT, Assembly, Division, Draft, Samples, serialised
+from .assembly import CLIENT, JOINED, Assembly, Division, Draft, Samples, serialised
 from .parts import shard_part, whole_part
 from .plan import Plan
+from .sums import Total
 from .units import Item, Joined, Piece, Unit
 
 
@@ -124,38 +125,56 @@ class Divider(Assembly):
     def _read_by_sums(self, stage: int, joins: Mapping[str, str]) -> None:
         """Give every piece of a stage's sums to the shard in which it begins.
 
-        The shard's own unit sums those pieces that need its samples alone. A further unit sums those that end beyond.
+        The shard's own unit sums those pieces that need its samples alone. Those that end beyond it are divided among
+        further units, since sums of few pieces would all be the first shard's.
         """
         parts: dict[str, list[Item]] = {}
+        beyond: list[tuple[Total, range]] = []
         for member in self.plan.sums.get(stage, ()):
             total = member.total
-            begins = [total.cut.samples(range(piece, piece + 1)) for piece in range(total.cut.pieces)]
+            needed = [total.cut.samples(range(piece, piece + 1)) for piece in range(total.cut.pieces)]
             for number, (first, end) in enumerate(self.shards):
-                mine = [piece for piece, needed in enumerate(begins) if first <= needed.start < end or (
-                    needed.start >= end and number == len(self.shards) - 1)]
-                inside = [piece for piece in mine if begins[piece].stop <= end]
-                beyond = [piece for piece in mine if begins[piece].stop > end]
+                mine = [piece for piece, samples in enumerate(needed) if first <= samples.start < end or (
+                    samples.start >= end and number == len(self.shards) - 1)]
                 own = f"shard {stage - 1}.{number}"
-                for pieces, is_own in ((inside, own in self.drafts), (beyond, False)):
-                    if not pieces:
-                        continue
-                    run = range(pieces[0], pieces[-1] + 1)
-                    needed = total.cut.samples(run)
-                    unit = own if is_own else self._sum_unit(stage, number)
-                    rows = {value: self._rows(value, (needed.start, needed.stop), unit) for value in total.reads}
-                    self.drafts[unit].pieces.append(Piece(total.result, run.start, run.stop, rows))
-                    item = Item(total.result, run.start, run.stop)
-                    self.note(unit, item, joins[total.result])
-                    parts.setdefault(total.result, []).append(item)
+                inside = [piece for piece in mine if needed[piece].stop <= end and own in self.drafts]
+                if inside:
+                    parts.setdefault(total.result, []).append(
+                        self._sum(own, total, range(inside[0], inside[-1] + 1), joins))
+                if left := mine[len(inside):]:
+                    beyond.append((total, range(left[0], left[-1] + 1)))
+        for total, pieces, unit in self._spread(stage, beyond):
+            parts.setdefault(total.result, []).append(self._sum(unit, total, pieces, joins))
         for result, items in parts.items():
             draft = self.drafts[joins[result]]
             draft.unit = draft.unit.with_join(Joined(result, tuple(items)))
 
-    def _sum_unit(self, stage: int, number: int) -> str:
-        name = f"sum {stage}.{number}"
-        if name not in self.drafts:
-            self.drafts[name] = Draft(Unit(name, stage, "sum", self.shards[number]))
-        return name
+    def _sum(self, unit: str, total: Total, pieces: range, joins: Mapping[str, str]) -> Item:
+        """Let a unit sum some pieces; return the partial sum."""
+        needed = total.cut.samples(pieces)
+        rows = {value: self._rows(value, (needed.start, needed.stop), unit) for value in total.reads}
+        self.drafts[unit].pieces.append(Piece(total.result, pieces.start, pieces.stop, rows))
+        item = Item(total.result, pieces.start, pieces.stop)
+        self.note(unit, item, joins[total.result])
+        return item
+
+    def _spread(self, stage: int, sums: Sequence[tuple[Total, range]]) -> Iterator[tuple[Total, range, str]]:
+        """Choose a unit for each run of pieces, so that all read about as many bytes."""
+        costs = []
+        for total, pieces in sums:
+            samples = len(total.cut.samples(pieces))
+            costs.append(sum(self.known.bytes_of(value) for value in total.reads) * samples // self.known.batch)
+        loads = [0] * max(1, min(len(self.shards), -(-sum(costs) // JOINED)))
+        for cost, (total, pieces) in sorted(zip(costs, sums, strict=True), key=lambda entry: -entry[0]):
+            place = loads.index(min(loads))
+            loads[place] += cost
+            name, needed = f"sum {stage}.{place}", total.cut.samples(pieces)
+            if name not in self.drafts:
+                self.drafts[name] = Draft(Unit(name, stage, "sum", (needed.start, needed.stop)))
+            draft = self.drafts[name]
+            first, end = draft.unit.samples
+            draft.unit = replace(draft.unit, samples=(min(first, needed.start), max(end, needed.stop)))
+            yield total, pieces, name
 
     def _read_by_whole(self, name: str, nodes: Sequence[NodeProto]) -> None:
         """Note what a unit of nodes on whole operands reads."""

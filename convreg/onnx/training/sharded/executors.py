@@ -34,7 +34,9 @@ class Ran(NamedTuple):
 
 
 class Executor(Protocol):
-    """Runs the units of a step."""
+    """Runs the units of a step; `dashboard` is the address of a page about the cluster, if there is one."""
+
+    dashboard: str | None
 
     def run(self, division: Division, sources: Sequence[Items]) -> dict[Place, Items]:
         """Run all units and return the groups of results that the client needs."""
@@ -51,6 +53,7 @@ class Here:
 
     def __init__(self, threads: int | None) -> None:
         self._threads = threads
+        self.dashboard: str | None = None
         self._ran: list[Ran] = []
 
     def run(self, division: Division, sources: Sequence[Items]) -> dict[Place, Items]:
@@ -89,6 +92,7 @@ class OnDask:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.dashboard = cluster.dashboard
         self._shares = cluster.shares()
         self._programs: dict[str, Any] = {}
         self._last: tuple[Division, dict[str, str], float, dict[Place, int]] | None = None

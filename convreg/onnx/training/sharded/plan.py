@@ -136,10 +136,12 @@ class Plan:
             if live.intersection(node.output):
                 kept.add(id(node))
                 live.update(read.get(id(node), used_names(node)))
-        self.shards = {stage: found for stage, members in self.shards.items()
-                       if (found := [member for member in members if id(member.node) in kept])}
-        self.sums = {stage: found for stage, members in self.sums.items()
-                     if (found := [member for member in members if id(member.node) in kept])}
+        shards = {stage: [member for member in members if id(member.node) in kept]
+                  for stage, members in self.shards.items()}
+        sums = {stage: [member for member in members if id(member.node) in kept]
+                for stage, members in self.sums.items()}
+        self.shards = {stage: members for stage, members in shards.items() if members}
+        self.sums = {stage: members for stage, members in sums.items() if members}
         self._whole = [(stage, node) for stage, node in self._whole if id(node) in kept]
 
     def _sort_whole(self, whole: list[tuple[int, NodeProto]]) -> None:

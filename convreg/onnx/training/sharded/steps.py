@@ -108,6 +108,11 @@ class DividedSteps:
         """Return what the last step took, None before the first."""
         return None if self._last is None else reported(self._last, self._executor.ran(), self._took)
 
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Dask's page about the cluster."""
+        return self._executor.dashboard
+
     def close(self) -> None:
         """End what was started for these steps."""
         self._executor.close()

@@ -39,11 +39,11 @@ ROUNDED = {"one_dimension"}
 @pytest.mark.parametrize("name", [*FORWARD, *BODIES])
 def test_the_state_is_that_of_the_step_that_is_not_divided(name):
     step = step_of(name)
-    batches = [batch(name, samples) for samples in (7, 7, 4)]
+    batches = [batch(name, samples) for samples in (7, 7)]
     wanted = trained(step, batches)
-    for shards in (1, 3, 8):
+    for shards in (3, 8):
         found = trained(step, batches, shards=shards, statistics="whole")
-        if name not in ROUNDED or shards == 1:
+        if name not in ROUNDED:
             assert_same(found, wanted)
         for key, array in wanted[0].state.items():
             np.testing.assert_allclose(found[0].state[key], array, rtol=1e-4, atol=1e-6, err_msg=key)
@@ -77,7 +77,7 @@ def test_squared_differences():
         assert_same(trained(step, batches, shards=shards), trained(step, batches))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(samples=st.lists(st.integers(1, 9), min_size=1, max_size=2), shards=st.integers(1, 12),
        name=st.sampled_from(["places", "axes of the batch", "embedding"]))
 def test_drawn_batches_and_shards(samples, shards, name):
