@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from onnx import ModelProto
 
@@ -137,13 +137,11 @@ class Assembly:
         results: list[tuple[str, int]] = []
         units: dict[str, Unit] = {}
         for name, draft in self.drafts.items():
-            groups = _grouped(draft.results)
-            if sum(map(self._size, draft.results)) <= TOGETHER:
-                groups = {tuple(sorted({*chain(*groups)})): list(draft.results)} if groups else {}
-            for number, readers in enumerate(groups):
-                for reader in readers:
+            groups = self._groups(draft)
+            for number, group in enumerate(groups):
+                for reader in sorted({reader for item in group for reader in draft.results[item]}):
                     (results if reader == CLIENT else inputs[reader]).append((name, number))
-            units[name] = replace(draft.unit, pieces=tuple(draft.pieces), groups=tuple(map(tuple, groups.values())))
+            units[name] = replace(draft.unit, pieces=tuple(draft.pieces), groups=tuple(map(tuple, groups)))
         sources = [Source(tuple(items), readers) for readers, items in _grouped(self.given).items()]
         for number, source in enumerate(sources):
             for reader in source.needed_by:
@@ -156,6 +154,28 @@ class Assembly:
             program, tuple(_ordered(inputs)), {name: tuple(found) for name, found in inputs.items()}, tuple(sources),
             tuple(results), values, "head" if head else "", "tail" if tail else "", _reads(head), _reads(tail),
             tuple(head_makes), tuple(tail_makes), sizes, len(self.shards))
+
+    def _groups(self, draft: Draft) -> list[list[Item]]:
+        """Group the results of a unit by who reads them, since a reader fetches whole groups.
+
+        Readers of the same shard run where the results are. For them only the time counts until which a result is
+        held: to the next stage, or longer.
+        """
+        if sum(map(self._size, draft.results)) <= TOGETHER:
+            return [list(draft.results)] if draft.results else []
+        unit, found = draft.unit, dict[tuple[str, ...], list[Item]]()
+        for item, readers in draft.results.items():
+            key = set()
+            for reader in readers:
+                other = self.drafts[reader].unit if reader != CLIENT else None
+                if other is None or (other.kind, other.samples) != ("shard", unit.samples) or unit.kind != "shard":
+                    key.add(reader)
+                else:
+                    key.add("next" if other.stage == unit.stage + 1 else "later")
+            if "later" in key:
+                key.discard("next")
+            found.setdefault(tuple(sorted(key)), []).append(item)
+        return list(found.values())
 
     def _size(self, item: Item) -> int:
         if item.value in self.totals and item.first is not None:

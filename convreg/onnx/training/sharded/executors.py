@@ -172,14 +172,17 @@ class OnDask:
             if entry["key"] in names:
                 noted[names[entry["key"]]] = entry
         found = []
+        there: set[tuple[Place, str]] = set()
         for name in division.order:
             if name not in noted:
                 continue
-            entry = noted[name]
+            entry, came = noted[name], 0
+            for place in division.inputs[name]:
+                source = noted[place[0]]["worker"] if place[0] in noted else CLIENT
+                if source != entry["worker"] and (place, entry["worker"]) not in there:
+                    there.add((place, entry["worker"]))  # a worker fetches it once
+                    came += sizes[place] if place[0] == CLIENT else division.sizes[place]
             seconds = sum(part["stop"] - part["start"] for part in entry["startstops"] if part["action"] == "compute")
-            came = sum(sizes[place] if place[0] == CLIENT else division.sizes[place]
-                       for place in division.inputs[name]
-                       if place[0] == CLIENT or noted.get(place[0], entry)["worker"] != entry["worker"])
             groups = range(len(division.program.units[name].groups))
             found.append(Ran(name, seconds, came, sum(division.sizes[name, number] for number in groups)))
         return found
