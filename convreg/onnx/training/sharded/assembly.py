@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from onnx import ModelProto
 
+from ....memory import Array
 from .parts import Part
 from .specialised import Known
 from .sums import Summed
@@ -55,6 +56,8 @@ class Division:
         Models that the client runs itself before and after, empty for none.
     head_reads, tail_reads : tuple of str
     head_makes, tail_makes : tuple of str
+    constants : dict
+        Constants of the graph of which shards read their own rows.
     sizes : dict
         Bytes of the groups of results.
     shards : int
@@ -72,6 +75,7 @@ class Division:
     tail_reads: tuple[str, ...]
     head_makes: tuple[str, ...]
     tail_makes: tuple[str, ...]
+    constants: Mapping[str, Array]
     sizes: Mapping[tuple[str, int], int]
     shards: int
 
@@ -146,6 +150,7 @@ class Assembly:
         for number, source in enumerate(sources):
             for reader in source.needed_by:
                 inputs[reader].append((CLIENT, number))
+        constants = {item.value: value for item in self.given if (value := self.known.value(item.value)) is not None}
         digest = hashlib.sha256(repr(sorted(self.models.items())).encode()).hexdigest()
         program = Program(digest, self.engine, runtime_version(self.engine), self.models, self.totals, units)
         sizes = {(name, number): sum(map(self._size, group)) for name, unit in units.items()
@@ -153,7 +158,7 @@ class Assembly:
         return Division(
             program, tuple(_ordered(inputs)), {name: tuple(found) for name, found in inputs.items()}, tuple(sources),
             tuple(results), values, "head" if head else "", "tail" if tail else "", _reads(head), _reads(tail),
-            tuple(head_makes), tuple(tail_makes), sizes, len(self.shards))
+            tuple(head_makes), tuple(tail_makes), constants, sizes, len(self.shards))
 
     def _groups(self, draft: Draft) -> list[list[Item]]:
         """Group the results of a unit by who reads them, since a reader fetches whole groups.

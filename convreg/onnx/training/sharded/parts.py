@@ -17,7 +17,10 @@ from .separable import Change, changed, filled_for
 from .specialised import Known
 
 WHOLE = "/whole"
-"""What is appended to the name of an input that a shard reads in full beside its own rows."""
+"""What is appended to the name of a value that a shard reads in full, beside its own rows perhaps."""
+
+ROWS = "/rows"
+"""What is appended to the name of a constant of which a shard reads its own rows, beside all of it perhaps."""
 
 
 class Part(NamedTuple):
@@ -54,7 +57,7 @@ class _Builder:
         """Return the name under which this part has a value."""
         if not name or name in self.made:
             return name
-        if name in self.known.constants:
+        if name in self.known.constants and not (rows and self.samples is not None):
             self.constants[name] = self.known.constants[name]
             return name
         if name in self.known.computed and not rows:
@@ -67,12 +70,17 @@ class _Builder:
             self.append(node, list(node.output))
             return name
         own = name if rows or self.samples is None else f"{name}{WHOLE}"
+        if name in self.known.constants:
+            own = f"{name}{ROWS}"
         if own in self.made or own in self.reads:
             return own
         self.declare(own, name, rows)
         if name in self.known.filled:
             node = self.known.filled[name]
             change = filled_for(self.known, node, self.samples if rows else None)
+            for place, source in enumerate(node.input):
+                if place not in change.constants:
+                    self.operand(source, False)
             self.append(changed(node, change, self.keep(own, change)), [own])
             return own
         self.reads[own] = name, rows
@@ -93,9 +101,6 @@ class _Builder:
         """Add a node that makes these values; it reads names of this part."""
         del node.output[:]
         node.output.extend(outputs)
-        for name in node.input:
-            if name in self.known.constants:
-                self.constants.setdefault(name, self.known.constants[name])
         self.nodes.append(node)
         self.made.update(name for name in outputs if name)
 

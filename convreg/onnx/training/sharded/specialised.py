@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ....memory import Array
 from ...graph import Declared, flattened, used_names
@@ -144,8 +144,10 @@ def specialised(model: ModelProto, shapes: Mapping[str, Extents], kept: Sequence
 def known_of(model: ModelProto, batch: int) -> Known:
     """Return what is known of a specialised model."""
     given = {value.name for value in model.graph.input}
-    known = Known(model, batch, {value.name: value for value in _values(model)},
-                  {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given})
+    constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given}
+    declared = {name: helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+                for name, tensor in constants.items()}
+    known = Known(model, batch, declared | {value.name: value for value in _values(model)}, constants)
     for node in model.graph.node:
         for name in dict.fromkeys(used_names(node)):
             known.readers.setdefault(name, []).append(node)

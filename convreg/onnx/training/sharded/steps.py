@@ -78,7 +78,7 @@ class DividedSteps:
         given = {name: np.asarray(array) for name, array in {**feeds, **self._values}.items()}
         division, shapes = self._division(given)
         batch = self._batch(given)
-        values: dict[str, Any] = {**given, **self._draws.draw(shapes)}
+        values: dict[str, Any] = {**given, **division.constants, **self._draws.draw(shapes)}
         values |= self._here(division, division.head, division.head_reads, values)
         sources: list[Items] = [{item: _slice(values[item.value], item, batch) for item in source.items}
                                 for source in division.sources]

@@ -45,7 +45,7 @@ def mark_places(known: Known, node: NodeProto) -> None:
     if node.op_type == "MaxPool" and len(node.output) > 1 and node.output[1]:
         shape = known.shape(node.input[0])
         assert shape is not None
-        known.local[node.output[1]] = int(np.prod(shape[1:]))
+        known.local[node.output[1]] = int(np.prod(shape)) // known.batch
     elif node.op_type == "Reshape" and node.input[0] in known.local:
         known.local[node.output[0]] = known.local[node.input[0]]
 

@@ -77,6 +77,24 @@ def test_squared_differences():
         assert_same(trained(step, batches, shards=shards), trained(step, batches))
 
 
+def test_a_constant_with_a_row_for_every_sample():
+    """A model of a fixed batch may add something to each of its samples, and its channels may be as many."""
+    model = onnx.parser.parse_model(f"""{HEADER}
+        fixed (float[4,4] x) => (float[4,4] y) {{
+            h = MatMul(x, w)
+            a = Add(h, places)
+            b = Add(a, channels)
+            y = Mul(b, scale)
+        }}""")
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (4, 4)), ("places", (4, 4)), ("channels", (4,)), ("scale", (4, 1))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    step = convreg.onnx.training_step(model, loss="mse", wrt=["w", "scale"])
+    feeds = {name: rng.normal(size=(4, 4)).astype(np.float32) for name in ("x", "target")}
+    for shards in (1, 2, 4):
+        assert_same(trained(step, [feeds, feeds], shards=shards), trained(step, [feeds, feeds]))
+
+
 @settings(max_examples=12)
 @given(samples=st.lists(st.integers(1, 9), min_size=1, max_size=2), shards=st.integers(1, 12),
        name=st.sampled_from(["places", "axes of the batch", "embedding"]))
