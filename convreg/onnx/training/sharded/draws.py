@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ....memory import Array
 from ...execution.engines import choose
+from ...execution.evaluator import Runner
 from ...graph import dtype_of, flattened
+from ...model.tensor_data import array_of
 from ...team import threads_of_nodes
 from ..folding import RANDOM
 from .separable import attributes_of
 from .specialised import Known
 
 FACTOR = "/factor"
-"""What is appended to the name of a Dropout's result: what its input is multiplied by."""
+"""What is appended to the name of a Dropout's result: what its input is divided by in onnxruntime, multiplied by in the
+reference engine. Each does what the node does there, so that no bit changes."""
 
-LIKE = ("RandomNormalLike", "RandomUniformLike")
+DRAWN = ("Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+"""Random nodes whose numbers depend on no value of the batch."""
 
 
 class Draws:
@@ -32,55 +36,54 @@ class Draws:
     ----------
     made : dict
         First output of every node that is drawn -> the values that are drawn for it.
+    combine : {"Div", "Mul"}
+        What a Dropout is of its input and its factor.
     """
 
     def __init__(self, model: ModelProto, engine: str) -> None:
         model = flattened(model)
-        given = {value.name for value in model.graph.input}
-        constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given}
-        constants |= {node.output[0]: _tensor(node) for node in model.graph.node if node.op_type == "Constant"
-                      and any(proto.name == "value" for proto in node.attribute)}
         self.made: dict[str, list[str]] = {}
+        self.combine = "Div" if engine == "onnxruntime" else "Mul"
+        self._kept: dict[str, Array] = {}
         self._shaped: dict[str, str] = {}
-        self._runner = None
-        types = _types(model)
-        graph_nodes: list[NodeProto] = []
-        inputs, outputs, tensors = [], [], dict[str, TensorProto]()
+        self._inputs: list[ValueInfoProto] = []
+        self._outputs: list[ValueInfoProto] = []
+        self._nodes: list[NodeProto] = []
+        constants, types = _constants(model), _types(model)
+        read: dict[str, TensorProto] = {}
         for node in model.graph.node:
-            if node.domain not in ("", "ai.onnx") or node.op_type not in RANDOM:
-                continue
             others = [name for name in node.input[1:] if name]
-            element = types.get(node.output[0], types.get(node.input[0] if node.input else "", 0))
-            if node.op_type not in ("Dropout", "RandomNormal", "RandomUniform", *LIKE) or not element or any(
-                    name not in constants for name in others):
-                continue  # refused where the step is divided
-            first = node.output[0]
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            if node.op_type in ("Dropout", *LIKE):
-                shape = f"{first}/shape"
-                inputs.append(helper.make_tensor_value_info(shape, TensorProto.INT64, [None]))
-                one = numpy_helper.from_array(np.ones(1, dtype_of(types.get(node.input[0], element))))
-                graph_nodes.append(helper.make_node("ConstantOfShape", [shape], [f"{first}/ones"], value=one))
-                copy.input[0] = f"{first}/ones"
-                self._shaped[shape] = node.input[0]
-            tensors |= {name: constants[name] for name in others}
-            if node.op_type == "Dropout":
-                copy.output[0] = f"{first}{FACTOR}"
-            graph_nodes.append(copy)
-            self.made[first] = [name for name in copy.output if name]
-            outputs += [helper.make_empty_tensor_value_info(name) for name in self.made[first]]
-            for name, kind in zip(copy.output, (element, TensorProto.BOOL), strict=False):
-                if name:
-                    outputs[-len(self.made[first]) + self.made[first].index(name)].CopyFrom(
-                        helper.make_tensor_value_info(name, kind, None))
+            drawn = node.op_type in RANDOM and node.domain in ("", "ai.onnx") and node.output[0] in types
+            if drawn and node.op_type in DRAWN and all(name in constants for name in others):
+                self._add(node, types, constants)
+                read |= {name: constants[name] for name in others}
+        self._names = [value.name for value in self._outputs]
+        self._runner: Runner | None = None
         if self.made:
             whole = helper.make_model(
-                helper.make_graph(graph_nodes, "draws", inputs, outputs, list(tensors.values())),
+                helper.make_graph(self._nodes, "draws", self._inputs, self._outputs, list(read.values())),
                 ir_version=model.ir_version, opset_imports=model.opset_import)
             with threads_of_nodes(1):
                 self._runner = choose(whole, engine, None).runner
-        self._names = [value.name for value in outputs]
+
+    def _add(self, node: NodeProto, types: Mapping[str, int], constants: Mapping[str, TensorProto]) -> None:
+        """Add a node that draws as one of the graph does, from ones of a shape that is given."""
+        first, copy = node.output[0], NodeProto()
+        copy.CopyFrom(node)
+        if node.input:
+            shape, ones = f"{first}/shape", f"{first}/ones"
+            one = numpy_helper.from_array(np.ones(1, dtype_of(types.get(node.input[0], types[first]))))
+            self._inputs.append(helper.make_tensor_value_info(shape, TensorProto.INT64, [None]))
+            self._nodes.append(helper.make_node("ConstantOfShape", [shape], [ones], value=one))
+            self._shaped[shape] = node.input[0]
+            copy.input[0] = ones
+        if node.op_type == "Dropout":
+            copy.output[0] = f"{first}{FACTOR}"
+            self._kept[copy.output[0]] = _kept(node, constants)
+        self._nodes.append(copy)
+        self.made[first] = [name for name in copy.output if name]
+        self._outputs += [helper.make_tensor_value_info(name, kind, None) for name, kind in
+                          zip(copy.output, (types[first], TensorProto.BOOL), strict=False) if name]
 
     @property
     def names(self) -> list[str]:
@@ -95,21 +98,33 @@ class Draws:
         """Return the numbers of the next step."""
         if self._runner is None:
             return {}
-        return dict(zip(self._names, self._runner.run(None, dict(shapes)), strict=True))
+        drawn = dict(zip(self._names, self._runner.run(None, dict(shapes)), strict=True))
+        if self.combine == "Div":
+            for name, kept in self._kept.items():
+                drawn[name] = np.where(drawn[name] == 0, np.inf, kept).astype(drawn[name].dtype)
+        return drawn
 
 
-def _tensor(node: NodeProto) -> TensorProto:
-    tensor = TensorProto()
-    tensor.CopyFrom(attributes_of_tensor(node))
-    tensor.name = node.output[0]
-    return tensor
+def _kept(node: NodeProto, constants: Mapping[str, TensorProto]) -> Array:
+    """The share of elements that a Dropout keeps, as onnxruntime computes it; 1 where it keeps all."""
+    values = [array_of(constants[name]) if name else None for name in (*node.input[1:3], "", "")]
+    ratio, training = values[0], values[1]
+    if training is None or not training.reshape(-1)[0]:
+        return np.ones((), np.float32)
+    return np.float32(1) - np.asarray(0.5 if ratio is None else ratio, np.float32).reshape(-1)[0]
 
 
-def attributes_of_tensor(node: NodeProto) -> TensorProto:
-    """Return the tensor of a Constant node."""
-    value = attributes_of(node)["value"]
-    assert isinstance(value, TensorProto)
-    return value
+def _constants(model: ModelProto) -> dict[str, TensorProto]:
+    """The constants of a graph: initializers that are no inputs, and what Constant nodes hold as tensors."""
+    given = {value.name for value in model.graph.input}
+    found = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and isinstance(held := attributes_of(node).get("value"), TensorProto):
+            tensor = TensorProto()
+            tensor.CopyFrom(held)
+            tensor.name = node.output[0]
+            found[tensor.name] = tensor
+    return found
 
 
 def _types(model: ModelProto) -> dict[str, int]:

@@ -24,7 +24,7 @@ def rewritten(model: ModelProto, known: Known, draws: Draws) -> list[NodeProto]:
       of weights and biases are sums.
     * A SoftmaxCrossEntropyLoss with log-probabilities becomes two nodes: the log-probabilities of a sample need that
       sample alone.
-    * Dropout becomes a product with numbers that `draws` makes; other random nodes are replaced by what it makes.
+    * Dropout becomes a quotient or a product with numbers that `draws` makes; other random nodes are replaced by what it makes.
     * CastLike becomes Cast, because it reads no number of its second input.
     """
     names = Names.of(model)
@@ -104,5 +104,5 @@ def _drawn(known: Known, node: NodeProto, names: Names, draws: Draws) -> list[No
     factor.CopyFrom(known.declared[node.output[0]])
     factor.name = f"{node.output[0]}{FACTOR}"
     known.declared[factor.name] = factor
-    return [helper.make_node("Mul", [node.input[0], f"{node.output[0]}{FACTOR}"], [node.output[0]],
+    return [helper.make_node(draws.combine, [node.input[0], f"{node.output[0]}{FACTOR}"], [node.output[0]],
                              name=node.name or names.fresh(f"{node.output[0]}/dropout"))]

@@ -107,8 +107,12 @@ def test_drawn_batches_and_shards(samples, shards, name):
 STEPS: dict = {}
 
 
-def test_masks_are_those_of_the_step_that_is_not_divided():
-    step = convreg.onnx.training_step(classifier(dropout=True), seed=5)
+@pytest.mark.parametrize("ratio", [0.5, 0.2, 0.0])
+def test_masks_are_those_of_the_step_that_is_not_divided(ratio):
+    model = classifier(dropout=True)
+    next(tensor for tensor in model.graph.initializer if tensor.name == "ratio").CopyFrom(
+        onnx.numpy_helper.from_array(np.array(ratio, np.float32), "ratio"))
+    step = convreg.onnx.training_step(model, seed=5)
     batches = [batch_of(count, number) for number, count in enumerate((6, 6, 5, 6, 1))]
     assert_same(trained(step, batches, shards=4, statistics="whole"), trained(step, batches))
 
