@@ -148,6 +148,18 @@ def test_another_version_of_onnxruntime_is_refused(cluster, monkeypatch):
         trainer.step(feeds)
 
 
+def test_a_cluster_that_ends():
+    """The state stays, and the error is one sentence."""
+    step, feeds = failing_step()
+    with convreg.onnx.Trainer(step, client="local:1", shards=2, engine="onnxruntime") as trainer:
+        trainer.step(feeds)
+        before = bits(trainer)
+    with pytest.raises(OpError, match="a cluster that answers until the work is done"):
+        trainer.step(feeds)
+    assert bits(trainer) == before
+    assert trainer.last_step.stages == ()
+
+
 @pytest.mark.parametrize("client", ["local:0", "local:99999", "somewhere", 3])
 def test_a_client_that_is_none(client):
     with pytest.raises(OpError, match="Trainer: client="):

@@ -6,6 +6,7 @@ Both get the same units, which depend on the batch alone. So the number of worke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
 from operator import getitem
 from time import perf_counter, time
 from typing import Any, NamedTuple, Protocol
@@ -124,8 +125,10 @@ class OnDask:
             where = "" if unit is None else f" that computed {unit.words} of the batch"
             raise GraphError(f"{error.allowed_failures + 1} workers{where} died one after the other, perhaps of a lack "
                              "of memory; the state stays what it was before the step") from error
-        except (OSError, TimeoutError, RuntimeError) as error:
-            raise self._cluster.lost(error) from error
+        except Exception as error:
+            if isinstance(error, CancelledError | OSError) or self._cluster.client.status != "running":
+                raise self._cluster.lost(error) from error
+            raise
         sizes = {(CLIENT, number): _bytes_of(items) for number, items in enumerate(sources)}
         self._last = division, keys, began, sizes
         return dict(zip(division.results, found, strict=True))
@@ -163,7 +166,7 @@ class OnDask:
 
     def ran(self) -> list[Ran]:
         """Return what the units of the last step took, as Dask noted it."""
-        if self._last is None:
+        if self._last is None or self._cluster.client.status != "running":
             return []
         division, keys, began, sizes = self._last
         names = {key: name for name, key in keys.items()}

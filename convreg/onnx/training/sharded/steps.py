@@ -185,10 +185,11 @@ def divided_steps(
         if statistics is not None:
             raise ask.refuse("statistics", statistics, "None unless shards= or client= divides the batches")
         return None
-    if client is None:
-        executor: Executor = Here(threads or None)
-    else:
-        executor = OnDask(Cluster(client, ask))
-    return DividedSteps(model, record, values, others, engine=engine, executor=executor,
-                        shards=SHARDS if shards is None else int(shards), threads=threads,
-                        statistics="synchronous" if statistics is None else statistics)
+    executor: Executor = Here(threads or None) if client is None else OnDask(Cluster(client, ask))
+    try:
+        return DividedSteps(model, record, values, others, engine=engine, executor=executor,
+                            shards=SHARDS if shards is None else int(shards), threads=threads,
+                            statistics="synchronous" if statistics is None else statistics)
+    except BaseException:
+        executor.close()
+        raise
