@@ -129,7 +129,7 @@ def test_workers_that_die_one_after_the_other(cluster, monkeypatch):
     step, feeds = failing_step()
     trainer = convreg.onnx.Trainer(step, client=cluster(2), shards=2, engine="onnxruntime")
     before = bits(trainer)
-    with pytest.raises(GraphError, match="workers .*died one after the other"):
+    with pytest.raises(GraphError, match=r"workers .*died one after the other"):
         trainer.step(feeds)
     assert bits(trainer) == before
     cluster(2)
@@ -144,7 +144,7 @@ def test_another_version_of_onnxruntime_is_refused(cluster, monkeypatch):
     monkeypatch.setattr("convreg.onnx.training.sharded.assembly.runtime_version", lambda engine: "0.1")
     monkeypatch.setattr(work, "check_runtime", lambda program: None)
     trainer = convreg.onnx.Trainer(step, client=cluster(2), shards=2, engine="onnxruntime")
-    with pytest.raises(GraphError, match="a worker has onnxruntime .*; allowed: 0.1"):
+    with pytest.raises(GraphError, match=r"a worker has onnxruntime .*; allowed: 0\.1"):
         trainer.step(feeds)
 
 

@@ -24,8 +24,8 @@ def rewritten(model: ModelProto, known: Known, draws: Draws) -> list[NodeProto]:
       of weights and biases are sums.
     * A SoftmaxCrossEntropyLoss with log-probabilities becomes two nodes: the log-probabilities of a sample need that
       sample alone.
-    * Dropout becomes a quotient or a product with numbers that `draws` makes; other random nodes are replaced by what it
-      makes.
+    * Dropout becomes a quotient or a product with numbers that `draws` makes; other random nodes are replaced by
+      what it makes.
     * CastLike becomes Cast, because it reads no number of its second input.
     """
     names = Names.of(model)
