@@ -191,9 +191,10 @@ def channel_total(known: Known, node: NodeProto) -> Total | None:
     shape, made = known.shape(name), known.shape(node.output[0])
     if known.rows.get(name) != 1 or shape is None or made is None or not 3 <= len(shape) <= MOST_AXES or 0 in shape:
         return None
-    if known.dtype(name) != np.float32 or reduced_axes(known, node) != (0, *range(2, len(shape))):
+    dtype, space = known.dtype(name), len(shape) - 2
+    if dtype not in (np.float32, np.float64) or reduced_axes(known, node) != (0, *range(2, len(shape))):
         return None
-    dtype, space = np.dtype(np.float32), len(shape) - 2
+    assert dtype is not None
     like = StandIn(shape, dtype, batched=True)
     operands = [Rows(name, like), like, StandIn((shape[1], 1, *[1] * space), dtype)]
     attributes = {"bias_sizes": [shape[1]], "stride": [1] * space, "padding": [0] * space, "dilation": [1] * space,

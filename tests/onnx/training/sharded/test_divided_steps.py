@@ -5,7 +5,7 @@ import onnx.parser
 import pytest
 from divided_steps import BODIES, batch, bits, step_of
 from exported_models import batch_of, classifier, line
-from forward_models import FORWARD
+from forward_models import FORWARD, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,6 +142,21 @@ def test_synchronous_statistics_do_not_depend_on_the_shards(name):
         assert_same(trained(step, batches, shards=shards), first)
     for one, two in zip(first[1], trained(step, batches)[1], strict=True):
         np.testing.assert_allclose(one["loss"], two["loss"], rtol=1e-4)
+
+
+def test_synchronous_statistics_in_float64():
+    """Rounding alone separates the trees' sums from the reference engine's."""
+    step = convreg.onnx.training_step(build("residual", np.float64)[0], loss=None, learning_rate=0.01)
+    feeds = batch("residual", 5)
+    feeds["x"] = feeds["x"].astype(np.float64)
+    states = []
+    for options in ({}, {"shards": 3}, {"shards": 2}):
+        trainer = convreg.onnx.Trainer(step, engine="reference", threads=1, **options)
+        trainer.step(feeds)
+        states.append(trainer.state)
+    for name, array in states[0].items():
+        np.testing.assert_allclose(states[1][name], array, rtol=1e-12, atol=1e-14, err_msg=name)
+        assert states[1][name].tobytes() == states[2][name].tobytes()
 
 
 def test_synchronous_statistics_are_those_of_the_batch():
