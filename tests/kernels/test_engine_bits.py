@@ -131,7 +131,8 @@ def test_larger_calls(name, number_format):
 @pytest.mark.parametrize("case", [
     Case((5, 1, 16, 1, 60, 60), (5, 1, 9, 1, 60, 60), (1, 9, 16, 1, 3, 3), begin=(0, 1, 1)),
     Case((6, 1, 16, 1, 72, 72), (6, 1, 9, 1, 36, 36), (1, 9, 16, 1, 1, 1), stride=(1, 2, 2)),
-    Case((4, 1, 17, 1, 71, 65), (4, 1, 9, 1, 24, 32), (1, 9, 17, 1, 2, 3), stride=(1, 3, 2), dilation=(1, 2, 1), begin=(0, 1, 2)),
+    Case((4, 1, 17, 1, 71, 65), (4, 1, 9, 1, 24, 32), (1, 9, 17, 1, 2, 3), stride=(1, 3, 2), dilation=(1, 2, 1),
+         begin=(0, 1, 2)),
     Case((1, 1, 12, 9, 40, 50), (1, 1, 9, 9, 40, 50), (1, 9, 12, 3, 3, 3), begin=(1, 1, 1)),
     Case((2, 2, 12, 6, 50, 41), (2, 2, 9, 3, 50, 41), (2, 9, 12, 2, 1, 1), stride=(2, 1, 1), begin=(1, 0, 0)),
     Case((3, 1, 16, 1, 1, 9000), (3, 1, 9, 1, 1, 3000), (1, 9, 16, 1, 1, 5), stride=(1, 1, 3), begin=(0, 0, 1)),
@@ -141,7 +142,8 @@ def test_large_sides_beyond_the_rings_of_a_task(case, number_format):
     rng, formats = random.Random(0), dict.fromkeys(("large", "small", "taps"), number_format)
     arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in formats}
     for layout in (range(6), (0, 3, 4, 5, 1, 2)):
-        laid = {name: np.ascontiguousarray(array.transpose(layout)).transpose(np.argsort(list(layout))) for name, array in arrays.items()}
+        laid = {name: np.ascontiguousarray(array.transpose(layout)).transpose(np.argsort(list(layout)))
+                for name, array in arrays.items()}
         compare("backward_weights", case, laid, formats, rng)
 
 
