@@ -170,7 +170,7 @@ def main() -> None:
     times = [measured(layer, given.threads) for layer in layers]
     for gigabits in given.gigabits:
         print(f"\n{given.samples} samples per worker, {given.threads} threads, {gigabits:g} Gbit/s; seconds\n")
-        print("| workers | rows | sums | operands | joins | parameters | tasks | step | samples per second | of linear |")
+        print("| workers | rows | sums | operands | joins | parameters | tasks | step | samples a second | of linear |")
         print("|---" * 10 + "|")
         alone = 0.0
         for workers in WORKERS:
