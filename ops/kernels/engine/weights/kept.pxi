@@ -107,12 +107,9 @@ cdef int64_t whole_lines(const Weights* w) noexcept nogil:
 
 cdef void keep_numbers(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                        const Row* rows, int64_t row_count, WeightsScratch* s) noexcept nogil:
-    """Convert what a chunk is the first to meet in some channels; a piece without positions meets nothing."""
-    cdef Reached reached
+    """Convert what a chunk is the first to meet in some channels."""
+    cdef Reached reached = reached_by(w, rows, row_count)
     cdef int64_t together = whole_lines(w), first, end, start = g * w.large.g + channel * w.large.c
-    if row_count == 0:
-        return
-    reached = reached_by(w, rows, row_count)
     if s.kept_start != start or s.kept_channels != channels or reached.first < s.kept_first or reached.first > s.kept_end:
         s.kept_start, s.kept_channels, s.kept_first, s.kept_end = start, channels, reached.first, reached.first
     first = s.kept_end

@@ -99,6 +99,7 @@ cdef void write_zeros(const View* view) noexcept nogil:
 
 cdef int run_backward_weights(Call* c, int threads, Inquiry* inquiry) except -1 nogil:
     cdef Weights w
+    cdef int64_t left
     cdef int axis
     if element_count(&c.small) == 0 or element_count(&c.large) == 0:
         if inquiry == NULL or not inquiry.asked:
@@ -116,4 +117,10 @@ cdef int run_backward_weights(Call* c, int threads, Inquiry* inquiry) except -1 
     w.cut = cut_reduction(w.N * w.Y[0] * w.Y[1] * w.Y[2], w.Y[2], w.M, w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2])
     if c.is_subtree:
         w.cut.offset, w.cut.pieces, w.cut.length = c.offset, c.pieces, c.length
+    left = w.N * w.Y[0] * w.Y[1] * w.Y[2] - w.cut.offset
+    if left <= 0:
+        if inquiry == NULL or not inquiry.asked:
+            write_zeros(&c.taps)
+        return 0
+    w.cut.pieces = min(w.cut.pieces, ceiling(left, w.cut.length))  # the last ones may be empty: they add +0
     return run_weights_parts(&w, threads, inquiry)
