@@ -58,7 +58,7 @@ class Journal:
         self.done: dict[str, Done] = {}
         try:
             refuse_devices(self.path)
-            self._file = open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+            self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise GraphError(f"{self.path}: cannot be written: {reason(error)}") from None
         try:
