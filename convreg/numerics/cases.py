@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from .. import registry
-from ..archives import digest
 from ..calls.arguments import integer, integers
 from ..calls.signature import Operator
 from ..distributed.sizes import hollow, sizes_of
-from ..errors import Asking, shorten
+from ..errors import Asking
 from ..formats import format_of
 from ..guard import guarded
 from ..memory import Array
@@ -150,29 +147,3 @@ def _checked(drawn: Drawn) -> None:
         raise ASK.refuse("seed", drawn.seed, "an integer not below 0")
     if isinstance(drawn.factor, bool) or not isinstance(drawn.factor, int | float) or not isfinite(drawn.factor):
         raise ASK.refuse("factor", drawn.factor, "a finite number")
-
-
-def key_of(case: Case, options: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of all that decides the result of a case, in hexadecimal."""
-    text = json.dumps([case.op, _plain(case.inputs), _plain(case.attributes), _plain(options)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; arrays by their hashes."""
-    if isinstance(value, Drawn):
-        return {"drawn": _plain(asdict(value))}
-    if isinstance(value, np.ndarray):
-        return {"dtype": str(value.dtype), "shape": list(value.shape), "sha256": digest(value)}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    try:
-        return _plain(np.asarray(value))
-    except Exception:  # __array__ of foreign objects may raise anything
-        return shorten(value)

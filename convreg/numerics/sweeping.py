@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..calls.arguments import boolean, entries_of, integer
-from ..distributed.journal import Journal
+from ..distributed.journal import Journal, key_of
 from ..distributed.sweep import Task, named
 from ..distributed.sweep import sweep as results_of
 from ..errors import OpError, UnknownOp
@@ -15,7 +15,7 @@ from ..files import PathLike
 from ..guard import guarded, thread_count
 from ..progress import Progress
 from ..spec import Rules
-from .cases import ASK, Case, arrays_of, bytes_of, checked_case, key_of
+from .cases import ASK, Case, arrays_of, bytes_of, checked_case
 from .comparison import FORMATS, compare
 from .results import Comparison
 
@@ -90,7 +90,7 @@ def sweep(
     found: dict[str, Comparison] = {}
     with ExitStack() as undo:
         journal = None if path is None else undo.enter_context(Journal(path, KIND, options))
-        keys = {} if journal is None else {name: key_of(case, options) for name, case in known.items()}
+        keys = {} if journal is None else {name: key_of(case) for name, case in known.items()}
         if journal is not None:
             for name, key in keys.items():
                 if (held := journal.result(name, key)) is not None:
