@@ -70,5 +70,6 @@ def test_a_case_that_fails_keeps_the_others(cluster, tmp_path):
     assert set(names) <= set(cases)
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own(expected):
     assert shown(sweep(numerics_cases(), formats=FORMATS, client="local:2")) == expected

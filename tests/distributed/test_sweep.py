@@ -100,6 +100,7 @@ def test_a_worker_that_ends_costs_its_tasks_alone(cluster, tmp_path):
     assert len(before - processes(client)) == 1
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_its_workers(cluster):
     with pytest.raises(OpError) as refused:
         list(sweep(cluster_tasks.die, [Task("deadly", (), 77)], cluster(2), ASK))
