@@ -109,7 +109,7 @@ def write_together(files: Iterable[tuple[PathLike, Write]], folder: PathLike | N
     """
     with ExitStack() as undo:
         if folder is not None:
-            _make_folder(path_of(folder), undo)
+            make_folder(path_of(folder), undo)
         filled = []
         for path, write in files:
             target = path_of(path)
@@ -141,7 +141,7 @@ def new_folder(path: PathLike, last: str) -> Iterator[Path]:
     """
     target = path_of(path)
     with ExitStack() as undo:
-        _make_folder(target, undo)
+        make_folder(target, undo)
         with _writing(target, "filled"):
             if (held := next(target.iterdir(), None)) is not None:
                 raise GraphError(f"{target}: holds {held.name!r}; needed: a new or empty folder")
@@ -190,7 +190,14 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             yield file
 
 
-def _make_folder(folder: Path, undo: ExitStack) -> None:
+def make_folder(folder: Path, undo: ExitStack) -> None:
+    """Make a folder and those above it; `undo` removes those that are empty again.
+
+    Raises
+    ------
+    GraphError
+        If it cannot be made.
+    """
     with _writing(folder, "made"):
         for missing in [path for path in (*reversed(folder.parents), folder) if not path.exists()]:
             undo.callback(_ignore_errors, missing.rmdir)

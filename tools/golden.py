@@ -16,9 +16,11 @@ import convreg
 from convreg import GraphError, golden
 from convreg.files import is_folder
 from convreg.formats import FORMATS
-from convreg.golden import Case, Golden, layouts, manifest
+from convreg.golden import Case, Golden, layouts, manifest, sweeping
 from convreg.paths import path_of
 from convreg.progress import reporter
+
+from .cluster import add_dask
 
 UNUSABLE = 2
 """The exit status of `convreg compare` without a verdict."""
@@ -49,6 +51,8 @@ def golden_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], N
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
                         help="an input of an ONNX model, as for run; other inputs get random values, and the model's "
                         "nodes get the operands that occur")
+    add_dask(parser, "make the cases, one a task; then cases that are done stay in DIR when the command ends early, "
+             "and the same command, with or without this option, goes on")
     return _write
 
 
@@ -56,6 +60,16 @@ def _write(args: argparse.Namespace) -> None:
     total = sum(1 for _ in _cases(args))
     if not total:
         raise GraphError(f"{args.source}: no case{f' matches {args.only!r}' if args.only else ''}; needed: one or more")
+    if args.dask is not None or (path_of(args.output) / sweeping.WORK).is_dir():
+        made = golden.sweep(_cases(args), args.output, args.layout, seed=args.seed, fill=args.fill,
+                            command=_command(args), client=args.dask, progress=reporter())
+    else:
+        made = _one_by_one(args, total)
+    print(f"{args.output}: {len(made.cases)} case{'' if len(made.cases) == 1 else 's'}, layout {args.layout}")
+
+
+def _one_by_one(args: argparse.Namespace, total: int) -> manifest.Manifest:
+    """Make all cases here; the folder is filled when all are done."""
     progress, done = reporter(), 0
 
     def goldens() -> Iterator[Golden]:
@@ -68,11 +82,10 @@ def _write(args: argparse.Namespace) -> None:
         done += 1
 
     try:
-        made = layouts.write(args.layout, args.output, goldens(), seed=args.seed, fill=args.fill,
+        return layouts.write(args.layout, args.output, goldens(), seed=args.seed, fill=args.fill,
                              command=_command(args), progress=count)
     finally:
         progress(total, total, "")
-    print(f"{args.output}: {len(made.cases)} case{'' if len(made.cases) == 1 else 's'}, layout {args.layout}")
 
 
 def _cases(args: argparse.Namespace) -> Iterator[Case]:

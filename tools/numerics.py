@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from math import prod, sqrt
-from typing import Any, NamedTuple, cast
+from pathlib import Path
 
 import convreg
 from convreg import GraphError, numerics
 from convreg.archives import load_together
-from convreg.calls.signature import Operator, signature_of
+from convreg.calls.signature import signature_of
 from convreg.files import write_atomically
-from convreg.layers import OPERANDS
+from convreg.numerics import Case, Drawn
 from convreg.presentation import picture_format
 from convreg.progress import reporter
 
-from .bench.check import Case
-from .bench.peers import Convreg
+from .bench.calls import Job, user_call
+from .bench.peer import Unsupported
 from .bench.problems import Problem, problem_of, shipped_shapes
-
-
-class Job(NamedTuple):
-    """One call to compare."""
-
-    title: str
-    operator: Operator
-    inputs: Any
-    attributes: Mapping[str, Any]
+from .cluster import add_dask
 
 
 def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
@@ -37,9 +29,9 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     def names(value: str) -> list[str]:
         return [name for name in value.split(",") if name]
 
-    parser.add_argument("subject", metavar="SUBJECT", help="a layer, MODEL.onnx or CALL.npz; a layer is a name "
-                        "that `convreg bench` knows or a benchdnn problem descriptor such as "
-                        "mb2_ic64ih28oc64oh28kh3ph1; CALL.npz holds the arguments of --op by name")
+    parser.add_argument("subjects", metavar="SUBJECT", nargs="+", help="a layer, MODEL.onnx or CALL.npz; a layer is a "
+                        "name that `convreg bench` knows, in which * matches any characters, or a benchdnn problem "
+                        "descriptor such as mb2_ic64ih28oc64oh28kh3ph1; CALL.npz holds the arguments of --op by name")
     parser.add_argument("--op", metavar="NAME", help="the operator of CALL.npz")
     parser.add_argument("--inputs", metavar="FILE.npz", help="the inputs of MODEL.onnx, by name")
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
@@ -61,6 +53,9 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("--unscaled", action="store_true", help="leave out the rows with scales")
     parser.add_argument("--seed", type=int, default=0,
                         help="the seed of random values and of stochastic rounding (default 0)")
+    parser.add_argument("--results", metavar="FILE", help="write a JSON line for each call as soon as it is compared; "
+                        "calls that the file has already are not compared again")
+    add_dask(parser, "compare, one call a task")
     parser.add_argument("--json", metavar="FILE", help="write all figures and the histograms to a JSON file")
     parser.add_argument("--plot", metavar="FILE",
                         help="draw ratios and ranges; the suffix chooses the format: png, svg or pdf")
@@ -70,15 +65,9 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 def _act(args: argparse.Namespace) -> None:
     format = picture_format(args.plot, "demo") if args.plot else ""
-    jobs = [*_jobs(args)]
-    progress = reporter()
-    found: dict[str, numerics.Comparison] = {}
-    for done, (title, operator, inputs, attributes) in enumerate(jobs):
-        progress(done, len(jobs), title)
-        found[title] = numerics.compare(
-            operator, inputs, attributes, formats=args.formats, scaled=not args.unscaled, result=args.result,
-            rounding=args.rounding, saturate=args.saturate, seed=args.seed)
-    progress(len(jobs), len(jobs), "")
+    found = numerics.sweep(
+        _cases(args), formats=args.formats, scaled=not args.unscaled, result=args.result, rounding=args.rounding,
+        saturate=args.saturate, seed=args.seed, client=args.dask, path=args.results, progress=reporter())
     for title, comparison in found.items():
         heading = f"{title}: {comparison.operator}"
         if args.markdown:
@@ -86,61 +75,74 @@ def _act(args: argparse.Namespace) -> None:
         else:
             print(f"{title}: {comparison}\n")
     if args.json:
-        text = json.dumps({"convreg": convreg.__version__, "subject": args.subject, "seed": args.seed, "comparisons": {
-            title: comparison.to_dict() for title, comparison in found.items()}}, indent=1, allow_nan=False)
+        text = json.dumps({
+            "convreg": convreg.__version__, "subject": " ".join(args.subjects), "seed": args.seed,
+            "comparisons": {title: comparison.to_dict() for title, comparison in found.items()}}, indent=1,
+            allow_nan=False)
         write_atomically(args.json, lambda file: file.write(text.encode()))
     if args.plot:
         write_atomically(args.plot, lambda file: numerics.plot(found, file, format))
 
 
-def _jobs(args: argparse.Namespace) -> Iterator[Job]:
-    kind = args.subject.rpartition(".")[2] if args.subject.endswith((".onnx", ".npz")) else "layer"
+def _cases(args: argparse.Namespace) -> dict[str, Case]:
+    """Return the calls of all subjects by title; those of several models have the file's name in front."""
+    kinds = [subject.rpartition(".")[2] if subject.endswith((".onnx", ".npz")) else "layer"
+             for subject in args.subjects]
     for option, given, wanted in (("--op", args.op, "npz"), ("--inputs", args.inputs, "onnx"),
                                   ("--input", args.input, "onnx"), ("--random", args.random, "onnx")):
-        if given and kind != wanted:
+        if given and wanted not in kinds:
             raise GraphError(f"{option} needs a subject that ends in .{wanted}")
-    if kind == "onnx":
-        yield from _of_model(args)
-    elif kind == "npz":
-        if not args.op:
-            raise GraphError(f"{args.subject} holds the arguments of an operator: name it with --op")
-        operator = convreg.get(args.op)
-        arrays = load_together(args.subject, signature_of(operator.spec).parameters)
-        plain = {name: array if array.dtype.kind in "fV" and array.ndim else array.tolist()
-                 for name, array in arrays.items()}
-        yield Job(args.subject, operator, plain, {})
-    else:
-        yield from _of_layer(args)
+    cases: dict[str, Case] = {}
+    for subject, kind in zip(args.subjects, kinds, strict=True):
+        of_kind = {"onnx": _of_model, "npz": _of_archive, "layer": _of_layers}[kind]
+        for title, case in of_kind(subject, args):
+            if kind == "onnx" and len(kinds) > 1:
+                title = f"{Path(subject).stem} {title}"
+            if title in cases:
+                raise GraphError(f"{title!r} is named twice; needed: different subjects")
+            cases[title] = case
+    return cases
 
 
-def _of_model(args: argparse.Namespace) -> Iterator[Job]:
+def _of_archive(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Case]]:
+    if not args.op:
+        raise GraphError(f"{subject} holds the arguments of an operator: name it with --op")
+    operator = convreg.get(args.op)
+    arrays = load_together(subject, signature_of(operator.spec).parameters)
+    yield subject, Case(operator, {name: array if array.dtype.kind in "fV" and array.ndim else array.tolist()
+                                   for name, array in arrays.items()})
+
+
+def _of_model(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Case]]:
     from . import tensors
 
-    model = convreg.onnx.load(args.subject)
+    model = convreg.onnx.load(subject)
     wanted = tensors.needed(model)
     feeds = tensors.archived(wanted, args.inputs) if args.inputs else {}
     rest = {name: kind for name, kind in wanted.items() if name not in feeds}
     feeds |= tensors.feeds(rest, args.input, fill=args.random, seed=args.seed)
     for name, call in convreg.onnx.gradient_calls(model, feeds).items():
-        yield Job(name, call.operator, call.inputs, call.attributes)
+        yield name, Case(call.operator, call.inputs, call.attributes)
 
 
-def _of_layer(args: argparse.Namespace) -> Iterator[Job]:
-    problem = next((shape for shape in shipped_shapes() if shape.name == args.subject), None)
-    problem = problem or problem_of(args.subject)
-    for direction in problem.directions or ("data", "weights"):
-        kernel = problem.kernel(direction)
-        operands = {name: _drawn(problem, name, args.draw, args.seed) for name in OPERANDS[kernel]}
-        call = cast("partial[Any]", Convreg(None).prepare(Case(problem, direction, "f32", "ncx", operands, "f32")).call)
-        yield Job(f"{problem.name} {direction}", cast("Operator", call.func), call.args, call.keywords)
+def _of_layers(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Case]]:
+    known = [shape for shape in shipped_shapes() if fnmatchcase(shape.name, subject)]
+    for problem in known or [problem_of(subject)]:
+        for direction in problem.directions or ("data", "weights"):
+            try:
+                function, names, settings = user_call(Job(problem, direction, "f32", "ncx", "f32"))
+            except Unsupported as why:
+                raise GraphError(f"{problem.name}: {why}") from None
+            operands = [_drawn(problem, name, args.draw, args.seed) for name in names]
+            yield f"{problem.name} {direction}", Case(getattr(convreg.onednn, function), operands, settings)
 
 
-def _drawn(problem: Problem, name: str, distribution: str, seed: int) -> Any:
+def _drawn(problem: Problem, name: str, distribution: str, seed: int) -> Drawn:
     """An operand of a layer: gradients as asked for, data behind a ReLU, weights as He initialises them."""
     shape = getattr(problem.shapes, name)
     if name == "taps":
         small, large = shape[0], shape[1]
         fan_in = (small // problem.geometry.groups if problem.transposed else large) * prod(shape[2:])
-        return numerics.draw("normal", shape, seed) * sqrt(2 / fan_in)
+        return Drawn("normal", shape, seed, sqrt(2 / fan_in))
     is_gradient = (name == "small") != problem.transposed
-    return numerics.draw(distribution if is_gradient else "relu", shape, seed + (1 if is_gradient else 2))
+    return Drawn(distribution if is_gradient else "relu", shape, seed + (1 if is_gradient else 2))

@@ -263,23 +263,24 @@ def _other_version(ask: Refusing, address: str, theirs: str, ours: str) -> OpErr
 
 def _about(dask_worker: Any) -> dict[str, Any]:
     """Return the fields of `Worker`; runs in the worker, which may have another version."""
-    global _resident
-    if _resident is None:
-        _resident = _resident_bytes()
-    limit = getattr(dask_worker.memory_manager, "memory_limit", None) or physical_memory()
     return {"address": dask_worker.address, "host": dask_worker.ip, "tasks": dask_worker.state.nthreads,
             "processors": available(), "isa": str(kernels.capabilities()["isa"]),
-            "room": max(0, int(ROOM * limit) - _resident), "threads": _stated_threads(), "version": __version__}
+            "room": room_of(dask_worker), "threads": _stated_threads(), "version": __version__}
 
 
 _resident: int | None = None
 """The bytes that this process took when it was first asked, before tasks: modules and Dask's own."""
 
 
-def _resident_bytes() -> int:
-    import psutil  # type: ignore[import-untyped,unused-ignore]  # distributed needs it
+def room_of(worker: Any) -> int:
+    """Return the bytes that the tasks of this process's worker may take together."""
+    global _resident
+    if _resident is None:
+        import psutil  # distributed needs it
 
-    return int(psutil.Process().memory_info().rss)
+        _resident = int(psutil.Process().memory_info().rss)
+    limit = getattr(worker.memory_manager, "memory_limit", None) or physical_memory()
+    return max(0, int(ROOM * limit) - _resident)
 
 
 def _stated_threads() -> int | None:

@@ -6,13 +6,18 @@ The first line says what the sweep is. A sweep that begins with such a file goes
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import __version__
+from ..archives import digest
 from ..errors import GraphError, shorten
 from ..files import PathLike, json_of, reason, refuse_devices
 from ..paths import path_of
@@ -58,7 +63,7 @@ class Journal:
         self.done: dict[str, Done] = {}
         try:
             refuse_devices(self.path)
-            self._file = open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+            self._file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             raise GraphError(f"{self.path}: cannot be written: {reason(error)}") from None
         try:
@@ -160,3 +165,24 @@ class Journal:
     @staticmethod
     def _line(value: Any) -> bytes:
         return json.dumps(value, allow_nan=False).encode() + b"\n"
+
+
+def key_of(case: Any) -> str:
+    """Return the SHA-256 of what a case is made of, in hexadecimal: plain values, records of them, and arrays."""
+    return hashlib.sha256(json.dumps(_plain(case), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; arrays by their hashes."""
+    if is_dataclass(value):
+        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    array = np.asarray(value)
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest(array)}

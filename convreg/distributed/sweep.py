@@ -1,7 +1,7 @@
 """Cases as tasks of a cluster: one task per case, results as they come.
 
-A bounded number of cases is with the cluster at any time, so neither operands nor results pile up. Which worker
-computes a case, and what happens to the tasks of a worker that ends, is Dask's decision.
+A bounded number of cases is with the cluster at any time, so neither operands nor results pile up anywhere. Which
+worker computes a case, and what happens to the tasks of a worker that ends, is Dask's decision.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from threading import Condition
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import OpError, Refusing, UnknownOp, add_note
 from ..files import reason
 from ..progress import Progress, note
-from .cluster import Cluster, Shares, Worker
+from .cluster import Cluster, Shares, Worker, room_of
 
 AHEAD = 2
 """Cases that are with the cluster for each task that it runs at a time, so that no worker waits for the next one."""
@@ -53,7 +53,7 @@ class Task(NamedTuple):
 def sweep(
     compute: Compute, tasks: Sequence[Task], client: Any, ask: Refusing, *, threads: int | None = None,
     progress: Progress | None = None,
-) -> Iterator[tuple[Task, Any]]:
+) -> Generator[tuple[Task, Any], None, None]:
     """Yield each case with its result, as they come: in order without a cluster, in any order with one.
 
     Parameters
@@ -89,13 +89,13 @@ def sweep(
 def swept(
     compute: Compute, tasks: Sequence[Task], cluster: Cluster, ask: Refusing, *, threads: int | None = None,
     progress: Progress | None = None,
-) -> Iterator[tuple[Task, Any]]:
+) -> Generator[tuple[Task, Any], None, None]:
     """`sweep` on a cluster that was reached."""
     workers = cluster.workers()
     _refuse_too_large(tasks, workers, ask)
     if progress is not None and cluster.dashboard is not None:
         note(f"the cluster's page: {cluster.dashboard}")
-    flight = _Flight(compute, cluster, workers, threads)
+    flight = _Flight(compute, cluster, workers, ask, threads)
     waiting, done = iter(tasks), 0
     following = next(waiting, None)
     try:
@@ -160,11 +160,13 @@ class _Flight:
         Future -> task.
     """
 
-    def __init__(self, compute: Compute, cluster: Cluster, workers: Sequence[Worker], threads: int | None) -> None:
+    def __init__(self, compute: Compute, cluster: Cluster, workers: Sequence[Worker], ask: Refusing,
+                 threads: int | None) -> None:
         from distributed import as_completed
 
         self.tasks: dict[Any, Task] = {}
         self._compute, self._cluster, self._client, self._threads = compute, cluster, cluster.client, threads
+        self._ask = ask
         self._workers, self._shares = workers, cluster.shares(workers)
         self._finished = as_completed(loop=cluster.client.loop)
         self._sizes: dict[Any, int] = {}
@@ -208,9 +210,9 @@ class _Flight:
         try:
             result = future.result()
         except KilledWorker as error:
-            raise self._cluster.lost(_Ended(f"the {error.allowed_failures + 1} workers that began case {task.name!r} "
-                                            f"have ended, {error.last_worker.address} the last one; its "
-                                            f"{task.bytes} bytes may be too many")) from None
+            raise self._ask.refuse("case", task.name, f"one that workers survive: {error.allowed_failures + 1} ended "
+                                   f"while they had it, {error.last_worker.address} was the last one (it was taken to "
+                                   f"need {task.bytes} bytes)", "cluster") from None
         except (CancelledError, OSError) as error:
             if isinstance(error, OSError) and self._client.status == "running":
                 raise named(error, task.name) from None
@@ -247,8 +249,7 @@ def computed(content: bytes, size: int, shares: Shares, threads: int | None) -> 
 
     own = shares.here()
     worker = get_worker()
-    limit = getattr(worker.memory_manager, "memory_limit", None)
-    with _gate(worker.address).passed(size, limit):
+    with _gate(worker.address).passed(size, room_of(worker)):
         compute, arguments = pickle.loads(content)
         try:
             return compute(threads or own, *arguments)
@@ -265,10 +266,10 @@ class _Gate:
         self._held, self._changed = 0, Condition()
 
     @contextmanager
-    def passed(self, size: int, limit: int | None) -> Iterator[None]:
+    def passed(self, size: int, room: int) -> Iterator[None]:
         """Wait until there is room, and hold it for the block."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._held or not limit or self._held + size <= limit)
+            self._changed.wait_for(lambda: not self._held or self._held + size <= room)
             self._held += size
         try:
             yield

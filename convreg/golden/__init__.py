@@ -4,6 +4,7 @@
     load                returns those of a file, which `Golden.save` wrote
     Golden, Case        a call with its results; a call whose inputs are not drawn yet
     cases, write_cases  the calls that other tools' files state; convreg's own file of them
+    sweep               fills a folder with golden vectors of many cases, here or on a cluster
     layouts             golden vectors in the folders and files of other tools
     FILLS               the values that a case's inputs can get
     compare             judges a kernel's results by the error that rounding can make, or by a vendor's standard
@@ -18,7 +19,8 @@ from .make import load, make
 from .record import Case, Golden, Operand
 from .report import OutputReport, Report
 from .sources import cases, write_cases
+from .sweeping import sweep
 from .verdict import compare
 
 __all__ = ["FILLS", "Case", "Golden", "Operand", "OutputReport", "Report", "cases", "compare", "layouts", "load",
-           "make", "write_cases"]
+           "make", "sweep", "write_cases"]

@@ -75,17 +75,35 @@ class Manifest(NamedTuple):
 
 def written(manifest: Manifest) -> bytes:
     """Return the content of the file."""
-    def arrays(held: Mapping[str, Stored]) -> dict[str, Any]:
-        return {name: {"file": array.file, "format": array.format, "shape": array.shape, "sha256": array.sha256}
-                for name, array in held.items()}
-
-    cases = [{**case._asdict(), "inputs": arrays(case.inputs), "outputs": arrays(case.outputs)}
-             for case in manifest.cases.values()]
+    cases = [object_of(case) for case in manifest.cases.values()]
     return json.dumps({
         "kind": KIND, "version": VERSION, "layout": manifest.layout, "seed": manifest.seed, "fill": manifest.fill,
         "command": manifest.command,
         "versions": {"convreg": __version__, "numpy": np.__version__, "ml_dtypes": ml_dtypes.__version__},
         "files": manifest.files, "cases": cases}, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def object_of(case: Entry) -> dict[str, Any]:
+    """Return what the file says of a case."""
+    def arrays(held: Mapping[str, Stored]) -> dict[str, Any]:
+        return {name: array._asdict() for name, array in held.items()}
+
+    return {**case._asdict(), "inputs": arrays(case.inputs), "outputs": arrays(case.outputs)}
+
+
+def entry_of(held: Any) -> Entry:
+    """Return the record that `object_of` made, from JSON.
+
+    Raises
+    ------
+    GraphError
+        If it is none of these.
+    """
+    check_fields(held, CASE, "a case")
+    if not held["paths"]:
+        raise GraphError(f"case {held['name']!r} has no paths; needed: one or more")
+    return Entry(**{**{name: held[name] for name in Entry._fields}, "paths": [_inside(each) for each in held["paths"]],
+                    "inputs": _arrays(held["inputs"]), "outputs": _arrays(held["outputs"])})
 
 
 def read(root: PathLike) -> Manifest:
@@ -105,14 +123,10 @@ def read(root: PathLike) -> Manifest:
             raise GraphError(f"{about['kind']!r} version {about['version']}; needed: {KIND!r} version {VERSION}")
         cases = {}
         for entry in about["cases"]:
-            check_fields(entry, CASE, "a case")
-            if not entry["paths"]:
-                raise GraphError(f"case {entry['name']!r} has no paths; needed: one or more")
-            if entry["name"] in cases:
-                raise GraphError(f"case {entry['name']!r} occurs twice; needed: different names")
-            cases[entry["name"]] = Entry(**{
-                **{name: entry[name] for name in Entry._fields}, "paths": [_inside(each) for each in entry["paths"]],
-                "inputs": _arrays(entry["inputs"]), "outputs": _arrays(entry["outputs"])})
+            case = entry_of(entry)
+            if case.name in cases:
+                raise GraphError(f"case {case.name!r} occurs twice; needed: different names")
+            cases[case.name] = case
         return Manifest(about["layout"], cases, about["files"], about["seed"], about["fill"], about["command"])
     except ValueError as error:  # GraphError is one
         raise GraphError(f"{path}: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +135,12 @@ class Binades:
         """Return it as JSON can hold it: the keys of counts become strings."""
         return {"counts": {str(exponent): count for exponent, count in self.counts.items()}, "zeros": self.zeros,
                 "infinite": self.infinite}
+
+    @staticmethod
+    def from_dict(held: Mapping[str, Any]) -> Binades:
+        """Return what `to_dict` made."""
+        return Binades({int(exponent): count for exponent, count in held["counts"].items()}, held["zeros"],
+                       held["infinite"])
 
 
 @guarded("convreg::numerics")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from ..errors import Asking, UnknownOp, shorten
+from ..errors import Asking, GraphError, UnknownOp, shorten
+from ..files import reason
 from ..guard import guarded
 from ..presentation import aligned, json_value, markdown_table, percent
 from . import picture
@@ -152,6 +153,25 @@ class Comparison:
         return {"operator": self.operator, "shapes": {name: list(shape) for name, shape in self.shapes.items()},
                 "exact": {name: binades.to_dict() for name, binades in self.exact.items()}, "rows": rows}
 
+    @staticmethod
+    def from_dict(held: Mapping[str, Any]) -> Comparison:
+        """Return what `to_dict` made.
+
+        Raises
+        ------
+        GraphError
+            If it is none of these.
+        """
+        try:
+            rows = tuple(Row(**{**row, "error": _error(row["error"]), "binades": Binades.from_dict(row["binades"]),
+                                "flushed": float(row["flushed"]), "saturated": float(row["saturated"]),
+                                "operands": tuple(OperandError(**{**operand, "error": _error(operand["error"])})
+                                                  for operand in row["operands"])}) for row in held["rows"])
+            return Comparison(held["operator"], {name: tuple(shape) for name, shape in held["shapes"].items()},
+                              {name: Binades.from_dict(binades) for name, binades in held["exact"].items()}, rows)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise GraphError(f"not what Comparison.to_dict makes: {reason(error)}") from None
+
     def to_json(self) -> str:
         """Return everything as JSON."""
         return json.dumps(self.to_dict(), indent=1, allow_nan=False)
@@ -171,6 +191,10 @@ class Comparison:
             If matplotlib is not installed.
         """
         plot({self.operator: self}, file, format)
+
+
+def _error(held: Mapping[str, Any]) -> Error:
+    return Error(**{name: float(value) for name, value in held.items()})
 
 
 def _cells(measured: Row | OperandError) -> list[str]:

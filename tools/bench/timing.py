@@ -86,41 +86,58 @@ def run(
     GraphError
         If a name or number is outside the allowed ones, or nothing is left to time.
     """
-    for name in peers:
-        one_of(name, PEERS, "library")
-    if together:
-        dtypes = [*dict.fromkeys((OWN, *(dtypes or DTYPES)))]
-        peers = [name for name in peers if name != OWN]
-    if algorithm is not None:
-        one_of(algorithm, convreg.algorithm_names(), "algorithm")
+    peers, dtypes = chosen(peers, dtypes, algorithm, together)
     refuse_endless(repeat, seconds)
     workers = started(threads)
     jobs = jobs_of(problems, directions, dtypes, layouts)
-    opened, absent = open_peers([*dict.fromkeys(peers)], workers)
+    opened, absent = open_peers(peers, workers)
     if progress:
         progress(0, len(jobs), "peak and bandwidth")
     machine = measure_machine(dict.fromkeys(job.dtype for job in jobs), opened, workers)
     if algorithm is not None:
         opened[OURS] = Convreg(workers, algorithm)
     rows, done = [], 0
-    for group in _groups(jobs, together):
+    for group in groups_of(jobs, together):
         if progress:
             progress(done, len(jobs), group[0].words if len(group) == 1 else f"{group[0].words} and other formats")
-        rows += _timed(group, opened, repeat, seconds)
+        rows += time_group(group, opened, repeat, seconds)
         done += len(group)
     if progress:
         progress(len(jobs), len(jobs), "")
     about = {name: peer.about for name, peer in opened.items()}
+    notes = [*notes, *differences(dict.fromkeys(job.problem for job in jobs), dtypes, layouts)]
+    return report_of(Report(machine, workers, repeat, seconds, about, absent, notes, rows, algorithm, together))
+
+
+def chosen(peers: Sequence[str], dtypes: Sequence[str] | None, algorithm: str | None, together: bool
+           ) -> tuple[list[str], Sequence[str] | None]:
+    """Return the libraries and the number formats that are meant, each once.
+
+    Raises
+    ------
+    GraphError
+        If there is no library or algorithm of a name.
+    """
+    for name in peers:
+        one_of(name, PEERS, "library")
+    if algorithm is not None:
+        one_of(algorithm, convreg.algorithm_names(), "algorithm")
     if together:
+        return [*dict.fromkeys(name for name in peers if name != OWN)], [*dict.fromkeys((OWN, *(dtypes or DTYPES)))]
+    return [*dict.fromkeys(peers)], dtypes
+
+
+def report_of(timed: Report) -> Report:
+    """Return the report of calls that were timed, with what follows from the times of all."""
+    about = dict(timed.peers)
+    if timed.together:
         own = {OWN: "convreg in f32, timed in turns with the other formats of a layer"}
         about = {OURS: about.pop(OURS), **own, **about}
-        _set_own(rows)
-    return Report(set_rooflines(machine, rows), workers, repeat, seconds, about, absent,
-                  [*notes, *differences(dict.fromkeys(job.problem for job in jobs), dtypes, layouts)], rows, algorithm,
-                  together)
+        _set_own(timed.rows)
+    return replace(timed, machine=set_rooflines(timed.machine, timed.rows), peers=about)
 
 
-def _groups(jobs: Sequence[Job], together: bool) -> list[list[Job]]:
+def groups_of(jobs: Sequence[Job], together: bool) -> list[list[Job]]:
     """Return the jobs that take turns: each alone, or those of a layer, direction and layout."""
     if not together:
         return [[job] for job in jobs]
@@ -130,7 +147,7 @@ def _groups(jobs: Sequence[Job], together: bool) -> list[list[Job]]:
     return [*groups.values()]
 
 
-def _timed(group: Sequence[Job], peers: Mapping[str, Peer], repeat: int, seconds: float) -> list[Row]:
+def time_group(group: Sequence[Job], peers: Mapping[str, Peer], repeat: int, seconds: float) -> list[Row]:
     """Check and time calls that take turns."""
     rows: list[Row] = []
     turns: dict[tuple[int, str], Callable[[float], Turn]] = {}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from convreg import GraphError
 from convreg.files import refuse_unwritable, write_atomically
@@ -13,6 +15,7 @@ from convreg.layers import DIRECTIONS, LAYOUTS
 from convreg.presentation import PLOT_FORMATS, picture_format
 from convreg.progress import reporter
 
+from ..cluster import add_dask
 from . import formats
 from .check import DTYPES
 from .comparison import compare, shown
@@ -21,6 +24,7 @@ from .nodes import differences
 from .peers import LIBRARIES, PEERS
 from .problems import Problem, problem_of, read_shapes, shipped_shapes
 from .report import OURS, as_json, markdown, plot, text
+from .sweeping import run_on
 from .timing import run
 
 DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_D": ("data",),
@@ -67,6 +71,9 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     parser.add_argument("--against", metavar="BUILD|FILE", help="compare with another build of convreg, given by its "
                         "folder, or with a file that --json wrote; exit status 1 if a layer is more than 5%% slower "
                         "twice in a row")
+    parser.add_argument("--results", metavar="FILE", help="write a JSON line for each layer as soon as it is timed; "
+                        "what the file has already is not timed again")
+    add_dask(parser, "time every layer on every kind of machine that it has, one at a time on each host")
     parser.add_argument("--json", metavar="FILE", help="write all figures to a JSON file")
     parser.add_argument("--plot", metavar="FILE",
                         help=f"draw a bar chart; the suffix chooses the format: {', '.join(PLOT_FORMATS)}")
@@ -96,24 +103,33 @@ def _act(args: argparse.Namespace) -> None:
     if args.against is not None:
         _compare(args, problems, directions, notes)
         return
-    report = run(
-        problems, directions=directions, dtypes=dtypes, layouts=args.layout, peers=peers, threads=args.threads,
-        repeat=args.repeat, seconds=args.seconds, algorithm=args.algorithm, together=together, notes=notes,
-        progress=reporter())
-    print(formats.shown(report, as_markdown=args.markdown) if together
-          else (markdown if args.markdown else text)(report))
+    choices: dict[str, Any] = {
+        "directions": directions, "dtypes": dtypes, "layouts": args.layout, "peers": peers, "threads": args.threads,
+        "repeat": args.repeat, "seconds": args.seconds, "algorithm": args.algorithm, "together": together,
+        "notes": notes, "progress": reporter()}
+    if args.dask is None and args.results is None:
+        reports = [run(problems, **choices)]
+    else:
+        reports = run_on(problems, args.dask, path=args.results, **choices)
+    print("\n\n".join(formats.shown(report, as_markdown=args.markdown) if together
+                      else (markdown if args.markdown else text)(report) for report in reports))
     if args.json is not None:
-        write_atomically(args.json, lambda file: file.write(as_json(report).encode()))
+        content = as_json(reports[0]) if len(reports) == 1 else json.dumps(
+            {"reports": [json.loads(as_json(report)) for report in reports]}, indent=1, allow_nan=False)
+        write_atomically(args.json, lambda file: file.write(content.encode()))
     if args.plot is not None:
-        write_atomically(args.plot, lambda file: plot(report, file, format))
-    if wrong := [row.name for row in report.rows if OURS in row.wrong]:
+        if len(reports) > 1:
+            raise GraphError(f"--plot draws one kind of machine; the cluster has {len(reports)}: nothing is drawn")
+        write_atomically(args.plot, lambda file: plot(reports[0], file, format))
+    if wrong := [row.name for report in reports for row in report.rows if OURS in row.wrong]:
         raise GraphError(f"results of convreg are wrong: {', '.join(dict.fromkeys(wrong))}")
 
 
 def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: Sequence[str],
              notes: Sequence[str]) -> None:
     """Print the comparison with another build or with earlier figures."""
-    for option, given in (("--json", args.json), ("--plot", args.plot), ("--peers", args.peers)):
+    for option, given in (("--json", args.json), ("--plot", args.plot), ("--peers", args.peers),
+                          ("--dask", args.dask), ("--results", args.results)):
         if given not in (None, ["none"]):
             raise GraphError(f"{option} is refused beside --against, which times convreg alone and prints its tables")
     if args.algorithm is not None:

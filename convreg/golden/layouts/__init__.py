@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..calling import Parts, check_parts
 from ..data import digest_of_file, format_name, named, read_content
 from ..manifest import Entry, Manifest, Stored
 from ..record import Golden
-from .base import Files, Layout, write_bytes
+from .base import Files, Layout, Row, write_bytes
 from .bin import Bin
 from .hipdnn import Hipdnn
 from .npz import Npz
@@ -44,7 +44,14 @@ LAYOUTS: dict[str, str] = {name: text for name, (text, _) in _KINDS.items()}
 """Name -> description."""
 
 
-def _layout(name: str) -> Layout:
+def layout_of(name: str) -> Layout:
+    """Return a layout.
+
+    Raises
+    ------
+    GraphError
+        If there is none of that name.
+    """
     if not isinstance(name, str) or name not in _KINDS:
         raise GraphError(f"layout {name!r} is refused; allowed: {', '.join(_KINDS)}")
     return _KINDS[name][1]()
@@ -80,26 +87,58 @@ def write(
         If the folder holds something, a file cannot be written, two cases have one name, or the layout cannot express a
         case; also what the iterable raises.
     """
-    kind = _layout(layout)
+    kind = layout_of(layout)
     with new_folder(folder, manifest.NAME) as root:
         cases: dict[str, Entry] = {}
-        taken = {kind.folder(name): f"the file {name}" for name in (manifest.NAME, *kind.root_files)}
+        rows: list[Row] = []
+        places = Places(kind, folder)
         for golden in goldens:
             name = golden.name
-            place = kind.folder(name)
-            if place in taken or name in cases:
-                raise GraphError(f"case {name!r} and {taken.get(place, 'another case')} would both be {place!r} in "
-                                 f"{folder}; needed: different names")
-            taken[place] = f"case {name!r}"
-            cases[name] = _entry(golden, kind.write(golden, place, root), kind, root)
+            cases[name], added = write_case(kind, golden, places.take(name), root)
+            rows += added
             del golden  # before the next one is made
             if progress is not None:
                 progress(name)
-        kind.close(root)
-        made = Manifest(layout, cases, {name: digest_of_file(root / name) for name in kind.root_files
-                                         if (root / name).is_file()}, seed, fill, command)
-        write_bytes(manifest.written(made), root / manifest.NAME)
+        made = close(kind, root, Manifest(layout, cases, {}, seed, fill, command), rows)
     return made
+
+
+class Places:
+    """The names that cases have in a folder, each taken once."""
+
+    def __init__(self, kind: Layout, folder: PathLike) -> None:
+        self._kind, self._folder = kind, folder
+        self._taken = {kind.folder(name): f"the file {name}" for name in (manifest.NAME, *kind.root_files)}
+
+    def take(self, name: str) -> str:
+        """Return the name in the file system.
+
+        Raises
+        ------
+        GraphError
+            If another case or file has it.
+        """
+        place = self._kind.folder(name)
+        if place in self._taken:
+            raise GraphError(f"case {name!r} and {self._taken[place]} would both be {place!r} in {self._folder}; "
+                             "needed: different names")
+        self._taken[place] = f"case {name!r}"
+        return place
+
+
+def write_case(kind: Layout, golden: Golden, place: str, root: Path) -> tuple[Entry, list[Row]]:
+    """Write a case into a folder; return what the manifest says of it, and its rows in the files of all cases."""
+    files = kind.write(golden, place, root)
+    return _entry(golden, files, kind, root), list(files.rows)
+
+
+def close(kind: Layout, root: Path, made: Manifest, rows: Sequence[Row]) -> Manifest:
+    """Write the files of all cases and the manifest, and return it with the hashes of these files."""
+    kind.close(rows, root)
+    whole = made._replace(files={name: digest_of_file(root / name) for name in kind.root_files
+                                 if (root / name).is_file()})
+    write_bytes(manifest.written(whole), root / manifest.NAME)
+    return whole
 
 
 def _entry(golden: Golden, files: Files, kind: Layout, root: Path) -> Entry:
@@ -148,7 +187,7 @@ def load_case(root: PathLike, name: str) -> Golden:
 
 def from_entry(root: Path, case: Entry, layout: str) -> Golden:
     """Return a case of a manifest that was read."""
-    held = _layout(layout).read(root, case)
+    held = layout_of(layout).read(root, case)
     inputs = held.inputs | _checked(root, case.inputs, held.inputs)
     parts = Parts(case.op, case.attributes, case.conformance, inputs, _checked(root, case.outputs, held.outputs))
     try:
@@ -202,7 +241,7 @@ def read_results(
         return _of_file(golden, place)
     if (place / manifest.NAME).is_file():
         return results_from(golden, load_case(place, golden.name), place)
-    kinds = [_layout(name) for name in (_KINDS if layout is None else (layout,))]
+    kinds = [layout_of(name) for name in (_KINDS if layout is None else (layout,))]
     for kind in kinds:
         if (together := place / f"{kind.folder(golden.name)}.npz").is_file():
             return _of_file(golden, together)

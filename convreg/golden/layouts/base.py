@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -21,16 +21,21 @@ LONGEST, CUT = 120, 96
 """Characters of a name that is taken as it is, and of the part of a longer one that is kept."""
 
 
+Row = tuple[str, dict[str, str]]
+
+
 class Files(NamedTuple):
     """Where a layout wrote a case: what belongs to the case alone, the files of its arrays, and other files.
 
-    An input without a file is one that `Layout.read` knows without it.
+    An input without a file is one that `Layout.read` knows without it. `rows` are the case's lines in the files of all
+    cases, `Layout.root_files`: the name of the file and the cells by column.
     """
 
     paths: list[str]
     inputs: dict[str, str]
     outputs: dict[str, str]
     others: list[str]
+    rows: Sequence[Row] = ()
 
 
 class Arrays(NamedTuple):
@@ -43,7 +48,7 @@ class Arrays(NamedTuple):
 class Layout:
     """How golden vectors lie in a folder.
 
-    One object writes one folder. `root_files` are the files beside the cases that it may write. `raw` says that every
+    `root_files` are the files beside the cases that it may write. `raw` says that every
     array has a file of its own with nothing but its bytes.
     """
 
@@ -65,8 +70,8 @@ class Layout:
         """
         raise NotImplementedError
 
-    def close(self, root: Path) -> None:
-        """Write the files of `root_files`, after the last case."""
+    def close(self, rows: Sequence[Row], root: Path) -> None:
+        """Write the files of `root_files` with the rows of all cases in order, after the last case."""
 
     def read(self, root: Path, case: Entry) -> Arrays:
         """Return the arrays of a case.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from ..calling import bound_call
 from ..data import format_name
 from ..manifest import Entry
 from ..sources.kernels import KERNEL, kernel_inputs
-from .base import Arrays, Files, Layout, refuse, write_array, write_bytes
+from .base import Arrays, Files, Layout, Row, refuse, write_array, write_bytes
 
 if TYPE_CHECKING:
     from ..record import Golden
@@ -64,12 +65,8 @@ class Ttk(Layout):
     raw = True
     root_files = (TABLE, KERNEL_TABLE)
 
-    def __init__(self) -> None:
-        self._rows: list[dict[str, str]] = []
-        self._kernel_rows: list[dict[str, str]] = []
-
     def write(self, golden: Golden, name: str, root: Path) -> Files:
-        """Write the arrays of a case and keep its row."""
+        """Write the arrays of a case."""
         if is_kernel(golden):
             return self._kernel(golden, name, root)
         row = self._row(golden)
@@ -84,8 +81,7 @@ class Ttk(Layout):
             write_array(golden.outputs[port], root / file)
         for file in absent:
             write_bytes(b"", root / file)
-        self._rows.append(row)
-        return Files([name], inputs, outputs, absent)
+        return Files([name], inputs, outputs, absent, [(TABLE, row)])
 
     def _kernel(self, golden: Golden, name: str, root: Path) -> Files:
         """Write the arrays of a kernel's case as its row has them."""
@@ -99,16 +95,18 @@ class Ttk(Layout):
         ((port, result),) = golden.outputs.items()
         outputs = {port: f"{name}/golden_0_{_golden_type(result)}.bin"}
         write_array(result, root / outputs[port])
-        self._kernel_rows.append({**{column: golden.fields.get(column, "") for column in KERNEL_COLUMNS},
-                                  "testcase_name": golden.name, "op_name": op})
-        return Files([name], inputs, outputs, [file for file in files if file not in inputs.values()])
+        row = {**{column: golden.fields.get(column, "") for column in KERNEL_COLUMNS}, "testcase_name": golden.name,
+               "op_name": op}
+        return Files([name], inputs, outputs, [file for file in files if file not in inputs.values()],
+                     [(KERNEL_TABLE, row)])
 
-    def close(self, root: Path) -> None:
+    def close(self, rows: Sequence[Row], root: Path) -> None:
         """Write the tables that have rows."""
-        if self._rows or not self._kernel_rows:
-            _write_table(COLUMNS, self._rows, root / TABLE)
-        if self._kernel_rows:
-            _write_table(KERNEL_COLUMNS, self._kernel_rows, root / KERNEL_TABLE)
+        plain, kernels = ([row for table, row in rows if table == name] for name in (TABLE, KERNEL_TABLE))
+        if plain or not kernels:
+            _write_table(COLUMNS, plain, root / TABLE)
+        if kernels:
+            _write_table(KERNEL_COLUMNS, kernels, root / KERNEL_TABLE)
 
     def read(self, root: Path, case: Entry) -> Arrays:
         """Return the arrays of a case; the operand that a kernel lacks is all zeros."""

@@ -1,0 +1,61 @@
+"""What tests let the workers of a cluster do; workers import this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+import convreg
+from convreg.errors import OpError
+
+
+def echo(threads, value):
+    return value, os.getpid()
+
+
+def threads_of(threads):
+    return threads
+
+
+def die_once(threads, flag, value):
+    """End the worker the first time."""
+    path = Path(flag)
+    if not path.exists():
+        path.write_text("")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def die(threads):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(threads, flag, kind):
+    """Fail, and count how often."""
+    with Path(flag).open("a") as file:
+        file.write("x")
+    if kind == "operator":
+        convreg.onednn.convolution(np.ones((1, 1, 3), np.float32))
+    if kind == "memory":
+        raise OpError("convreg::numerics", "inputs", "no memory", "less", rule="memory")
+    raise OSError(28, "No space left on device", "/somewhere")
+
+
+def recover(threads, flag):
+    """Fail the first time only."""
+    path = Path(flag)
+    if not path.exists():
+        path.write_text("")
+        raise ConnectionError("lost")
+    return "done"
+
+
+def hold(threads, folder, name):
+    """Say when the task began and ended."""
+    begin = time.monotonic()
+    time.sleep(0.2)
+    Path(folder, name).write_text(f"{begin} {time.monotonic()}")
