@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from convreg.distributed.cluster import Cluster
+from convreg.errors import Asking
 from convreg.numerics import Case, Drawn, sweep
 
 LISTS = {"strides": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1], "dilations": [1, 1], "data_format": "NCX",
@@ -46,8 +48,6 @@ def seconds(run: Callable[[], dict[str, Any]]) -> tuple[float, dict[str, Any]]:
 
 def main() -> None:
     """Measure both in turns and print the table."""
-    from distributed import Client, LocalCluster
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=24)
     parser.add_argument("--workers", type=int, default=2)
@@ -55,8 +55,8 @@ def main() -> None:
     options = parser.parse_args()
     cases, few = layers(options.cases), layers(2 * options.workers)
     best = dict.fromkeys(("process", "cluster"), float("inf"))
-    with LocalCluster(n_workers=options.workers, threads_per_worker=1, dashboard_address="127.0.0.1:0") as local, \
-            Client(local, set_as_default=False) as client:
+    with Cluster(f"local:{options.workers}", Asking("convreg::numerics")) as reached:
+        client = reached.client
         sweep(few, client=client, formats=["bfloat16"])  # imports
         for _ in range(options.repeat):
             taken, here = seconds(lambda: sweep(cases, threads=options.workers))
