@@ -67,13 +67,13 @@ def error_of(array: Array, exact: Array) -> Error:
     found, wanted = times_power(found, unit), times_power(wanted, unit)
     if not np.isfinite(found).all():
         return Error(-np.inf, np.inf, np.inf, np.nan)
-    difference, signal = found - wanted, float(wanted @ wanted)
+    difference, signal = found - wanted, _product(wanted, wanted)
     nonzero = wanted != 0
     relative = np.abs(difference[nonzero] / wanted[nonzero])
-    length = float(np.sqrt(signal * (found @ found)))
+    length = float(np.sqrt(signal * _product(found, found)))
     return Error(_decibels(signal, difference), float(relative.max(initial=0)),
                  float(relative.mean()) if relative.size else 0.0,
-                 float(wanted @ found) / length if length else np.nan)
+                 _product(wanted, found) / length if length else np.nan)
 
 
 def snr_of(found: Array, wanted: Array, unit: int) -> float:
@@ -82,11 +82,16 @@ def snr_of(found: Array, wanted: Array, unit: int) -> float:
     `unit` is that of the exact numbers, which `wanted` holds as a vector, multiplied by 2**unit already.
     """
     scaled = times_power(found.ravel(), unit)
-    return _decibels(float(wanted @ wanted), scaled - wanted) if np.isfinite(scaled).all() else -np.inf
+    return _decibels(_product(wanted, wanted), scaled - wanted) if np.isfinite(scaled).all() else -np.inf
 
 
 def _decibels(signal: float, difference: Array) -> float:
-    return decibels(signal, float(difference @ difference))
+    return decibels(signal, _product(difference, difference))
+
+
+def _product(first: Array, second: Array) -> float:
+    """Return the sum of products, whose order does not depend on the threads of NumPy's library of linear algebra."""
+    return float(np.multiply(first, second).sum())
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -184,8 +184,8 @@ def test_files_of_other_benchmarks(tmp_path, quick, changes):
 def test_a_verb_that_is_killed_goes_on(tmp_path):
     """The processes of the cluster end with it."""
     layers = [f"mb4_ic16ih{size}_oc16_kh3ph1_n{size}" for size in (31, 32)]
-    command = [sys.executable, "-m", "tools", "numerics", *layers, "--dask", "local:2", "--results", str(tmp_path / "file"),
-               "--unscaled"]
+    command = [sys.executable, "-m", "tools", "numerics", *layers, "--unscaled", "--dask", "local:2", "--results",
+               str(tmp_path / "file")]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not ((tmp_path / "file").exists() and len((tmp_path / "file").read_text().splitlines()) > 1):
         time.sleep(0.02)
