@@ -24,6 +24,9 @@ SECONDS = 5.0
 """How long a scheduler may take to answer, and a cluster to have its first worker."""
 ROOM = 0.8
 """The share of its memory limit that a worker fills: above it Dask gives it no new tasks, and above 0.95 ends it."""
+KEPT_MEMORY = {f"distributed.nanny.pre-spawn-environ.MALLOC_{name}_THRESHOLD_": size
+               for name, size in (("TRIM", 2**30), ("MMAP", 2**25))}
+"""Dask lets workers return memory after every large array; taking it again costs more time than most cases need."""
 ANY_PORT = "127.0.0.1:0"
 THREADS = "CONVREG_NUM_THREADS"
 ALLOWED = "a distributed.Client, the address of a scheduler such as 'tcp://host:8786', 'local:N', or None"
@@ -231,6 +234,7 @@ def _client(given: Any, ask: Refusing, undo: ExitStack) -> Any:
 
 def _local(given: str, number: str, ask: Refusing, undo: ExitStack) -> Any:
     """Start workers on this machine."""
+    import dask
     from distributed import Client, LocalCluster
 
     most = max(available(), 8)
@@ -238,9 +242,10 @@ def _local(given: str, number: str, ask: Refusing, undo: ExitStack) -> Any:
         raise ask.refuse("client", given, f"local:N with N from 1 to {most}, which are the processors of this machine, "
                          "or 8 where it has fewer", "cluster")
     try:
-        cluster = undo.enter_context(LocalCluster(
-            n_workers=int(number), threads_per_worker=1, processes=True, dashboard_address=ANY_PORT,
-            env={THREADS: str(min(_stated_threads() or most, max(1, available() // int(number))))}))
+        with dask.config.set(KEPT_MEMORY):
+            cluster = undo.enter_context(LocalCluster(
+                n_workers=int(number), threads_per_worker=1, processes=True, dashboard_address=ANY_PORT,
+                env={THREADS: str(min(_stated_threads() or most, max(1, available() // int(number))))}))
         return undo.enter_context(Client(cluster, timeout=SECONDS, set_as_default=False))
     except (OSError, RuntimeError) as error:
         raise ask.refuse("client", given, "workers that start; a program that starts them needs the line `if __name__ "
