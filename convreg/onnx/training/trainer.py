@@ -20,6 +20,7 @@ from ..graph import Declared, flattened
 from ..model.files import Source, opened
 from ..team import threads_of_nodes
 from . import safetensors
+from .carried_values import CarriedValues
 from .forward import deployed
 from .initial import values_of
 from .optimizers import LEARNING_RATE
@@ -339,34 +340,21 @@ def _classes(model: ModelProto, output: str) -> int | None:
     return extent if isinstance(extent, int) else None
 
 
-class _Arrays:
-    """Runs of any engine that takes arrays and returns arrays; the interface is that of `CarriedOnOrt`."""
+class _Arrays(CarriedValues):
+    """Runs of any engine that takes arrays and returns arrays."""
 
     def __init__(
         self, run: Callable[[Any, dict[str, Any]], list[Any]], names: list[str], state: Mapping[str, str],
         values: Mapping[str, Array], others: list[str],
     ) -> None:
+        super().__init__(values)
         self._run, self._names, self._state, self._others = run, names, state, others
-        self._values = dict(values)
-        self._next: dict[str, Array] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once and return the outputs that are not carried."""
         made = dict(zip(self._names, self._run(None, {**feeds, **self._values}), strict=True))
         self._next = {name: np.asarray(made[following]) for name, following in self._state.items()}
         return {name: np.asarray(made[name]) for name in self._others}
-
-    def advance(self) -> None:
-        """Make what the last run made the values that the next one reads."""
-        self._values = self._next
-
-    def read(self, name: str) -> Array:
-        """Return a copy of a value that is carried."""
-        return self._values[name].copy()
-
-    def write(self, values: Mapping[str, Array]) -> None:
-        """Replace values that are carried."""
-        self._values = {**self._values, **values}
 
 
 def _carried(

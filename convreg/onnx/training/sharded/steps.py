@@ -16,6 +16,7 @@ from ....errors import Refusing
 from ....memory import Array
 from ...graph import flattened, nodes_of
 from ...team import threads_of_nodes
+from ..carried_values import CarriedValues
 from ..record import StepRecord
 from .assembly import Division, Samples, shards_of
 from .division import Divider
@@ -38,7 +39,7 @@ MOST_DIVISIONS = 8
 """Sizes of batches whose divisions are kept."""
 
 
-class DividedSteps:
+class DividedSteps(CarriedValues):
     """Runs of a step model whose batch is divided into shards.
 
     Parameters
@@ -62,7 +63,7 @@ class DividedSteps:
         executor: Executor, shards: int, statistics: Statistics, threads: int | None,
     ) -> None:
         self._model, self._record, self._others = flattened(model), record, others
-        self._values, self._next = dict(values), dict[str, Array]()
+        super().__init__(values)
         self._engine, self._executor, self._shards = engine, executor, shards
         self._statistics, self._threads = statistics, threads
         self._own = any((operator := registry.find_node(node.domain, node.op_type)) is not None
@@ -91,18 +92,6 @@ class DividedSteps:
         self._next = {name: np.asarray(values[following]) for name, following in self._record.state.items()}
         self._took, self._last = (ready - began, done - ready, perf_counter() - done), division
         return {name: np.asarray(values[name]) for name in self._others}
-
-    def advance(self) -> None:
-        """Make what the last run made the values that the next one reads."""
-        self._values = self._next
-
-    def read(self, name: str) -> Array:
-        """Return a copy of a value that is carried."""
-        return self._values[name].copy()
-
-    def write(self, values: Mapping[str, Array]) -> None:
-        """Replace values that are carried."""
-        self._values = {**self._values, **values}
 
     def report(self) -> StepReport | None:
         """Return what the last step took, None before the first."""
