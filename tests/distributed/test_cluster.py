@@ -101,36 +101,35 @@ def test_cluster_without_workers(monkeypatch):
         Cluster(client, ASK)
 
 
-def _pretend(version):
-    """In a worker: be another version of convreg."""
-    from convreg.distributed import cluster as module
-
-    module.__version__ = version
+def pretend(client, version, **more):
+    """Let workers be another version of convreg; they cannot import the functions of tests."""
+    code = f"import convreg.distributed.cluster\nconvreg.distributed.cluster.__version__ = {version!r}"
+    client.run(exec, code, **more)
 
 
 def test_worker_of_another_version(cluster):
     client = cluster(2)
     victim = sorted(client.scheduler_info()["workers"])[0]
-    client.run(_pretend, "0.0.9", workers=[victim])
+    pretend(client, "0.0.9", workers=[victim])
     try:
         with pytest.raises(OpError) as refused:
             Cluster(client, ASK)
         assert f"worker {victim} with convreg 0.0.9" in str(refused.value)
         assert f"workers with convreg {convreg.__version__}" in str(refused.value)
     finally:
-        client.run(_pretend, convreg.__version__, workers=[victim])
+        pretend(client, convreg.__version__, workers=[victim])
 
 
 def test_worker_of_another_version_that_comes_later(cluster):
     client = cluster(1)
     with Cluster(client, ASK) as reached:
         shares = reached.shares()
-        client.run(_pretend, "0.0.9")
+        pretend(client, "0.0.9")
         try:
             with pytest.raises(OpError, match=r"with convreg 0\.0\.9"):
                 client.submit(shares.here, pure=False).result(30)
         finally:
-            client.run(_pretend, convreg.__version__)
+            pretend(client, convreg.__version__)
 
 
 def test_without_dask(monkeypatch):
