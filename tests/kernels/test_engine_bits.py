@@ -126,6 +126,27 @@ def test_larger_calls(name, number_format):
             compare(kernel, case, arrays, formats, rng)
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["float16", "hifloat8"])
+@pytest.mark.parametrize("case", [
+    Case((5, 1, 16, 1, 60, 60), (5, 1, 9, 1, 60, 60), (1, 9, 16, 1, 3, 3), begin=(0, 1, 1)),
+    Case((6, 1, 16, 1, 72, 72), (6, 1, 9, 1, 36, 36), (1, 9, 16, 1, 1, 1), stride=(1, 2, 2)),
+    Case((4, 1, 17, 1, 71, 65), (4, 1, 9, 1, 24, 32), (1, 9, 17, 1, 2, 3), stride=(1, 3, 2), dilation=(1, 2, 1),
+         begin=(0, 1, 2)),
+    Case((1, 1, 12, 9, 40, 50), (1, 1, 9, 9, 40, 50), (1, 9, 12, 3, 3, 3), begin=(1, 1, 1)),
+    Case((2, 2, 12, 6, 50, 41), (2, 2, 9, 3, 50, 41), (2, 9, 12, 2, 1, 1), stride=(2, 1, 1), begin=(1, 0, 0)),
+    Case((3, 1, 16, 1, 1, 9000), (3, 1, 9, 1, 1, 3000), (1, 9, 16, 1, 1, 5), stride=(1, 1, 3), begin=(0, 0, 1)),
+], ids=str)
+def test_large_sides_beyond_the_rings_of_a_task(case, number_format):
+    """Weights gradients that convert the large side once: rings pass their end in the middle of a line."""
+    rng, formats = random.Random(0), dict.fromkeys(("large", "small", "taps"), number_format)
+    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in formats}
+    for layout in (range(6), (0, 3, 4, 5, 1, 2)):
+        laid = {name: np.ascontiguousarray(array.transpose(layout)).transpose(np.argsort(list(layout)))
+                for name, array in arrays.items()}
+        compare("backward_weights", case, laid, formats, rng)
+
+
 def test_rows_that_fill_the_sums_of_a_task(isa):
     """So many that parts of them which just fit are uneven."""
     case = Case((1, 1, 140, 1, 1, 700), (1, 1, 8192, 1, 1, 700), (1, 8192, 140, 1, 1, 1))

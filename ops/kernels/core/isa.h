@@ -117,9 +117,8 @@ typedef void (*tap_lanes_function)(const half_run *runs, ptrdiff_t run_count, co
 typedef void (*dot_function)(float *sums, const float *large, const int64_t *shifts, ptrdiff_t large_pitch,
                              const float *small, ptrdiff_t small_pitch, int64_t lines, int64_t count, const float *masks);
 
-/* Sums in blocks (core/reduction.h) of rows that are lines: the number of row i at step k of a run lies offsets[i] + run->rows +
- * 4*k bytes from `lines` on; of lines of pairs, which run backwards, the pair offsets[i] + run->rows - 4*k.  No run goes beyond half a
- * block. */
+/* Sums in blocks (core/reduction.h) of rows that are lines of pairs, which run backwards: the pair of row i at step k of a run lies
+ * offsets[i] + run->rows - 4*k bytes from `lines` on.  No run goes beyond half a block. */
 typedef void (*line_blocks_function)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *lines,
                                      const int64_t *offsets, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
 
@@ -134,7 +133,7 @@ typedef struct {
     uint32_t mask;
 } line_piece;
 
-/* `lines` lines of the same pieces, as `line_blocks_function` takes them, `pitch` bytes apart, decoded from `format`; number 0 of the
+/* `lines` lines of the same pieces, as `line_blocks_function` takes them, `pitch` bytes apart, bfloat16 codes of `format`; number 0 of the
  * first is at `first`.  Elements of a line begin line_stride after those of the line before.  Pieces are laid out in their order and
  * may be overrun by less than a vector. */
 typedef void (*lay_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
@@ -332,7 +331,7 @@ typedef struct {
     line_rows_function line_rows;                 /* of a matrix unit alone */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];
     line_blocks_function line_blocks;
-    lay_lines_function lay_lines; /* bfloat16 codes, backwards */
+    lay_lines_function lay_lines;
     line_function lines;
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
@@ -353,8 +352,6 @@ typedef struct {
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];   /* likewise: a run begins with a block and has any length */
-    line_blocks_function line_blocks;
-    lay_lines_function lay_lines; /* floats */
     tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */

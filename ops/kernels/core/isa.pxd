@@ -183,8 +183,6 @@ cdef extern from "core/isa.h" nogil:
         strided_function strided[8][3]
         strided_function strided_blocks[8][3]
         strided_function whole_blocks[8][3]
-        line_blocks_function line_blocks
-        lay_lines_function lay_lines
         tap_lanes_function tap_tile[8][3]
         masked_function masked[3]
         tile_function blocks[8][3]

@@ -152,10 +152,67 @@ MASKED_BLOCKS(1)
 MASKED_BLOCKS(2)
 MASKED_BLOCKS(3)
 
-/* The same for rows that lie anywhere, along runs of which none goes beyond half a block: a half is one chain after the other. */
+/* Half a block of rows whose numbers follow one another. */
+INLINE void whole_half(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, const float *b,
+                       ptrdiff_t lane_pitch)
+{
+    load_sums(rows, vectors, sum, NULL, 0, 0);
+#pragma GCC unroll 4
+    for (int k = 0; k < HALF_BLOCK; k++) {
+        tile_step(rows, vectors, sum, row, a + k, b, NULL, 0);
+        b += lane_pitch;
+    }
+}
+
+/* Whether two runs are the block whose lanes begin at `place`. */
+INLINE int are_block(const tile_run *run, const tile_run *last, ptrdiff_t place, ptrdiff_t lane_pitch)
+{
+    return last - run >= 2 && run[0].steps == HALF_BLOCK && run[1].steps == HALF_BLOCK && run[0].lanes == place
+           && run[1].lanes == place + HALF_BLOCK * lane_pitch;
+}
+
+/* Whole blocks, as far as there are some, of rows whose numbers follow one another: loops of a constant number of steps. Returns the
+ * first run after them. */
+INLINE const tile_run *whole_blocks_of_runs(int rows, int vectors, const tile_run *run, const tile_run *last, const float *start,
+                                            const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c)
+{
+    vector first[ROWS][VECTORS], second[ROWS][VECTORS];
+    const float *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    for (ptrdiff_t place = run->lanes; are_block(run, last, place, lane_pitch); run += 2, place += SUM_BLOCK * lane_pitch) {
+        const float *b = lane_panel + place;
+        if (rows * vectors <= ROWS && run[1].rows == run[0].rows + HALF_BLOCK) {
+            load_sums(rows, vectors, first, NULL, 0, 0);
+            load_sums(rows, vectors, second, NULL, 0, 0);
+#pragma GCC unroll 2
+            for (int k = 0; k < HALF_BLOCK; k++) { /* a half alone has too few chains to hide the time that a step takes */
+                tile_step(rows, vectors, first, row, run->rows + k, b, NULL, 0);
+                tile_step(rows, vectors, second, row, run->rows + HALF_BLOCK + k, b + HALF_BLOCK * lane_pitch, NULL, 0);
+                b += lane_pitch;
+            }
+        } else {
+            whole_half(rows, vectors, first, row, run[0].rows, b, lane_pitch);
+            whole_half(rows, vectors, second, row, run[1].rows, b + HALF_BLOCK * lane_pitch, lane_pitch);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++)
+                *(vector *)(c + (i * vectors + j) * WIDTH) += first[i][j] + second[i][j];
+    }
+    return run;
+}
+
+typedef const tile_run *(*blocks_of_runs)(const tile_run *, const tile_run *, const float *, const int64_t *, const float *, ptrdiff_t,
+                                          float *);
+
+/* Rows that lie anywhere, along runs of which none goes beyond half a block: a half is one chain after the other. `whole`: whole
+ * blocks in a function of its own, because in one function the compiler would keep some sums in memory. */
 INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
                                 const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
-                                int resume, const tile_wish *wish, int pairs)
+                                int resume, const tile_wish *wish, int pairs, blocks_of_runs whole)
 {
     const ptrdiff_t half = (pairs ? HALF_BLOCK / 2 : HALF_BLOCK) * lane_pitch;
     vector sum[ROWS][VECTORS], first[ROWS][VECTORS];
@@ -168,6 +225,13 @@ INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptr
     asking asks = begin_asking(wish);
     ptrdiff_t r = 0, end = half;
     for (int second = 0; r < run_count || second; second = !second, end += half) {
+        if (!second && row_step == 1 && !asks.left && are_block(runs + r, runs + run_count, end - half, lane_pitch)) {
+            ptrdiff_t begin = r;
+            r = whole(runs + r, runs + run_count, start, offsets, lane_panel, lane_pitch, c) - runs;
+            end += (r - begin) * half;
+            if (r == run_count)
+                break;
+        }
         load_sums(rows, vectors, sum, c, vectors, 0);
         for (; r < run_count && runs[r].lanes < end; r++)
             one_run(rows, vectors, sum, row, runs + r, row_step, 0, lane_panel, lane_pitch, NULL, &asks, 0, NULL, pairs);
@@ -183,12 +247,18 @@ INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptr
 }
 
 #define STRIDED_BLOCKS(name, rows, vectors, pairs)                                                                       \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##rows##_##vectors)(                            \
+        const tile_run *run, const tile_run *last, const float *start, const int64_t *offsets, const float *lane_panel,  \
+        ptrdiff_t lane_pitch, float *c)                                                                                  \
+    {                                                                                                                    \
+        return whole_blocks_of_runs(rows, vectors, run, last, start, offsets, lane_panel, lane_pitch, c);                \
+    }                                                                                                                    \
     static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,         \
                                                   const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
                                                   ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
     {                                                                                                                    \
         strided_blocks_body(rows, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, resume, \
-                            wish, pairs);                                                                                \
+                            wish, pairs, SUFFIX(name##_whole_##rows##_##vectors));                                                           \
     }
 
 /* Rows that lie anywhere, some of them, along runs each of which begins with a block. */

@@ -1,13 +1,9 @@
-/* Sums in blocks of positions (core/reduction.h) whose rows are lines of numbers: included by simd/tile.h, and by simd/pairs.h for
- * pairs, whose lines run backwards.  A few rows at a time have both halves of a block in registers. */
-#if WIDTH == 8
-enum { LINES_TOGETHER = 2 };
-#else
+/* Sums in blocks of positions (core/reduction.h) whose rows are lines of pairs that run backwards: included by simd/pair_lines.h.  A
+ * few rows at a time have both halves of a block in registers. */
 enum { LINES_TOGETHER = 4 };
-#endif
 
-/* One step: the numbers at row[i] + a. */
-INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char *const *row, ptrdiff_t a, const float *b, int pairs)
+/* One step: the pairs at row[i] + a. */
+INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char *const *row, ptrdiff_t a, const float *b)
 {
     vector lanes[VECTORS];
 #pragma GCC unroll 4
@@ -17,23 +13,23 @@ INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char 
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        float number;
-        memcpy(&number, row[i] + a, sizeof number); /* pairs begin at any even address */
-        vector all = BROADCAST(number);
+        float pair;
+        memcpy(&pair, row[i] + a, sizeof pair); /* at any even address */
+        vector all = BROADCAST(pair);
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            sum[i][j] = pairs ? MULTIPLY_ADD_PAIRS(all, lanes[j], sum[i][j]) : MULTIPLY_ADD(all, lanes[j], sum[i][j]);
+            sum[i][j] = MULTIPLY_ADD_PAIRS(all, lanes[j], sum[i][j]);
     }
 }
 
 /* The runs of one half of a block; returns the first run after it. */
 INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTORS], const tile_run *run, const tile_run *last,
-                                     ptrdiff_t end, const char *const *row, const float *lane_panel, ptrdiff_t lane_pitch, int pairs)
+                                     ptrdiff_t end, const char *const *row, const float *lane_panel, ptrdiff_t lane_pitch)
 {
     load_sums(rows, vectors, sum, NULL, 0, 0);
     for (; run < last && run->lanes < end; run++)
         for (ptrdiff_t k = 0; k < run->steps; k++)
-            line_step(rows, vectors, sum, row, run->rows + k * (pairs ? -4 : 4), lane_panel + run->lanes + k * lane_pitch, pairs);
+            line_step(rows, vectors, sum, row, run->rows - 4 * k, lane_panel + run->lanes + k * lane_pitch);
     return run;
 }
 
@@ -52,10 +48,9 @@ INLINE void add_block(int rows, int vectors, vector (*first)[VECTORS], vector (*
 /* Blocks of two whole halves whose numbers follow one another, as far as such blocks do.  The halves take steps in turns: twice as many
  * chains hide the time that a step takes. */
 INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *run, const tile_run *last, const char *start,
-                                         const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,
-                                         int pairs)
+                                         const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
 {
-    const ptrdiff_t steps = pairs ? HALF_BLOCK / 2 : HALF_BLOCK, advance = pairs ? -4 : 4;
+    const ptrdiff_t steps = HALF_BLOCK / 2, advance = -4;
     for (; last - run >= 2 && run[0].steps == steps && run[1].steps == steps && run[1].rows - run[0].rows == steps * advance; run += 2) {
         vector first[LINES_TOGETHER][VECTORS], second[LINES_TOGETHER][VECTORS];
         const float *b = lane_panel + run->lanes;
@@ -66,8 +61,8 @@ INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *
         load_sums(rows, vectors, first, NULL, 0, 0);
         load_sums(rows, vectors, second, NULL, 0, 0);
         for (ptrdiff_t k = 0; k < steps; k++) {
-            line_step(rows, vectors, first, row, 0, b, pairs);
-            line_step(rows, vectors, second, row, steps * advance, b + steps * lane_pitch, pairs);
+            line_step(rows, vectors, first, row, 0, b);
+            line_step(rows, vectors, second, row, steps * advance, b + steps * lane_pitch);
             b += lane_pitch;
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++)
@@ -82,46 +77,38 @@ INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *
 /* Any one block, whose second half ends before `end`. */
 INLINE const tile_run *one_block_body(int rows, int vectors, const tile_run *run, const tile_run *last, ptrdiff_t end,
                                       const char *start, const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch,
-                                      float *c, int resume, int pairs)
+                                      float *c, int resume)
 {
     vector first[LINES_TOGETHER][VECTORS], second[LINES_TOGETHER][VECTORS];
     const char *row[LINES_TOGETHER];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
         row[i] = start + offsets[i];
-    run = half_of_lines(rows, vectors, first, run, last, end - (pairs ? HALF_BLOCK / 2 : HALF_BLOCK) * lane_pitch, row, lane_panel,
-                        lane_pitch, pairs);
-    run = half_of_lines(rows, vectors, second, run, last, end, row, lane_panel, lane_pitch, pairs);
+    run = half_of_lines(rows, vectors, first, run, last, end - HALF_BLOCK / 2 * lane_pitch, row, lane_panel, lane_pitch);
+    run = half_of_lines(rows, vectors, second, run, last, end, row, lane_panel, lane_pitch);
     add_block(rows, vectors, first, second, c, resume);
     return run;
 }
 
 /* Functions of their own: in one function the compiler would keep some sums in memory. */
-#define SOME_LINES(name, r, v, pairs)                                                                                  \
-    static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##r##_##v)(                                   \
+#define SOME_LINES(r, v)                                                                                               \
+    static __attribute__((noinline)) const tile_run *SUFFIX(pair_lines_whole_##r##_##v)(                               \
         const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel, \
         ptrdiff_t lane_pitch, float *c, int resume)                                                                    \
     {                                                                                                                  \
-        return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume, pairs);           \
+        return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume);                  \
     }                                                                                                                  \
-    static __attribute__((noinline)) const tile_run *SUFFIX(name##_one_##r##_##v)(                                     \
+    static __attribute__((noinline)) const tile_run *SUFFIX(pair_lines_one_##r##_##v)(                                 \
         const tile_run *run, const tile_run *last, ptrdiff_t end, const char *start, const int64_t *offsets,           \
         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                           \
     {                                                                                                                  \
-        return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume, pairs);         \
+        return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume);                \
     }
 
-#define LINES_ENTRY(name, rows, vectors) {SUFFIX(name##_whole_##rows##_##vectors), SUFFIX(name##_one_##rows##_##vectors)}
-#define LINES_ENTRIES(name, rows) {LINES_ENTRY(name, rows, 1), LINES_ENTRY(name, rows, 2), LINES_ENTRY(name, rows, 3)}
-#define LINES_OF(name, rows, pairs) SOME_LINES(name, rows, 1, pairs) SOME_LINES(name, rows, 2, pairs) SOME_LINES(name, rows, 3, pairs)
-#if WIDTH == 8
-#define ALL_LINES(name, pairs) LINES_OF(name, 1, pairs) LINES_OF(name, 2, pairs)
-#define ALL_LINES_ENTRIES(name) {LINES_ENTRIES(name, 1), LINES_ENTRIES(name, 2)}
-#else
-#define ALL_LINES(name, pairs)                                                                                           \
-    LINES_OF(name, 1, pairs) LINES_OF(name, 2, pairs) LINES_OF(name, 3, pairs) LINES_OF(name, 4, pairs)
-#define ALL_LINES_ENTRIES(name) {LINES_ENTRIES(name, 1), LINES_ENTRIES(name, 2), LINES_ENTRIES(name, 3), LINES_ENTRIES(name, 4)}
-#endif
+#define LINES_ENTRY(rows, vectors) {SUFFIX(pair_lines_whole_##rows##_##vectors), SUFFIX(pair_lines_one_##rows##_##vectors)}
+#define LINES_ENTRIES(rows) {LINES_ENTRY(rows, 1), LINES_ENTRY(rows, 2), LINES_ENTRY(rows, 3)}
+#define LINES_OF(rows) SOME_LINES(rows, 1) SOME_LINES(rows, 2) SOME_LINES(rows, 3)
+LINES_OF(1) LINES_OF(2) LINES_OF(3) LINES_OF(4)
 
 typedef struct {
     const tile_run *(*whole)(const tile_run *, const tile_run *, const char *, const int64_t *, const float *, ptrdiff_t, float *, int);
@@ -129,10 +116,11 @@ typedef struct {
                            float *, int);
 } lines_functions;
 
-INLINE void line_blocks_body(const lines_functions (*of)[VECTORS], ptrdiff_t block, int rows, int vectors, const tile_run *runs,
-                             ptrdiff_t run_count, const char *start, const int64_t *offsets, const float *lane_panel,
-                             ptrdiff_t lane_pitch, float *c, int resume)
+static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *start,
+                               const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
 {
+    static const lines_functions of[LINES_TOGETHER][VECTORS] = {LINES_ENTRIES(1), LINES_ENTRIES(2), LINES_ENTRIES(3), LINES_ENTRIES(4)};
+    const ptrdiff_t block = HALF_BLOCK * lane_pitch;
     const tile_run *last = runs + run_count;
     int parts = (rows + LINES_TOGETHER - 1) / LINES_TOGETHER;
     for (int part = 0; part < parts; part++) {
@@ -146,14 +134,3 @@ INLINE void line_blocks_body(const lines_functions (*of)[VECTORS], ptrdiff_t blo
         }
     }
 }
-
-#define LINE_BLOCKS(name, lines, pairs)                                                                                  \
-    ALL_LINES(lines, pairs)                                                                                              \
-    static void SUFFIX(name)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *start,        \
-                             const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume) \
-    {                                                                                                                    \
-        static const lines_functions of[LINES_TOGETHER][VECTORS] = ALL_LINES_ENTRIES(lines);                             \
-        line_blocks_body(of, (pairs ? HALF_BLOCK : SUM_BLOCK) * lane_pitch, rows, vectors, runs, run_count, start, offsets, \
-                         lane_panel, lane_pitch, c, resume);                                                             \
-    }
-LINE_BLOCKS(line_blocks, float_lines, 0)

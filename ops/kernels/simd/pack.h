@@ -113,33 +113,6 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
     }
 }
 
-INLINE void lay_lines_format(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
-                             const void *source, int format, int64_t line_stride, int64_t step)
-{
-    for (int64_t line = 0; line < lines; line++) {
-        const void *start = at(source, format, line * line_stride);
-        for (const line_piece *piece = pieces; piece < pieces + piece_count; piece++) {
-            float *place = (float *)(first + line * pitch) + piece->place;
-#if WIDTH == 16
-            if (step == 1) {
-                for (int64_t i = 0; i < piece->count; i += 16)
-                    *(vector *)(place + i) = load_masked(at(start, format, piece->source + i), format, (uint16_t)(piece->mask >> i));
-                continue;
-            }
-#endif
-            frame_format(place, 0, 1, piece->count, piece->low, piece->high, at(start, format, piece->source + piece->low * step),
-                         format, 0, step, 0);
-        }
-    }
-}
-
-static void SUFFIX(lay_lines)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
-                              const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest)
-{
-    (void)smallest; /* floats need no such look at the numbers */
-    BY_FORMAT(format, lay_lines_format, first, pitch, lines, pieces, piece_count, source, known_format, line_stride, step)
-}
-
 static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                           const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
 {

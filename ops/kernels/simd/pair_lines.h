@@ -64,4 +64,4 @@ static void SUFFIX(lay_pairs)(char *first, ptrdiff_t pitch, int64_t lines, const
         lay_pairs_format(first, pitch, lines, pieces, piece_count, source, format, line_stride, step, smallest);
 }
 
-LINE_BLOCKS(line_pairs, pair_lines, 1)
+#include "simd/line_blocks.h"

@@ -236,7 +236,6 @@ TILES(5) TILES(6) TILES(7) TILES(8)
 MASKED(1) MASKED(2) MASKED(3)
 
 #include "simd/blocks.h"
-#include "simd/line_blocks.h"
 #include "simd/halves.h"
 #include "simd/lines.h"
 #include "simd/tap_lanes.h"
@@ -339,8 +338,6 @@ const instruction_set SUFFIX(instruction_set) = {
     .strided = ALL_ENTRIES(strided),
     .strided_blocks = ALL_ENTRIES(strided_blocks),
     .whole_blocks = ALL_ENTRIES(whole_blocks),
-    .line_blocks = SUFFIX(line_blocks),
-    .lay_lines = SUFFIX(lay_lines),
     .tap_tile = ALL_ENTRIES(tap_lanes),
     .masked = {SUFFIX(masked_1), SUFFIX(masked_2), SUFFIX(masked_3)},
     .blocks = ALL_ENTRIES(blocks),

@@ -12,6 +12,7 @@ cdef enum:
     NCX_AHEAD = 1 << 11         # bytes: short lines of several images are no pattern that the processor foresees
     NCX_PLAN_BYTES = 8 << 20    # of all products' plans, at most
     NCX_THREAD_BYTES = 4 << 20  # of a thread's workspace, at most
+    NCX_FINISHED = 1 << 13      # floats of images that are finished before they are rounded: they stay in the nearest cache
 
 
 cdef inline float number_at(const void* data, int format, int64_t offset) noexcept nogil:
@@ -108,7 +109,8 @@ cdef struct NcxImages:  # of a task, each with its source and its result
     const float* sources[NCX_SLOTS]
     char* results[NCX_SLOTS]
     int format               # of the results
-    int64_t line             # bytes between their lines
+    int64_t plane            # bytes between their planes
+    int64_t line             # ... lines
     int64_t step             # elements between their columns
 
 
@@ -136,7 +138,7 @@ cdef void run_ncx(const NcxCall* call, const NcxPlan* s, const instruction_set* 
         if call.woven:
             at += (block.q0 * p.Q[1] + block.q1) * images.line
         else:
-            at += block.q1 * images.line + block.q0 * p.output.x[0] * element_size(images.format)
+            at += block.q1 * images.line + block.q0 * images.plane
         for i in range(images.count):
             prefetch_lines(<const char*>images.sources[i] + NCX_AHEAD + 64 * number * in_lines, in_lines, False)
             prefetch_lines(images.results[i] + NCX_AHEAD + 64 * number * out_lines, out_lines, True)
@@ -198,6 +200,7 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
     cdef int64_t first = share(p.N, call.chunks, chunk), count = share(p.N, call.chunks, chunk + 1) - first
     cdef int64_t n, r, i, size = element_size(p.output.format), step
     cdef NcxImages images
+    cdef char* results[NCX_SLOTS]
     cdef float bias
     images.count = count
     for n in range(count):
@@ -216,9 +219,17 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
                 plan_runs(s, isa, count, scratch)
             if not call.woven:
                 for n in range(count):
-                    images.results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
-                images.format, images.line, images.step = p.output.format, s.fold * p.output.x[1] * size, p.output.x[2]
+                    results[n] = <char*>p.output.data + ((first + n) * p.output.n + g * p.output.g + r * p.output.c) * size
+                    images.results[n] = <char*>(scratch.finished + n * image_numbers(p)) if call.images else results[n]
+                images.format, images.step = p.output.format, p.output.x[2]
+                images.plane, images.line = p.output.x[0] * size, s.fold * p.output.x[1] * size
+                if call.images:
+                    images.format, images.step = NUMBER_FLOAT32, 1
+                    images.plane, images.line = 4 * p.Q[1] * p.Q[2], 4 * s.fold * p.Q[2]
                 run_ncx(call, s, isa, &images, part, bias, scratch)
+                if call.images:
+                    for n in range(count):
+                        isa.weave(results[n], p.output.format, p.output.x[2], 1, <const float*>images.results[n], 0, image_numbers(p))
                 continue
             step = p.Q[0] * p.Q[1] * call.pitch
             check_room(b"run_ncx_task", scratch.finished, 4 * call.columns * count * step)
@@ -255,17 +266,29 @@ cdef void lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, workspace* mem
         slots = max(slots, call.plans[i].columns)
         weights = max(weights, call.plans[i].weights)
     s.decoded = <float*>take(memory, 4 * call.together * first.image)
-    s.finished = <float*>take(memory, 4 * finished_floats(call) * call.together)
+    s.finished = <float*>take(memory, 4 * (finished_floats(call) * call.together + call.plans.lanes))
     s.staged = <float*>take(memory, 4 * (call.together * NCX_ROWS * width + call.plans.lanes) if call.staged else 0)
     s.weights = <float*>take(memory, 4 * weights)
     s.runs = <NcxRun*>take(memory, call.together * slots * sizeof(NcxRun))
     s.planned = NULL
 
 
+cdef inline int64_t image_numbers(const Product* p) noexcept nogil:
+    return p.Q[0] * p.Q[1] * p.Q[2]
+
+
 cdef int64_t finished_floats(const NcxCall* call) noexcept nogil:
     """Of one image."""
     cdef const Product* p = call.plans.product
+    if call.images:
+        return image_numbers(p)
     return p.Q[0] * p.Q[1] * call.pitch * call.columns if call.woven else 0
+
+
+cdef inline bint is_dense(const Product* p) noexcept nogil:
+    """Whether the results of a channel are equally far apart."""
+    return ((p.Q[1] == 1 or p.output.x[1] == p.Q[2] * p.output.x[2])
+            and (p.Q[0] == 1 or p.output.x[0] == p.Q[1] * p.Q[2] * p.output.x[2]))
 
 
 cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
@@ -286,6 +309,9 @@ cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
             return False
     call.plans, call.count, call.columns, call.woven = s, q.count, q.columns, q.columns > 1
     call.staged = not call.woven and (products.output.format != NUMBER_FLOAT32 or products.output.x[2] != 1)
+    call.images = (call.staged and q.count == 1 and is_dense(products)
+                   and min(products.N, NCX_SLOTS) * image_numbers(products) <= NCX_FINISHED)
+    call.staged = call.staged and not call.images
     call.pitch = ceiling(products.Q[2], s.lanes) * s.lanes
     if call.woven:
         call.apart = (<char*>products[1].output.data - <char*>products.output.data) // element_size(products.output.format)
@@ -305,7 +331,7 @@ cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
     call.chunks = ceiling(products.N, call.together)
     tasks = call.chunks * products.G
     call.parts = 1
-    if s.direct and not call.woven and tasks < 4 * q.threads:
+    if s.direct and not call.woven and not call.images and tasks < 4 * q.threads:
         call.parts = ceiling(4 * q.threads, tasks)
     return True
 

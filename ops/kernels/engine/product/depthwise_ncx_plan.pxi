@@ -100,7 +100,8 @@ cdef struct NcxCall:
     int64_t chunks    # of images
     int64_t parts     # of the blocks
     bint woven        # ... after their results were finished as floats
-    bint staged       # results are no floats side by side: the rows of a block are finished as floats first
+    bint staged       # results are no floats side by side: the rows of a block are finished as floats first ...
+    bint images       # ... or all rows of an image
     int64_t apart     # elements, from one of them to the next
     int64_t pitch     # floats, between lines that are finished
     NcxScratch* scratch

@@ -4,7 +4,7 @@ A block is copied once and used by few tiles where taps or rows are few: then mo
 for that: with every step of a sum they can move one vector of what the thread computes next.
 
 uses: engine/costs.pxi (COPY_HASTE), engine/product/jobs.pxi (Job, Jobs, job_of), engine/product/laid_out.pxi
-    (block_at, run_laid_out), engine/product/laid_out_fill.pxi (Lines, copied_ahead, fill_block),
+    (block_at, run_laid_out), engine/product/laid_out_fill.pxi (Lines, clear_gaps, copied_ahead, fill_block),
     engine/product/laid_out_plan.pxi (COPY_CHANNELS, Layout, copies_meanwhile, plane_place),
     engine/product/product.pxi (Product, ProductScratch)
 gives: run_laid_out_task
@@ -53,6 +53,7 @@ cdef void begin_copy(const Product* p, const Layout* l, const instruction_set* i
     channels = min(p.S, max(1, COPY_CHANNELS // number))
     check_room(b"begin_copy", moves, channels * number * sizeof(copy_move))
     check_room(b"begin_copy", block, 4 * p.S * l.plane)
+    clear_gaps(p, l, block)
     for d in range(1, channels):
         for i in range(number):
             moves[d * number + i].source = moves[i].source + d * p.input.c

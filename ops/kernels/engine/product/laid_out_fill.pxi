@@ -2,7 +2,7 @@
 
 uses: engine/product/laid_out_plan.pxi (Layout, plane_place), engine/product/pack.pxi (channels_innermost, gather_line),
     engine/product/pairs.pxi (first_channel), engine/product/product.pxi (Product)
-gives: Lines, copied_ahead, fill_block
+gives: Lines, clear_gaps, copied_ahead, fill_block
 """
 
 cdef enum:
@@ -33,6 +33,7 @@ cdef void fill_block(const Product* p, const Layout* l, const instruction_set* i
     check_room(b"fill_block", block, 4 * p.S * l.plane)
     lines.ahead = copied_ahead(p, l) * (1 if p.pairs == NULL else 2)
     lines.start = n * p.input.n + g * p.input.g
+    clear_gaps(p, l, block)
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
             lines.x[1] = first[1] * p.step[1] + l.low[1] + phase1
@@ -52,6 +53,16 @@ cdef void fill_block(const Product* p, const Layout* l, const instruction_set* i
                             split_lines(p, l, isa, &lines, d, place)
                         else:
                             fill_lines(p, l, isa, &lines, d, place, smallest)
+
+
+cdef void clear_gaps(const Product* p, const Layout* l, float* block) noexcept nogil:
+    """Zeros for lanes without a position: stale bits may be subnormal numbers, and a product with one takes a hundred cycles."""
+    cdef int64_t d, slot, numbers = l.cell * l.phases[0] * l.phases[1] * l.phases[2]
+    check_room(b"clear_gaps", block, 4 * p.S * l.plane)
+    for d in range(p.S):
+        for slot in range(l.slots if l.rolls else 0):
+            memset(block + d * l.plane + slot * l.slot + l.u[1] * l.u[2], 0, (l.slot - l.u[1] * l.u[2]) * sizeof(float))
+        memset(block + d * l.plane + numbers, 0, (l.plane - numbers) * sizeof(float))
 
 
 cdef inline bint can_split(const Product* p, const Layout* l, const instruction_set* isa) noexcept nogil:

@@ -8,11 +8,12 @@ Lanes are the channels m of the small side, rows are (t, c) of the large side, z
 the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image. Rows
 that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
-uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi,
-    engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
+uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi
+    (SharedTaps, keep_pieces, line_runs, run_lines_strand, run_mixed_lines, shared_taps), engine/weights/plan.pxi,
+    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
     engine/weights/product.pxi (pack_lanes), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
     tile_sums)
-gives: laid_out_wide, plan_blocks, run_blocks_piece, run_masked_rows
+gives: laid_out_wide, plan_blocks, run_blocks_piece
 """
 
 cdef enum:
@@ -23,7 +24,7 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
     if plan.lines:
-        most = 4 * LANE_FLOATS // (magnitude(number_bytes(plan)) * lane_width)
+        most = 4 * LANE_FLOATS // (2 * lane_width)
     elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)
@@ -137,10 +138,8 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
 cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
                           int64_t vectors, const float* lanes, float* c, WeightsScratch* s) noexcept nogil:
     """Rows one by one, each at the positions that its tap meets inside: something infinite must not meet their zeros."""
-    cdef int64_t i, r, k, low, high, pitch = isa.vectors * isa.width
+    cdef int64_t i, r, low, high, pitch = isa.vectors * isa.width
     cdef tile_run whole = tile_run(0, 0, chunk.count)
-    cdef const float* row
-    cdef const float* line
     cdef Reach reach
     cdef int64_t x[3]
     for i in range(rows):
@@ -150,14 +149,7 @@ cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instr
         for r in range(chunk.row_count):
             if inside_of(w, &reach, &s.rows[r], &low, &high, x):
                 memset(s.masks + (s.rows[r].first + low) * pitch, 0xff, (high - low) * pitch * sizeof(float))
-        row = s.block + i
-        if plan.lines:
-            check_room(b"run_masked_rows", s.masked_row, 4 * chunk.count * isa.rows)
-            line = <const float*>row_start(plan, s, i)
-            for k in range(chunk.count):
-                s.masked_row[k * isa.rows] = line[k]
-            row = s.masked_row
-        isa.masked_blocks[vectors - 1](&whole, 1, row, lanes, pitch, c + i * vectors * isa.width, chunk.resume, s.masks)
+        isa.masked_blocks[vectors - 1](&whole, 1, s.block + i, lanes, pitch, c + i * vectors * isa.width, chunk.resume, s.masks)
 
 
 cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,

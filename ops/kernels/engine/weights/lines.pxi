@@ -6,13 +6,13 @@ allows it. Such taps share what is laid out: it goes on beyond the positions of 
 A segment is a part of the chunk whose lines follow one another, that is, a plane or a part of it; what is laid out for it is longer
 than the segment by a gap.
 
-Lines are floats, or bfloat16 codes that run backwards, of which dot products take pairs at any position.
+Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.
 
 uses: engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi
-    (laid_out_wide, run_masked_rows), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at),
+    (laid_out_wide), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at),
     engine/weights/plan.pxi, engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, line_runs, number_bytes, plan_lines,
-    row_start, run_lines_strand, run_mixed_lines, shared_taps
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, line_runs, plan_lines, run_lines_strand,
+    run_mixed_lines, shared_taps
 """
 
 cdef enum:
@@ -22,44 +22,15 @@ cdef enum:
     KEPT_TAPS = 1 << 7      # ... of which there may be so many
 
 
-cdef double MOSTLY_INSIDE = 0.85  # share of positions, least for which zeros outside are multiplied too
-
-
 cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the same lines, each `apart` lines after the one before
     int64_t period  # K1 where none share
     int64_t apart
     bint kept       # the pieces of all taps are kept in the scratch
 
 
-cdef double share_inside(const Weights* w) noexcept nogil:
-    """How many of all pairs of taps and positions meet the large side."""
-    cdef double share_of_all = 1
-    cdef int64_t t, low, high, met
-    cdef int axis
-    for axis in range(3):
-        met = 0
-        for t in range(w.K[axis]):
-            meet_inside(t * w.d[axis] - w.b[axis], w.s[axis], w.X[axis], w.Y[axis], &low, &high)
-            met += high - low
-        share_of_all *= <double>met / max(1, w.K[axis] * w.Y[axis])
-    return share_of_all
-
-
-cdef inline bint lines_pay(const Weights* w) noexcept nogil:
-    """Whether lines of floats save more than they cost: several taps share them, and few of their numbers are zeros outside."""
-    return (w.K[1] > 1 and w.s[1] == 1 and w.Y[1] * w.Y[2] >= SUM_BLOCK and share_inside(w) >= MOSTLY_INSIDE)
-
-
-cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
-    """Whether rows are lines: of codes; of floats where they pay, rows do not mix taps, and there are registers for both halves of a
-    block. Not where channels lie side by side."""
-    if not plan.blocks or on_matrix(plan.pairs) or laid_out_wide(w, plan):
-        return False
-    return plan.pairs != NULL or isa.width == 16 and not plan.mixed and lines_pay(w)
-
-
-cdef inline int64_t number_bytes(const WeightsPlan* plan) noexcept nogil:
-    return 4 if plan.pairs == NULL else -2
+cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether rows are lines: of pairs, but for matrix units, and not where channels lie side by side."""
+    return plan.blocks and plan.pairs != NULL and not on_matrix(plan.pairs) and not laid_out_wide(w, plan)
 
 
 cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
@@ -67,7 +38,7 @@ cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
     cdef int64_t numbers = plan.chunk + 2
     if w.K[1] > 1:
         numbers += LINE_GAPS * plan.chunk
-    plan.line_bytes = (ceiling(numbers * magnitude(number_bytes(plan)), LINE_BYTES) + 1 | 1) * LINE_BYTES
+    plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
 
 
 cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcept nogil:
@@ -82,7 +53,7 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcep
 
 
 cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
-    """Taps share lines where that lays out less; those of pairs only where no pair reaches beyond a segment."""
+    """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
     cdef int64_t divisor = common_divisor(w.s[1], w.d[1]), first, segments, laid_out = 0
     cdef SharedTaps alone = SharedTaps(w.K[1], 0, False), shared
     cdef bint even
@@ -92,7 +63,7 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
     if shared.period >= w.K[1]:
         return alone
     segments = segments_of(s.rows, chunk.row_count, &even)
-    if plan.pairs != NULL and not (even and chunk.count % 2 == 0):
+    if not (even and chunk.count % 2 == 0):
         return alone
     if segments * gap_after(w, &shared, 0) > LINE_GAPS * plan.chunk:
         return alone
@@ -103,8 +74,7 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
 
 cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t row) noexcept nogil:
     """Where the line of a row begins."""
-    cdef char* line = <char*>s.block + row * plan.line_bytes
-    return line if plan.pairs == NULL else line + plan.line_bytes - 2
+    return <char*>s.block + (row + 1) * plan.line_bytes - 2
 
 
 cdef inline uint32_t bits_from(int64_t low, int64_t high) noexcept nogil:
@@ -206,10 +176,10 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
         number = s.first_piece[group + 1] - s.first_piece[group]
     else:
         number = cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
-    (isa.lay_lines if plan.pairs == NULL else plan.pairs.lay_lines)(
+    plan.pairs.lay_lines(
         first, plan.line_bytes, channels, pieces, number, large_at(w, start), w.large.format, w.large.c, w.s[2] * w.large.x[2],
         &s.smallest_large)
-    if plan.pairs != NULL and chunk.count % 2 == 1:
+    if chunk.count % 2 == 1:
         for i in range(channels):  # the other number of the last pair
             (<uint16_t*>(first + i * plan.line_bytes) - chunk.count)[0] = 0
 
@@ -231,9 +201,9 @@ cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, cons
         next_k = min(end, (k // HALF_BLOCK + 1) * HALF_BLOCK)
         run = &s.runs[number]
         check_room(b"line_runs", run, sizeof(tile_run))
-        run.rows = (k + skipped) * number_bytes(plan)
-        run.lanes = (k if plan.pairs == NULL else k // 2) * pitch
-        run.steps = next_k - k if plan.pairs == NULL else ceiling(next_k - k, 2)
+        run.rows = -2 * (k + skipped)
+        run.lanes = k // 2 * pitch
+        run.steps = ceiling(next_k - k, 2)
         number += 1
         k = next_k
     return number
@@ -246,15 +216,11 @@ cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruc
     cdef int64_t i, vectors = panel_vectors(plan, panel)
     cdef const float* lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
     cdef float* c = tile_sums(plan, sums, tile, panel)
-    cdef line_blocks_function run_it
     for i in range(rows):
-        offsets[i] = row_start(plan, s, i) - <char*>s.block + shift * number_bytes(plan) - (0 if plan.pairs == NULL else 2)
+        offsets[i] = row_start(plan, s, i) - <char*>s.block - 2 * shift - 2
     check_room(b"run_line_tile", c, 4 * rows * vectors * isa.width)
-    if s.unbounded:
-        run_masked_rows(w, plan, isa, chunk, tile_start(w, plan, tile), rows, vectors, lanes, c, s)
-        return
-    run_it = isa.line_blocks if plan.pairs == NULL else plan.pairs.line_blocks
-    run_it(rows, vectors, chunk.runs, chunk.run_count, <const char*>s.block, offsets, lanes, isa.vectors * isa.width, c, chunk.resume)
+    plan.pairs.line_blocks(
+        rows, vectors, chunk.runs, chunk.run_count, <const char*>s.block, offsets, lanes, isa.vectors * isa.width, c, chunk.resume)
 
 
 cdef void run_mixed_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,

@@ -2,7 +2,8 @@
 
 uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
     (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
-    reaches_outside), engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines)
+    reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi (KEPT_PIECES,
+    KEPT_TAPS, LINE_GAPS, has_lines, plan_lines)
 gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
     WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
     tile_rows, tile_start, whole_units
@@ -20,6 +21,9 @@ cdef enum:
     NEAR_SUMS_BYTES = 3 << 17  # of a task
     STORED_BYTES = 1 << 17     # stored together, of a single piece
     LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
+    RING_BYTES = 1 << 20       # rings of the channels of a tile; all of a task that keep what a block of pieces meets
+    RINGS_BYTES = 1 << 19      # rings of a task that go on from chunk to chunk ...
+    KEPT_TILES = 4             # ... of so many tiles at least, if there are so many
     PARTIAL_BYTES = 48 << 20   # of all blocks that wait
     MOST_LEVELS = 4            # a block is at most so large a power of two
 
@@ -66,10 +70,13 @@ cdef struct WeightsScratch:  # of one thread
     float* masks
     line_piece* pieces     # of lines
     int64_t* first_piece   # of each tap
-    float* masked_row      # of a line: its numbers as far apart as in a row panel
     void* codes            # blocks
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
     bint met_unbounded     # ... of any chunk
+    int64_t kept_start     # what the rings hold: the first channel, as an element of the large side ...
+    int64_t kept_channels  # ... how many
+    int64_t kept_first     # ... numbers of each
+    int64_t kept_end
     uint16_t smallest_large
     uint16_t smallest_small
 
@@ -77,7 +84,8 @@ cdef struct WeightsScratch:  # of one thread
 cdef struct WeightsPlan:
     reduction_cut cut
     int64_t positions            # of the reduction
-    bint framed                  # rows come from a framed block
+    bint framed                  # rows come from a block of floats
+    bint kept                    # ... which are rings: engine/weights/kept.pxi
     bint mixed                   # row tiles mix taps
     bint blocks                  # sums are taken in blocks of positions
     bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
@@ -100,7 +108,8 @@ cdef struct WeightsPlan:
     int64_t extent               # of the framed block: x2 ...
     int64_t row_floats           # ... [t0][t1][x2] of one row of a chunk
     int64_t channel_floats       # ... of all its rows
-    int64_t channels             # ... how many
+    int64_t channels             # ... how many, in tiles
+    int64_t ring                 # numbers that a ring holds
     int64_t* tap_offsets         # in the result
     int64_t line_bytes           # of a row that is a line
     int64_t code_bytes           # of lines laid out before they are packed in blocks
@@ -126,7 +135,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
     plan.mixed = w.C < plan.rows and plan.taps > 1
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
-    plan.padded = False
+    plan.padded = plan.kept = False
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
@@ -136,15 +145,22 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
-    plan.lines = has_lines(w, plan, isa)
+    plan.lines = has_lines(w, plan)
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)
-        plan.packed = plan.blocks and not frames_fit(w, isa, plan)
+        plan.packed = plan.blocks and not plan.kept and not frames_fit(w, isa, plan)
     if plan.packed:
         plan_blocks(w, isa, plan)
         plan_lines(w, plan)
     share_work(w, isa, threads, plan)
+
+
+cdef inline bint rings_pay(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
+    """Whether rings of a few tiles go on from chunk to chunk, or hold no more than frames would."""
+    cdef int64_t lines = (plan.chunk // w.Y[2] + 2) * w.K[0] * w.K[1], extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + last_step(w, 2) + 1
+    return (4 * plan.channel_floats * min(w.C, KEPT_TILES * isa.rows) <= RINGS_BYTES
+            or 4 * plan.channel_floats * min(w.C, isa.rows) <= RING_BYTES and plan.ring <= lines * extent)
 
 
 cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
@@ -163,7 +179,11 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     plan.chunk = whole_units(plan, LANE_FLOATS // lane_width, unit)
     if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
-    while True:
+    plan.kept = plan.framed and not plan.mixed and can_keep(w)
+    if plan.kept:
+        plan_rings(w, isa, plan, met_numbers(w, plan.chunk), 1)
+        plan.kept = rings_pay(w, isa, plan)
+    while not plan.kept:
         plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
         plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
         plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
@@ -174,6 +194,33 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     plan.channels = plan.tap_tiles  # in tiles
     if plan.framed and not plan.mixed:
         plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+
+
+cdef void plan_rings(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t numbers, int64_t tiles) noexcept nogil:
+    """Rings that hold so many numbers, of the channels of some tiles, an odd number of vectors apart."""
+    plan.ring = numbers + isa.width
+    plan.channel_floats = ((plan.ring - 1) // isa.width + 2 | 1) * isa.width
+    plan.channels = tiles
+
+
+cdef inline int64_t block_positions(const WeightsPlan* plan, int64_t levels) noexcept nogil:
+    """Of a block of 2**levels pieces, at most."""
+    return min(plan.positions, plan.cut.length << levels)
+
+
+cdef double numbers_kept(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts) noexcept nogil:
+    """How many numbers are converted for a position, if rings are as large as they may be; and plan them so."""
+    cdef int64_t tiles = ceiling(plan.strands, row_parts), channels = min(w.C, tiles * isa.rows)
+    cdef int64_t met = met_numbers(w, min(plan.chunk, plan.positions)), whole = met_numbers(w, block_positions(plan, levels))
+    cdef double once = <double>whole * w.C / max(1, block_positions(plan, levels))
+    if 4 * channels * (whole + 3 * isa.width) <= RING_BYTES:
+        plan_rings(w, isa, plan, whole, tiles)
+        return once
+    plan_rings(w, isa, plan, met, tiles)
+    if 4 * channels * plan.channel_floats <= RINGS_BYTES:
+        return once * panel_parts
+    plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+    return <double>met * w.C / max(1, min(plan.chunk, plan.positions)) * panel_parts
 
 
 cdef inline bint in_chunks(const WeightsPlan* plan) noexcept nogil:
@@ -213,7 +260,7 @@ cdef inline double busiest_share(int64_t tasks, int64_t shorter, double length, 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
     """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
     cdef int64_t panel_parts, row_parts, least_rows, levels, largest, full, rest
-    cdef double cost, least = -1, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
+    cdef double cost, least = -1, moved, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
     cdef WaitingSums sums
     products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
     if plan.packed:
@@ -241,12 +288,15 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                 busy = busiest_share(w.G * full * panel_parts * row_parts, (w.G if rest > 0 else 0) * panel_parts * row_parts,
                                      <double>rest / (1 << levels), threads) * (1 << levels)
                 largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
+                moved = numbers_kept(w, isa, plan, levels, panel_parts, row_parts) if plan.kept else frames * panel_parts
                 sums_cost = 0 if sums.at_once else WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
                 cost = (products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
-                        + lanes * row_parts + frames * panel_parts + sums_cost)
+                        + lanes * row_parts + moved + sums_cost)
                 if least < 0 or cost < least:
                     least = cost
                     plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost
+    if plan.kept:
+        numbers_kept(w, isa, plan, plan.sums.levels, plan.panel_parts, plan.row_parts)
 
 
 cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa,
@@ -265,10 +315,10 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines else 0)
         masked = plan.chunk if plan.padded and plan.pairs == NULL else 0
         s.masks = <float*>take(memory, 4 * masked * isa.vectors * isa.width)
-        s.masked_row = <float*>take(memory, 4 * masked * isa.rows if plan.lines else 0)
     elif plan.framed:
         s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
     s.smallest_large = s.smallest_small = 0xffff
+    s.kept_start = -1
     s.met_unbounded = False
 
 

@@ -1,6 +1,7 @@
 """Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there.
 
-uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/plan.pxi (WeightsPlan)
+uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/kept.pxi (number_of),
+    engine/weights/plan.pxi (WeightsPlan)
 gives: cut_rows, inside_of, large_step, most_rows, reach_of, small_offset, tap_runs
 """
 
@@ -58,9 +59,10 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
     """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
     addressed relative to tap 0 of channel 0."""
     cdef int64_t x[3]
-    cdef int64_t number = 0, r, low, high, end, position, base, step = large_step(w, plan), pitch = isa.vectors * isa.width
+    cdef int64_t number = 0, r, low, high, end, position, base, start, step = large_step(w, plan), pitch = isa.vectors * isa.width
     cdef const Row* row
     cdef tile_run* run
+    x[0] = x[1] = x[2] = 0
     check_room(b"tap_runs", runs, row_count * sizeof(tile_run))
     for r in range(row_count):
         row = &rows[r]
@@ -68,22 +70,32 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         high = row.count
         if reach != NULL and not inside_of(w, reach, row, &low, &high, x):
             continue
-        if plan.framed:
+        if plan.kept:
+            base = number_of(w, row.n, x[0], x[1], x[2]) - low * step
+        elif plan.framed:
             base = r * plan.row_floats
         else:
             base = (row.n * w.large.n + g * w.large.g + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
                     + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
+        start = base + low * step
+        if plan.kept:
+            start %= plan.ring
         while low < high:
             position = row.first + low
             end = min(high, low + HALF_BLOCK - position % HALF_BLOCK) if plan.blocks else high
+            if plan.kept and start + (end - low) * step > plan.ring:
+                end = min(end, low + ceiling(plan.ring - start, step))
             run = &runs[number - 1]
-            if (number > 0 and run.rows + run.steps * step == base + low * step and run.lanes + run.steps * pitch == position * pitch
+            if (number > 0 and run.rows + run.steps * step == start and run.lanes + run.steps * pitch == position * pitch
                     and not (plan.blocks and position % HALF_BLOCK == 0)):
                 run.steps += end - low
             else:
                 check_room(b"tap_runs", &runs[number], sizeof(tile_run))
-                runs[number] = tile_run(base + low * step, position * pitch, end - low)
+                runs[number] = tile_run(start, position * pitch, end - low)
                 number += 1
+            start += (end - low) * step
+            if plan.kept and start >= plan.ring:
+                start -= plan.ring
             low = end
     return number
 

@@ -5,15 +5,15 @@
 Lanes of the product are the channels m of the small side, rows are (t, c), its reduction is (n, y), cut into pieces by
 `core/reduction.h`.  A task takes some lanes and rows of one piece.  It packs a few hundred positions of the small side into
 lane panels, [position][m], and runs all its row tiles over them.  The rows need no packing where the large side holds
-floats: each tap walks the large side where it lies, along those runs of positions that it meets inside.  Tiles that mix
-taps (few channels) and stored numbers other than floats go through a block of the large side, decoded and framed with
-zeros, that is laid out beforehand.
+floats: each tap walks the large side where it lies, along those runs of positions that it meets inside.  Stored numbers
+other than floats are converted to rings first (engine/weights/kept.pxi). Tiles that mix taps (few channels), and rows for which
+rings would be too large, go through a block of the large side, decoded and framed with zeros, that is laid out beforehand.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
     engine/product/pack.pxi (channels_innermost, gather_line), engine/product/pairs.pxi (never_subnormal, on_matrix,
     strided_of), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (laid_out_wide),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/jobs.pxi (WeightsPass,
-    run_pass), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of,
+    run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of,
     small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, weights_cycles
 """
@@ -118,8 +118,10 @@ cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const inst
 
 
 cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
-    """From tap 0 to another, in a framed block or in the large side."""
+    """From tap 0, where runs of all taps begin, to another: in a framed block or in the large side."""
     cdef int64_t t[3]
+    if plan.kept:
+        return 0  # runs begin where a tap does
     tap_at(w, tap, t)
     if plan.framed:
         return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
@@ -170,7 +172,7 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     """A part of one piece, into the sums at `space`, or into the result."""
     cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tap, tile, channel = 0, channels
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), c0, c1, together
-    cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel
+    cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
@@ -191,13 +193,21 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         c0 = part.first_strand
         while c0 < part.end_strand:
             c1 = min(part.end_strand, c0 + together)
+            if plan.kept:
+                first_kept = c0 - (c0 - part.first_strand) % plan.channels
+                end_kept = min(part.end_strand, first_kept + plan.channels)
+                c1 = min(c1, end_kept)
             if not chunk.resume and last and plan.sums.together > 0:
                 sums = sums_from(plan, space, c0, first_panel)
             if plan.mixed:
                 for tile in range(c0, c1):
                     run_row_tile(w, plan, isa, part, tile, 0, &chunk, one_by_one, sums, s)
             else:
-                if plan.framed:
+                if plan.kept:
+                    channel = share(w.C, plan.tap_tiles, first_kept)
+                    channels = share(w.C, plan.tap_tiles, end_kept) - channel
+                    keep_numbers(w, plan, isa, part.g, channel, channels, s.rows, chunk.row_count, s)
+                elif plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
                     channels = share(w.C, plan.tap_tiles, c1) - channel
                     frame_rows(w, plan, isa, part.g, channel, channels, s.rows, chunk.row_count, s.block)

@@ -119,7 +119,8 @@ cdef void lay_out_line(const Weights* w, const TapLanes* p, const instruction_se
                     memcpy(place + (low + x + i) * w.C, padded + i * pitch, w.C * sizeof(float))
                 span.offset += some * w.large.x[2]
                 x += some
-    memset(place + high * w.C, 0, (p.columns - high) * w.C * sizeof(float))
+    # Lanes beyond the last tap meet what follows, maybe a line that is not laid out: stale bits may be subnormal, which is slow.
+    memset(place + high * w.C, 0, ((p.columns - high) * w.C + isa.width) * sizeof(float))
 
 
 cdef void lay_out_chunk(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t g, int64_t row_count,
@@ -137,7 +138,7 @@ cdef void lay_out_chunk(const Weights* w, const TapLanes* p, const instruction_s
             s.places[i], s.planes[i] = place + (s.rows[i].y[1] - row.y[1]) * w.s[1] * p.line, lines * p.line
         for t0 in range(w.K[0]):
             x0 = row.y[0] * w.s[0] + t0 * w.d[0] - w.b[0]
-            check_room(b"lay_out_chunk", s.block + place, 4 * lines * p.line)
+            check_room(b"lay_out_chunk", s.block + place, 4 * (lines * p.line + isa.width))
             for i in range(lines if 0 <= x0 < w.X[0] else 0):
                 x1 = row.y[1] * w.s[1] - w.b[1] + i
                 if 0 <= x1 < w.X[1]:
