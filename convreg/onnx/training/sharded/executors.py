@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from operator import getitem
 from time import perf_counter, time
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +21,9 @@ from .work import compute
 
 Place = tuple[str, int]
 """A unit, or `CLIENT`, and the number of a group of its results."""
+
+SHARED = 1 << 16
+"""Bytes from which on whole values that several shards read are copied to the workers before these begin."""
 
 RETRIES = 1
 """How often a task that raises is run again before its error is that of the step."""
@@ -140,9 +144,19 @@ class OnDask:
         client, token = self._cluster.client, uuid4().hex
         program = self._program(division.program)
         hand, work, pick = (delayed(function, pure=False, traverse=False) for function in (_handed, _task, getitem))
-        places: dict[Place, Any] = {
-            (CLIENT, number): hand(_Handed(items), dask_key_name=f"convreg_batch-{token}-{number}")
-            for number, items in enumerate(sources)}
+        places: dict[Place, Any] = {}
+        shared = []
+        for number, (items, source) in enumerate(zip(sources, division.sources, strict=True)):
+            readers = {division.program.units[name].samples for name in source.needed_by}
+            if len(readers) < 2 or _bytes_of(items) < SHARED or any(item.first is not None for item in items):
+                places[CLIENT, number] = hand(_Handed(items), dask_key_name=f"convreg_batch-{token}-{number}")
+                continue
+            places[CLIENT, number] = client.submit(_handed, _Handed(items), key=f"convreg_shared-{token}-{number}")
+            shared.append(places[CLIENT, number])
+        if shared:
+            # Without copies Dask gives all shards to the one worker that holds the parameters.
+            with suppress(OSError):  # if a worker died, Dask makes it anew where it is needed
+                client.replicate(shared, n=division.shards)
         for number, name in enumerate(division.order):
             unit = division.program.units[name]
             keys[name] = key = f"convreg_{unit.kind}_{unit.stage}-{token}-{number}"
