@@ -14,14 +14,23 @@ def cluster():
     clients = {}
 
     with ExitStack() as undo:
+        def started(workers, threads):
+            made = undo.enter_context(distributed.LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+                env={"CONVREG_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}))
+            client = undo.enter_context(distributed.Client(made, set_as_default=False))
+            client.wait_for_workers(workers, timeout=60)
+            return client
+
         def start(workers, threads=1):
             key = workers, threads
+            if key in clients:
+                try:  # a worker that a test has killed starts again; one that died while it started does not
+                    clients[key].wait_for_workers(workers, timeout=30)
+                except distributed.TimeoutError:
+                    del clients[key]
             if key not in clients:
-                started = undo.enter_context(distributed.LocalCluster(
-                    n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
-                    env={"CONVREG_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}))
-                clients[key] = undo.enter_context(distributed.Client(started, set_as_default=False))
-            clients[key].wait_for_workers(workers, timeout=30)
+                clients[key] = started(workers, threads)
             return clients[key]
 
         yield start
