@@ -12,6 +12,7 @@ cdef enum:
     NCX_AHEAD = 1 << 11         # bytes: short lines of several images are no pattern that the processor foresees
     NCX_PLAN_BYTES = 8 << 20    # of all products' plans, at most
     NCX_THREAD_BYTES = 4 << 20  # of a thread's workspace, at most
+    NCX_NEAR = 1 << 15          # bytes of images that are computed in turns: they stay in the nearest cache
     NCX_FINISHED = 1 << 13      # floats of images that are finished before they are rounded: they stay in the nearest cache
 
 
@@ -74,15 +75,21 @@ cdef void split_by_phases(const NcxPlan* s, const instruction_set* isa, int64_t 
         line += some
 
 
+cdef int64_t most_slots(const instruction_set* isa) noexcept nogil:
+    """Vectors that are computed together."""
+    cdef int64_t slots = NCX_SLOTS
+    while isa.depthwise_ncx[slots - 1] == NULL:
+        slots -= 1
+    return slots
+
+
 cdef void plan_runs(const NcxPlan* s, const instruction_set* isa, int64_t images, NcxScratch* scratch) noexcept nogil:
     """Slots share masks: columns over an edge run image beside image, all others in any company."""
-    cdef int64_t pass_, column, image, slots = NCX_SLOTS
+    cdef int64_t pass_, column, image, slots = most_slots(isa)
     cdef int kept
     cdef bint edge
     cdef NcxRun* run
     scratch.planned, scratch.images_planned, scratch.run_count = s, images, 0
-    while isa.depthwise_ncx[slots - 1] == NULL:
-        slots -= 1
     check_room(b"plan_runs", scratch.runs, images * s.columns * sizeof(NcxRun))
     for pass_ in range(2):
         run = NULL
@@ -322,6 +329,8 @@ cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
     if image > NCX_FLOATS:
         return False
     call.together = min(products.N, NCX_SLOTS)
+    if s.vectors or 4 * 4 * NCX_SLOTS * NCX_ROWS * products.Q[2] * q.columns > NCX_NEAR:  # input and output, of this block and of the next
+        call.together = min(products.N, most_slots(q.isa))
     if image > 0:
         call.together = max(1, min(call.together, NCX_FLOATS // image))
     memory.used = 0
