@@ -27,7 +27,7 @@ INLINE void ask(asking *a, int written)
     }
 }
 
-/* Copies on the way; masked stores. */
+/* Copies on the way. */
 #ifdef STORE_MASKED
 #define COPIES 1
 #define COPY SUFFIX(copy)
@@ -70,6 +70,19 @@ static void SUFFIX(copy)(copying *c)
         count_moves(c, count);
     }
 }
+#else
+#define COPIES 0
+#define COPY NULL
+#define make_move(move, source, place, ahead) ((void)(move), (void)(source), (void)(place), (void)(ahead))
+#define due_moves(c, steps) ((void)(c), 0)
+#define count_moves(c, count) ((void)(c), (void)(count))
+#endif
+
+#ifdef STORE_MASKED
+#define STORE_RESULT(p, m, v) STORE_MASKED(p, m, v)
+#else /* whole vectors alone */
+#define STORE_RESULT(p, m, v) ((void)(m), *(vector *)(p) = (v))
+#endif
 
 /* Finished sums to their places: a row's parts one after the other, since neighbours share a cache line. */
 INLINE void store_result(int rows, int vectors, vector (*sum)[VECTORS], const tile_result *result)
@@ -88,14 +101,6 @@ INLINE void store_result(int rows, int vectors, vector (*sum)[VECTORS], const ti
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             for (int64_t part = result->first[j]; part < result->first[j + 1]; part++)
-                STORE_MASKED((float *)(place + result->wish.offsets[part]), result->masks[part], sum[i][j]);
+                STORE_RESULT((float *)(place + result->wish.offsets[part]), result->masks[part], sum[i][j]);
     }
 }
-#else
-#define COPIES 0
-#define COPY NULL
-#define make_move(move, source, place, ahead) ((void)(move), (void)(source), (void)(place), (void)(ahead))
-#define due_moves(c, steps) ((void)(c), 0)
-#define store_result(rows, vectors, sum, result) ((void)0)
-#define count_moves(c, count) ((void)(c), (void)(count))
-#endif

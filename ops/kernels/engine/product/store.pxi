@@ -25,8 +25,9 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
     cdef int64_t near = max(1, isa.width // max(1, p.output.x[2]))  # lanes of a part
     cdef tile_wish* wish = &result.wish
     wish.parts, wish.row_step, wish.reach = 0, p.output.c * size, (near - 1) * p.output.x[2] * size
-    result.together = isa.scatter_parts != NULL and p.cell == NULL and p.output.x[2] == 1
-    result.direct = result.together and isa.copy != NULL and not on_matrix(p.pairs) and p.output.format == NUMBER_FLOAT32
+    result.direct = p.cell == NULL and p.output.x[2] == 1
+    result.together = isa.scatter_parts != NULL and result.direct
+    result.direct = result.direct and not on_matrix(p.pairs) and p.output.format == NUMBER_FLOAT32
     for i in range(span_count):
         lane, end = spans[i].lane, spans[i].lane + spans[i].count
         left = lane % near
@@ -38,6 +39,8 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
             result.masks[wish.parts] = <uint16_t>((1 << right) - (1 << left))
             wish.offsets[wish.parts] = (spans[i].offset + (lane - left - spans[i].lane) * spans[i].step) * size
             wish.parts += 1
+            if right - left < isa.width and not result.together:  # a part of a vector is stored under a mask
+                result.direct = False
             lane += right - left
             left = 0
     while vector < TILE_VECTORS:
