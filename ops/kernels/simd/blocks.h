@@ -3,16 +3,12 @@
 
 /* The steps of one block, `half` of them in its first half, from place `a` of every row on. */
 INLINE void one_block(int rows, int vectors, ptrdiff_t steps, ptrdiff_t half, const float *const *row, ptrdiff_t a, ptrdiff_t row_step,
-                      ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, float *c, int pitch, const float *masks, int pairs)
+                      const float *b, ptrdiff_t lane_pitch, float *c, int pitch, const float *masks, int pairs)
 {
     vector first[ROWS][VECTORS], second[ROWS][VECTORS];
     load_sums(rows, vectors, first, c, pitch, 0);
     load_sums(rows, vectors, second, c, pitch, 0);
     for (ptrdiff_t k = 0; k < half && k < steps; k++) {
-        if (next) {
-            __builtin_prefetch(row[0] + a + k * row_step + next);
-            __builtin_prefetch(row[0] + a + (half + k) * row_step + next);
-        }
         tile_step(rows, vectors, first, row, a + k * row_step, b + k * lane_pitch, masks ? masks + k * lane_pitch : NULL, pairs);
         if (half + k < steps)
             tile_step(rows, vectors, second, row, a + (half + k) * row_step, b + (half + k) * lane_pitch,
@@ -41,44 +37,22 @@ INLINE void begin_blocks(int rows, int vectors, float *c, int resume)
             memset(c + i * VECTORS * WIDTH, 0, vectors * WIDTH * sizeof(float));
 }
 
-/* All rows where the sums of both halves fit in three quarters of the registers, else half of them: parts load the lanes once each. */
-INLINE int rows_at_once(int rows, int vectors)
+/* One row under masks. */
+INLINE void masked_blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, const float *lane_panel,
+                               ptrdiff_t lane_pitch, float *c, int resume, const float *masks)
 {
-    return 2 * rows * vectors <= ROWS * VECTORS ? rows : (rows + 1) / 2;
-}
-
-/* Both halves side by side, in parts of the rows: where there are registers for that. */
-INLINE void blocks_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
-                        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const float *masks,
-                        const tile_result *result, int pairs)
-{
-    const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
-    const int part = rows_at_once(rows, vectors);
-    const float *row[ROWS];
-#pragma GCC unroll 8
-    for (int i = 0; i < part; i++)
-        row[i] = row_panel + i;
-    begin_blocks((rows + part - 1) / part * part, vectors, c, resume);
+    begin_blocks(1, vectors, c, resume);
     for (ptrdiff_t r = 0; r < run_count; r++)
-        for (ptrdiff_t k = 0; k < runs[r].steps; k += block) {
-            ptrdiff_t steps = runs[r].steps - k < block ? runs[r].steps - k : block, start = runs[r].lanes + k * lane_pitch;
-            for (int i = 0; i < rows; i += part) /* of an odd number of rows one more than there are */
-                one_block(part, vectors, steps, block / 2, row, runs[r].rows + k * ROWS + i, ROWS, i == 0 ? next : 0,
-                          lane_panel + start, lane_pitch, c + i * VECTORS * WIDTH, VECTORS, masks ? masks + start : NULL, pairs);
+        for (ptrdiff_t k = 0; k < runs[r].steps; k += SUM_BLOCK) {
+            ptrdiff_t steps = runs[r].steps - k < SUM_BLOCK ? runs[r].steps - k : SUM_BLOCK, start = runs[r].lanes + k * lane_pitch;
+            one_block(1, vectors, steps, HALF_BLOCK, &row_panel, runs[r].rows + k * ROWS, ROWS, lane_panel + start, lane_pitch, c,
+                      VECTORS, masks + start, 0);
         }
-    finish_blocks(rows, vectors, c, result);
 }
 
 #if ROWS == 8
-#define BLOCKS_TILE(name, rows, vectors, pairs)                                                                          \
-    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,     \
-                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,         \
-                                                  float *c, int resume, copying *meanwhile, const tile_result *result)   \
-    {                                                                                                                    \
-        (void)meanwhile;                                                                                                 \
-        blocks_body(rows, vectors, runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume, NULL, result,    \
-                    pairs);                                                                                              \
-    }
+#include "simd/block_parts.h"
+BLOCK_PARTS(blocks, 0)
 #else
 /* `result` is asked for only where sums are stored there: a request costs more than it saves where `scatter` stores. */
 INLINE asking asks_of(const tile_result *result)
@@ -139,6 +113,41 @@ INLINE void half_body(int rows, int vectors, const tile_run *run, const float *r
         }                                                                                                                \
         finish_blocks(r, v, c, result);                                                                                  \
     }
+
+/* Rows that lie anywhere, some of them, along runs each of which begins with a block. */
+INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
+                              const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
+                              int pairs)
+{
+    const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
+    const float *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    for (const tile_run *run = runs; run < runs + run_count; run++) {
+        const float *b = lane_panel + run->lanes;
+        ptrdiff_t a = run->rows, k = run->steps;
+        for (; k >= block; k -= block, a += block * row_step, b += block * lane_pitch)
+            one_block(rows, vectors, block, block / 2, row, a, row_step, b, lane_pitch, c, vectors, NULL, pairs);
+        if (k > 0)
+            one_block(rows, vectors, k, block / 2, row, a, row_step, b, lane_pitch, c, vectors, NULL, pairs);
+    }
+}
+
+#define WHOLE_BLOCKS(name, rows, vectors, pairs)                                                                         \
+    static void SUFFIX(whole_##name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,   \
+                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
+                                                  ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
+    {                                                                                                                    \
+        const int part = 2 * rows * vectors <= ROWS * VECTORS ? rows : (rows + 1) / 2; /* parts load the lanes once each */ \
+        (void)wish;                                                                                                      \
+        if (!resume)                                                                                                     \
+            memset(c, 0, rows * vectors * WIDTH * sizeof(float));                                                        \
+        block_runs_body(part, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, pairs);   \
+        if (rows > part)                                                                                                 \
+            block_runs_body(rows - part, vectors, runs, run_count, start, offsets + part, row_step, lane_panel,        \
+                              lane_pitch, c + part * vectors * WIDTH, pairs);                                            \
+    }
 #endif
 
 #define MASKED_BLOCKS(vectors)                                                                                           \
@@ -146,7 +155,7 @@ INLINE void half_body(int rows, int vectors, const tile_run *run, const float *r
                                                 const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,     \
                                                 const float *masks)                                                      \
     {                                                                                                                    \
-        blocks_body(1, vectors, runs, run_count, row_panel, 0, lane_panel, lane_pitch, c, resume, masks, NULL, 0);       \
+        masked_blocks_body(vectors, runs, run_count, row_panel, lane_panel, lane_pitch, c, resume, masks);               \
     }
 MASKED_BLOCKS(1)
 MASKED_BLOCKS(2)
@@ -261,41 +270,6 @@ INLINE void strided_blocks_body(int rows, int vectors, const tile_run *runs, ptr
                             wish, pairs, SUFFIX(name##_whole_##rows##_##vectors));                                                           \
     }
 
-/* Rows that lie anywhere, some of them, along runs each of which begins with a block. */
-INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
-                              const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c,
-                              int pairs)
-{
-    const ptrdiff_t block = pairs ? HALF_BLOCK : SUM_BLOCK;
-    const float *row[ROWS];
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-        row[i] = start + offsets[i];
-    for (const tile_run *run = runs; run < runs + run_count; run++) {
-        const float *b = lane_panel + run->lanes;
-        ptrdiff_t a = run->rows, k = run->steps;
-        for (; k >= block; k -= block, a += block * row_step, b += block * lane_pitch)
-            one_block(rows, vectors, block, block / 2, row, a, row_step, 0, b, lane_pitch, c, vectors, NULL, pairs);
-        if (k > 0)
-            one_block(rows, vectors, k, block / 2, row, a, row_step, 0, b, lane_pitch, c, vectors, NULL, pairs);
-    }
-}
-
-#define WHOLE_BLOCKS(name, rows, vectors, pairs)                                                                         \
-    static void SUFFIX(name##_##rows##_##vectors)(const tile_run *runs, ptrdiff_t run_count, const float *start,         \
-                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,   \
-                                                  ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)     \
-    {                                                                                                                    \
-        const int part = rows_at_once(rows, vectors);                                                                    \
-        (void)wish;                                                                                                      \
-        if (!resume)                                                                                                     \
-            memset(c, 0, rows * vectors * WIDTH * sizeof(float));                                                        \
-        block_runs_body(part, vectors, runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, pairs);   \
-        if (rows > part)                                                                                                 \
-            block_runs_body(rows - part, vectors, runs, run_count, start, offsets + part, row_step, lane_panel,        \
-                              lane_pitch, c + part * vectors * WIDTH, pairs);                                            \
-    }
-
 #define ROW_BLOCKS(kind, name, rows, pairs) kind(name, rows, 1, pairs) kind(name, rows, 2, pairs) kind(name, rows, 3, pairs)
 #define FOUR_BLOCKS(kind, name, pairs)                                                                                   \
     ROW_BLOCKS(kind, name, 1, pairs) ROW_BLOCKS(kind, name, 2, pairs)                                                    \
@@ -310,4 +284,4 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
 #endif
 ALL_BLOCKS(BLOCKS_TILE, blocks, 0)
 ALL_BLOCKS(STRIDED_BLOCKS, strided_blocks, 0)
-ALL_BLOCKS(WHOLE_BLOCKS, whole_blocks, 0)
+ALL_BLOCKS(WHOLE_BLOCKS, blocks, 0)

@@ -1,6 +1,5 @@
-/* Sums in blocks of positions (core/reduction.h) whose rows are lines of pairs that run backwards: included by simd/pair_lines.h.  A
- * few rows at a time have both halves of a block in registers. */
-enum { LINES_TOGETHER = 4 };
+/* Sums in blocks of positions (core/reduction.h) whose rows are lines of pairs that run backwards: included by simd/pair_lines.h.  The
+ * rows of a tile are taken in parts, as simd/block_parts.h does. */
 
 /* One step: the pairs at row[i] + a. */
 INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char *const *row, ptrdiff_t a, const float *b)
@@ -33,28 +32,18 @@ INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTOR
     return run;
 }
 
-INLINE void add_block(int rows, int vectors, vector (*first)[VECTORS], vector (*second)[VECTORS], float *c, int resume)
-{
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++) {
-            vector *place = (vector *)(c + (i * vectors + j) * WIDTH);
-            vector sum = resume ? *place : (vector){0};
-            *place = sum + (first[i][j] + second[i][j]);
-        }
-}
-
 /* Blocks of two whole halves whose numbers follow one another, as far as such blocks do.  The halves take steps in turns: twice as many
  * chains hide the time that a step takes. */
 INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *run, const tile_run *last, const char *start,
                                          const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
 {
     const ptrdiff_t steps = HALF_BLOCK / 2, advance = -4;
+    vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
+    const tile_run *begin = run;
+    load_sums(rows, vectors, total, c, vectors, resume);
     for (; last - run >= 2 && run[0].steps == steps && run[1].steps == steps && run[1].rows - run[0].rows == steps * advance; run += 2) {
-        vector first[LINES_TOGETHER][VECTORS], second[LINES_TOGETHER][VECTORS];
         const float *b = lane_panel + run->lanes;
-        const char *row[LINES_TOGETHER];
+        const char *row[ROWS];
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++)
             row[i] = start + offsets[i] + run->rows;
@@ -68,9 +57,10 @@ INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *
             for (int i = 0; i < rows; i++)
                 row[i] += advance;
         }
-        add_block(rows, vectors, first, second, c, resume);
-        resume = 1;
+        add_halves(rows, vectors, total, first, second);
     }
+    if (run > begin)
+        store_sums(rows, vectors, total, c, vectors);
     return run;
 }
 
@@ -79,36 +69,36 @@ INLINE const tile_run *one_block_body(int rows, int vectors, const tile_run *run
                                       const char *start, const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch,
                                       float *c, int resume)
 {
-    vector first[LINES_TOGETHER][VECTORS], second[LINES_TOGETHER][VECTORS];
-    const char *row[LINES_TOGETHER];
+    vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
+    const char *row[ROWS];
+    load_sums(rows, vectors, total, c, vectors, resume);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
         row[i] = start + offsets[i];
     run = half_of_lines(rows, vectors, first, run, last, end - HALF_BLOCK / 2 * lane_pitch, row, lane_panel, lane_pitch);
     run = half_of_lines(rows, vectors, second, run, last, end, row, lane_panel, lane_pitch);
-    add_block(rows, vectors, first, second, c, resume);
+    add_halves(rows, vectors, total, first, second);
+    store_sums(rows, vectors, total, c, vectors);
     return run;
 }
 
 /* Functions of their own: in one function the compiler would keep some sums in memory. */
-#define SOME_LINES(r, v)                                                                                               \
-    static __attribute__((noinline)) const tile_run *SUFFIX(pair_lines_whole_##r##_##v)(                               \
+#define SOME_LINES(r, v, name)                                                                                             \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##r##_##v)(                               \
         const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel, \
         ptrdiff_t lane_pitch, float *c, int resume)                                                                    \
     {                                                                                                                  \
         return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume);                  \
     }                                                                                                                  \
-    static __attribute__((noinline)) const tile_run *SUFFIX(pair_lines_one_##r##_##v)(                                 \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_one_##r##_##v)(                                 \
         const tile_run *run, const tile_run *last, ptrdiff_t end, const char *start, const int64_t *offsets,           \
         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                           \
     {                                                                                                                  \
         return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume);                \
     }
 
-#define LINES_ENTRY(rows, vectors) {SUFFIX(pair_lines_whole_##rows##_##vectors), SUFFIX(pair_lines_one_##rows##_##vectors)}
-#define LINES_ENTRIES(rows) {LINES_ENTRY(rows, 1), LINES_ENTRY(rows, 2), LINES_ENTRY(rows, 3)}
-#define LINES_OF(rows) SOME_LINES(rows, 1) SOME_LINES(rows, 2) SOME_LINES(rows, 3)
-LINES_OF(1) LINES_OF(2) LINES_OF(3) LINES_OF(4)
+#define LINES_ENTRY(rows, vectors, name) {SUFFIX(name##_whole_##rows##_##vectors), SUFFIX(name##_one_##rows##_##vectors)}
+PART_SIZES(SOME_LINES, pair_lines)
 
 typedef struct {
     const tile_run *(*whole)(const tile_run *, const tile_run *, const char *, const int64_t *, const float *, ptrdiff_t, float *, int);
@@ -119,18 +109,18 @@ typedef struct {
 static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *start,
                                const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
 {
-    static const lines_functions of[LINES_TOGETHER][VECTORS] = {LINES_ENTRIES(1), LINES_ENTRIES(2), LINES_ENTRIES(3), LINES_ENTRIES(4)};
+    static const lines_functions of[ROWS][VECTORS] = PART_ENTRIES(LINES_ENTRY, pair_lines);
     const ptrdiff_t block = HALF_BLOCK * lane_pitch;
     const tile_run *last = runs + run_count;
-    int parts = (rows + LINES_TOGETHER - 1) / LINES_TOGETHER;
+    const int parts = parts_of(rows, vectors);
     for (int part = 0; part < parts; part++) {
-        int first = rows * part / parts, some = rows * (part + 1) / parts - first, more = resume;
+        int low = rows * part / parts, some = rows * (part + 1) / parts - low, more = resume;
         const lines_functions *those = &of[some - 1][vectors - 1];
-        float *sums = c + first * vectors * WIDTH;
+        float *sums = c + low * vectors * WIDTH;
         for (const tile_run *run = runs, *done; run < last; run = done, more = 1) {
-            done = those->whole(run, last, start, offsets + first, lane_panel, lane_pitch, sums, more);
+            done = those->whole(run, last, start, offsets + low, lane_panel, lane_pitch, sums, more);
             if (done == run)
-                done = those->one(run, last, (run->lanes / block + 1) * block, start, offsets + first, lane_panel, lane_pitch, sums, more);
+                done = those->one(run, last, (run->lanes / block + 1) * block, start, offsets + low, lane_panel, lane_pitch, sums, more);
         }
     }
 }

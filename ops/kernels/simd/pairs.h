@@ -4,8 +4,9 @@
 
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
+BLOCK_PARTS(pair_blocks, 1)
 ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
-ALL_BLOCKS(WHOLE_BLOCKS, whole_pair_blocks, 1)
+ALL_BLOCKS(WHOLE_BLOCKS, pair_blocks, 1)
 
 static void SUFFIX(lines_of_pairs)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
                                ptrdiff_t lane_pitch, ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target,

@@ -24,7 +24,7 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
     if plan.lines:
-        most = 4 * LANE_FLOATS // (2 * lane_width)
+        most = 2 * LANE_FLOATS // (2 * lane_width)
     elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)
@@ -40,7 +40,7 @@ cdef inline int max_format(const Weights* w) noexcept nogil:
 cdef void pack_small(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t panel, int64_t row_count,
                      int64_t count, float* place, WeightsScratch* s) noexcept nogil:
     """A lane panel of the positions of a chunk."""
-    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, r, i, next_offset
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, r, i, next_offset, first = 0, some
     cdef int64_t size = element_size(w.small.format), pitch = isa.vectors * isa.width, offset = small_offset(w, g, s.rows)
     cdef int64_t line = plan.chunk
     cdef const char* source = <const char*>w.small.data + size * m * w.small.c
@@ -56,16 +56,21 @@ cdef void pack_small(const Weights* w, const WeightsPlan* plan, const instructio
         gather_steps(isa, plan.pairs, place, pitch, count, source + size * offset, w.small.format, 1, &span, 1, &s.smallest_small)
         return
     check_room(b"pack_small", s.codes, size * lanes * (count if wide else line))
-    for r in range(row_count):
-        offset = small_offset(w, g, &s.rows[r])
+    while first < row_count:
+        offset, some = small_offset(w, g, &s.rows[first]), s.rows[first].count
+        r = first + 1
+        while r < row_count and w.small.x[2] == 1 and small_offset(w, g, &s.rows[r]) == offset + some:  # lines of one plane
+            some += s.rows[r].count
+            r += 1
         if wide:
-            for i in range(s.rows[r].count):
-                copy_codes(<char*>s.codes + size * (s.rows[r].first + i) * lanes, source + size * (offset + i * w.small.x[2]), lanes, 1,
+            for i in range(some):
+                copy_codes(<char*>s.codes + size * (s.rows[first].first + i) * lanes, source + size * (offset + i * w.small.x[2]), lanes, 1,
                            size)
         else:
             for i in range(lanes):
-                copy_codes(<char*>s.codes + size * (i * line + s.rows[r].first), source + size * (offset + i * w.small.c),
-                           s.rows[r].count, w.small.x[2], size)
+                copy_codes(<char*>s.codes + size * (i * line + s.rows[first].first), source + size * (offset + i * w.small.c), some,
+                           w.small.x[2], size)
+        first = r
     span = lane_span(0, lanes, 0, 1 if wide else line)
     gather_steps(isa, plan.pairs, place, pitch, count, s.codes, w.small.format, lanes if wide else 1, &span, 1, &s.smallest_small)
 

@@ -17,7 +17,7 @@ gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, li
 
 cdef enum:
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
-    SHARED_BLOCKS = 4       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
+    SHARED_BLOCKS = 12       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many
 

@@ -1,0 +1,147 @@
+/* Sums in blocks (core/reduction.h) of a part of a tile's rows, for instruction sets with 32 registers: the chains of both halves and the
+ * totals are in registers.  Included by simd/blocks.h.
+ *
+ * Loops over the steps of whole halves have a constant count, and each part is a function of its own: otherwise the compiler
+ * keeps some sums in memory. */
+INLINE int parts_of(int rows, int vectors)
+{
+    int most = vectors == 3 ? 3 : vectors == 2 ? 4 : 8;
+    return (rows + most - 1) / most;
+}
+
+/* Of parts with one, two and three vectors: definitions, and a table by rows and vectors. */
+#define PART_SIZES(define, ...)                                                                                          \
+    define(1, 1, __VA_ARGS__) define(2, 1, __VA_ARGS__) define(3, 1, __VA_ARGS__) define(4, 1, __VA_ARGS__)              \
+    define(5, 1, __VA_ARGS__) define(6, 1, __VA_ARGS__) define(7, 1, __VA_ARGS__) define(8, 1, __VA_ARGS__)              \
+    define(1, 2, __VA_ARGS__) define(2, 2, __VA_ARGS__) define(3, 2, __VA_ARGS__) define(4, 2, __VA_ARGS__)              \
+    define(1, 3, __VA_ARGS__) define(2, 3, __VA_ARGS__) define(3, 3, __VA_ARGS__)
+#define PART_ENTRIES(entry, name)                                                                                        \
+    {{entry(1, 1, name), entry(1, 2, name), entry(1, 3, name)}, {entry(2, 1, name), entry(2, 2, name), entry(2, 3, name)}, \
+     {entry(3, 1, name), entry(3, 2, name), entry(3, 3, name)}, {entry(4, 1, name), entry(4, 2, name)},                  \
+     {entry(5, 1, name)}, {entry(6, 1, name)}, {entry(7, 1, name)}, {entry(8, 1, name)}}
+
+INLINE void add_halves(int rows, int vectors, vector (*total)[VECTORS], vector (*first)[VECTORS], vector (*second)[VECTORS])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            total[i][j] += first[i][j] + second[i][j];
+}
+
+/* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel. */
+INLINE void block_part(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets,
+                       ptrdiff_t row_step, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume,
+                       int pairs)
+{
+    const ptrdiff_t half = pairs ? HALF_BLOCK / 2 : HALF_BLOCK;
+    vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
+    const float *row[ROWS];
+    load_sums(rows, vectors, total, c, pitch, resume);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + (offsets ? offsets[i] : i);
+    for (const tile_run *run = runs; run < runs + run_count; run++) {
+        const float *b = lane_panel + run->lanes;
+        ptrdiff_t a = run->rows, left = run->steps;
+        for (; left >= 2 * half; left -= 2 * half) {
+            load_sums(rows, vectors, first, NULL, 0, 0);
+            load_sums(rows, vectors, second, NULL, 0, 0);
+            for (ptrdiff_t k = 0; k < half; k++) {
+                if (next) {
+                    __builtin_prefetch(row[0] + a + next);
+                    __builtin_prefetch(row[0] + a + half * row_step + next);
+                }
+                tile_step(rows, vectors, first, row, a, b, NULL, pairs);
+                tile_step(rows, vectors, second, row, a + half * row_step, b + half * lane_pitch, NULL, pairs);
+                a += row_step;
+                b += lane_pitch;
+            }
+            a += half * row_step;
+            b += half * lane_pitch;
+            add_halves(rows, vectors, total, first, second);
+        }
+        if (left > 0) {
+            load_sums(rows, vectors, first, NULL, 0, 0);
+            load_sums(rows, vectors, second, NULL, 0, 0);
+            for (ptrdiff_t k = 0; k < half && k < left; k++, a += row_step, b += lane_pitch)
+                tile_step(rows, vectors, first, row, a, b, NULL, pairs);
+            for (ptrdiff_t k = half; k < left; k++, a += row_step, b += lane_pitch)
+                tile_step(rows, vectors, second, row, a, b, NULL, pairs);
+            add_halves(rows, vectors, total, first, second);
+        }
+    }
+    store_sums(rows, vectors, total, c, pitch);
+}
+
+typedef void (*panel_part_function)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
+                                    const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
+typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets,
+                                   ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
+
+#define BLOCK_PART(rows, vectors, name, pairs)                                                                           \
+    static __attribute__((noinline)) void SUFFIX(name##_panel_##rows##_##vectors)(                                       \
+        const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next, const float *lane_panel,      \
+        ptrdiff_t lane_pitch, float *c, int resume)                                                                      \
+    {                                                                                                                    \
+        block_part(rows, vectors, runs, run_count, row_panel, NULL, ROWS, next, lane_panel, lane_pitch, c, VECTORS,      \
+                   resume, pairs);                                                                                       \
+    }                                                                                                                    \
+    static __attribute__((noinline)) void SUFFIX(name##_rows_##rows##_##vectors)(                                        \
+        const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets, ptrdiff_t row_step,       \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                             \
+    {                                                                                                                    \
+        block_part(rows, vectors, runs, run_count, start, offsets, row_step, 0, lane_panel, lane_pitch, c, vectors,      \
+                   resume, pairs);                                                                                       \
+    }
+#define PANEL_PART(rows, vectors, name) SUFFIX(name##_panel_##rows##_##vectors)
+#define ROWS_PART(rows, vectors, name) SUFFIX(name##_rows_##rows##_##vectors)
+#define BLOCK_PARTS(name, pairs)                                                                                         \
+    PART_SIZES(BLOCK_PART, name, pairs)                                                                                  \
+    static const panel_part_function SUFFIX(name##_panel)[ROWS][VECTORS] = PART_ENTRIES(PANEL_PART, name);               \
+    static const rows_part_function SUFFIX(name##_rows)[ROWS][VECTORS] = PART_ENTRIES(ROWS_PART, name);
+
+/* A tile, in even parts of its rows. */
+INLINE void tile_of_parts(int rows, int vectors, const panel_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
+                          const float *row_panel, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,
+                          const tile_result *result)
+{
+    const int parts = parts_of(rows, vectors);
+    for (int part = 0; part < parts; part++) {
+        int low = rows * part / parts, high = rows * (part + 1) / parts;
+        part_of[high - low - 1][vectors - 1](runs, run_count, row_panel + low, part == 0 ? next : 0, lane_panel, lane_pitch,
+                                             c + low * VECTORS * WIDTH, resume);
+    }
+    finish_blocks(rows, vectors, c, result);
+}
+
+INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
+                           const float *start, const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch,
+                           float *c, int resume)
+{
+    const int parts = parts_of(rows, vectors);
+    for (int part = 0; part < parts; part++) {
+        int low = rows * part / parts, high = rows * (part + 1) / parts;
+        part_of[high - low - 1][vectors - 1](runs, run_count, start, offsets + low, row_step, lane_panel, lane_pitch,
+                                             c + low * vectors * WIDTH, resume);
+    }
+}
+
+#define BLOCKS_TILE(name, r, v, pairs)                                                                                     \
+    static void SUFFIX(name##_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next, \
+                                         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,              \
+                                         copying *meanwhile, const tile_result *result)                                    \
+    {                                                                                                                      \
+        (void)meanwhile;                                                                                                   \
+        tile_of_parts(r, v, SUFFIX(name##_panel), runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume,     \
+                      result);                                                                                             \
+    }
+#define WHOLE_BLOCKS(name, r, v, pairs)                                                                                    \
+    static void SUFFIX(whole_##name##_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *start,            \
+                                                 const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,      \
+                                                 ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)        \
+    {                                                                                                                      \
+        (void)wish;                                                                                                        \
+        whole_of_parts(r, v, SUFFIX(name##_rows), runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c,    \
+                       resume);                                                                                            \
+    }
