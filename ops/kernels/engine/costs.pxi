@@ -8,7 +8,8 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
     FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
-    NUMBER_MOVED, PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE,
+    NUMBER_MOVED, PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS,
+    QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE,
     ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
     WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, peak_cycles
 """
@@ -28,6 +29,9 @@ cdef double HALF_OF_PEAK = 2           # factor of products in float64 (vectors 
 cdef double TILE_STEPS = 8             # steps that begin and end a tile which takes its sums from memory
 cdef double POSITION_ROWS_BIAS = 0.92  # factor: measured over modelled cost of positions as rows, for the layers where gathered
                                        # panels come near
+
+cdef double POSITION_ROWS_PAIRS = 0.87 # factor: the same with dot products and sums in blocks, whose panels cost more (machine 1,
+                                       # "Dot products at the full rate")
 
 cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are laid out, where positions as rows come near (DCGAN's
                                        # fourth layer forward, AVX-512)

@@ -368,6 +368,8 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
             cycles += inputs * p.R / FAR_INPUT
     if not lies_transposed(q.products):
         cycles += TRANSPOSE_CYCLES * inputs
+    if q.pairs != NULL and q.products.blocks:
+        cycles *= POSITION_ROWS_PAIRS
     return POSITION_ROWS_BIAS * cycles * q.products.S * q.products.G
 
 
