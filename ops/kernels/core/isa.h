@@ -123,7 +123,8 @@ typedef void (*line_blocks_function)(int rows, int vectors, const tile_run *runs
                                      const int64_t *offsets, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
 
 /* A piece of a line: `count` <= LINE_PIECE numbers from number `place` on, zeros but for those whose bit of `mask` is set, where element
- * source + i*step of the line stands.  Where step is not 1, or nothing is loaded under a mask, these are low <= i < high. */
+ * source + i*step of the line stands.  Where step is not 1, or nothing is loaded under a mask, these are low <= i < high; elsewhere
+ * `more` pieces of LINE_PIECE elements follow, each from where the one before ends. */
 typedef struct {
     int64_t source;
     int32_t place;
@@ -131,6 +132,7 @@ typedef struct {
     int32_t low;
     int32_t high;
     uint32_t mask;
+    int32_t more;
 } line_piece;
 
 /* `lines` lines of the same pieces, as `line_blocks_function` takes them, `pitch` bytes apart, bfloat16 codes of `format`; number 0 of the

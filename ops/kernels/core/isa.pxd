@@ -77,6 +77,7 @@ cdef extern from "core/isa.h" nogil:
         int32_t low
         int32_t high
         uint32_t mask
+        int32_t more
     ctypedef void (*lay_lines_function)(
         char*, Py_ssize_t, int64_t, const line_piece*, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*dot_function)(

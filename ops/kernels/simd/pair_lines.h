@@ -48,6 +48,11 @@ INLINE void lay_pairs_format(char *first, ptrdiff_t pitch, int64_t lines, const 
             words = decode_words(&d, format, words);
             note(&met, words);
             _mm512_storeu_si512(place, _mm512_permutexvar_epi16(order, words));
+            for (int64_t i = 1; step == 1 && i <= piece->more; i++) {
+                words = decode_words(&d, format, load_words(at(start, format, piece->source + 32 * i), format, 32));
+                note(&met, words);
+                _mm512_storeu_si512(place - 32 * i, _mm512_permutexvar_epi16(order, words));
+            }
         }
     }
     note_smallest(smallest, &met);

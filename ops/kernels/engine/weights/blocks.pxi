@@ -186,7 +186,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             break  # the call is repeated without pairs
         if plan.lines:
             shared = shared_taps(w, plan, &chunk, s)
-            keep_pieces(w, isa, &chunk, &shared, s)
+            keep_pieces(w, plan, isa, &chunk, &shared, s)
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand

@@ -90,6 +90,10 @@ cdef struct WeightsPlan:
     bint blocks                  # sums are taken in blocks of positions
     bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
     bint lines                   # ... as lines: engine/weights/lines.pxi
+    bint split                   # ... of a copy of the large side, `split_large`, whose lines go residue by residue
+    int64_t split_length         # numbers of a residue
+    int64_t split_bytes
+    Operand split_large
     const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
     int64_t rows                 # of a row tile, at most
     int64_t steps                # of a chunk, at most
@@ -135,7 +139,8 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
     plan.mixed = w.C < plan.rows and plan.taps > 1
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
-    plan.padded = plan.kept = False
+    plan.padded = plan.kept = plan.split = False
+    plan.split_bytes = 0
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
@@ -153,6 +158,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     if plan.packed:
         plan_blocks(w, isa, plan)
         plan_lines(w, plan)
+        plan_split(w, plan)
     share_work(w, isa, threads, plan)
 
 
