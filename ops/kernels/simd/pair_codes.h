@@ -92,6 +92,7 @@ INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const voi
             there[i] = l + i < lanes && offset[l + i] != NO_ELEMENT;
             line[i] = at(source, format, there[i] ? offset[l + i] : 0);
         }
+        const ptrdiff_t ahead = there[1] ? 16 * ((const char *)line[1] - (const char *)line[0]) : 0; /* to where the next lines begin */
         for (int64_t k = 0; k < count;) {
             int64_t n = count - k < each ? count - k : each;
             __m512i row[16];
@@ -107,8 +108,10 @@ INLINE void gather_lines(float *panel, ptrdiff_t pitch, int64_t count, const voi
                 for (int i = 0; i * 2 * per < n; i++)
                     put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);
             } else {
-                for (int i = 0; i < 16; i++)
+                for (int i = 0; i < 16; i++) {
+                    __builtin_prefetch((const char *)at(line[i], format, k) + ahead);
                     row[i] = there[i] ? load_line(at(line[i], format, k), format, n) : _mm512_setzero_si512();
+                }
                 transpose_vectors(row);
                 for (int i = 0; i * 2 * per < n; i++)
                     put_line_bits(panel + (k / 2 + i * per) * pitch + l, pitch, (n + 1) / 2 - i * per, row[i], d, format, met);

@@ -18,6 +18,7 @@ gives: laid_out_wide, plan_blocks, run_blocks_piece
 
 cdef enum:
     BLOCKS_POSITIONS = 256  # packed in pairs at a time, at most
+    PART_POSITIONS = 64     # of a part of the small side that is packed where it lies
 
 
 cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
@@ -37,41 +38,55 @@ cdef inline int max_format(const Weights* w) noexcept nogil:
     return w.large.format if element_size(w.large.format) > element_size(w.small.format) else w.small.format
 
 
+cdef int64_t small_part_end(const Weights* w, int64_t g, const Row* rows, int64_t first, int64_t row_count) noexcept nogil:
+    """The first row after those that follow row `first` in memory."""
+    cdef int64_t next_offset = small_offset(w, g, &rows[first]) + rows[first].count, r = first + 1
+    if w.small.x[2] != 1:
+        return r
+    while r < row_count and small_offset(w, g, &rows[r]) == next_offset:
+        next_offset += rows[r].count
+        r += 1
+    return r
+
+
+cdef bint parts_are_blocks(const Weights* w, const WeightsPlan* plan, int64_t g, const Row* rows, int64_t row_count, int64_t count) noexcept nogil:
+    """Whether each part that lies side by side begins with a pair (of matrix units: a block), and there are few."""
+    cdef int64_t unit = SUM_BLOCK if on_matrix(plan.pairs) else 2, first = 0, parts = 0
+    while first < row_count:
+        if rows[first].first % unit != 0:
+            return False
+        first = small_part_end(w, g, rows, first, row_count)
+        parts += 1
+    return w.small.x[2] == 1 and (parts == 1 or parts * PART_POSITIONS <= count)
+
+
 cdef void pack_small(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t panel, int64_t row_count,
                      int64_t count, float* place, WeightsScratch* s) noexcept nogil:
     """A lane panel of the positions of a chunk."""
-    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, r, i, next_offset, first = 0, some
-    cdef int64_t size = element_size(w.small.format), pitch = isa.vectors * isa.width, offset = small_offset(w, g, s.rows)
-    cdef int64_t line = plan.chunk
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, i, first = 0, end, some, offset
+    cdef int64_t size = element_size(w.small.format), pitch = isa.vectors * isa.width, line = plan.chunk, begin
     cdef const char* source = <const char*>w.small.data + size * m * w.small.c
-    cdef bint wide = w.small.c == 1 and w.small.x[2] != 1, together = w.small.x[2] == 1
-    cdef lane_span span
+    cdef bint wide = w.small.c == 1 and w.small.x[2] != 1, direct = parts_are_blocks(w, plan, g, s.rows, row_count, count)
+    cdef lane_span span = lane_span(0, lanes, 0, w.small.c)
     check_room(b"pack_small", place, 4 * panel_floats(plan, isa))
-    next_offset = offset + s.rows.count
-    for r in range(1, row_count):
-        together = together and small_offset(w, g, &s.rows[r]) == next_offset
-        next_offset += s.rows[r].count
-    if together:
-        span = lane_span(0, lanes, 0, w.small.c)
-        gather_steps(isa, plan.pairs, place, pitch, count, source + size * offset, w.small.format, 1, &span, 1, &s.smallest_small)
-        return
     check_room(b"pack_small", s.codes, size * lanes * (count if wide else line))
     while first < row_count:
-        offset, some = small_offset(w, g, &s.rows[first]), s.rows[first].count
-        r = first + 1
-        while r < row_count and w.small.x[2] == 1 and small_offset(w, g, &s.rows[r]) == offset + some:  # lines of one plane
-            some += s.rows[r].count
-            r += 1
-        if wide:
+        end = small_part_end(w, g, s.rows, first, row_count)
+        begin, offset = s.rows[first].first, small_offset(w, g, &s.rows[first])
+        some = (s.rows[end].first if end < row_count else count) - begin
+        if direct:
+            gather_steps(isa, plan.pairs, place + steps_of(plan.pairs, begin) * pitch, pitch, some, source + size * offset, w.small.format,
+                         1, &span, 1, &s.smallest_small)
+        elif wide:
             for i in range(some):
-                copy_codes(<char*>s.codes + size * (s.rows[first].first + i) * lanes, source + size * (offset + i * w.small.x[2]), lanes, 1,
-                           size)
+                copy_codes(<char*>s.codes + size * (begin + i) * lanes, source + size * (offset + i * w.small.x[2]), lanes, 1, size)
         else:
             for i in range(lanes):
-                copy_codes(<char*>s.codes + size * (i * line + s.rows[first].first), source + size * (offset + i * w.small.c), some,
-                           w.small.x[2], size)
-        first = r
-    span = lane_span(0, lanes, 0, 1 if wide else line)
+                copy_codes(<char*>s.codes + size * (i * line + begin), source + size * (offset + i * w.small.c), some, w.small.x[2], size)
+        first = end
+    if direct:
+        return
+    span.step = 1 if wide else line
     gather_steps(isa, plan.pairs, place, pitch, count, s.codes, w.small.format, lanes if wide else 1, &span, 1, &s.smallest_small)
 
 
