@@ -8,10 +8,9 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
     FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
-    NUMBER_MOVED, PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS,
-    QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE,
-    ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, peak_cycles
+    NUMBER_MOVED, PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
+    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED,
+    VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -62,6 +61,7 @@ cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy 
 # Packed weights
 
 cdef double PACK_CYCLES = 2            # cycles for a packed weight
+cdef double PACK_PAIRS = 5             # ... for a pair of them in row panels for dot products, eight rows at a time (machine 1)
 cdef double FAR_WEIGHTS = 6            # packed weights that come from beyond the middle cache in a cycle
 cdef double FAR_PANEL = 0.15           # cycles for a packed weight that is fetched again for a range of columns
 cdef double FAR_INPUT = 96             # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
@@ -106,6 +106,11 @@ cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) no
 cdef inline double moved_cycles(const Product* p) noexcept nogil:
     """Cycles for one number that is copied."""
     return PAIRS_MOVED if on_matrix(p.pairs) else NUMBER_MOVED
+
+
+cdef inline double pack_cycles(const Product* p) noexcept nogil:
+    """Cycles for one packed weight of a row panel, or a pair of them."""
+    return PACK_CYCLES if p.pairs == NULL or on_matrix(p.pairs) else PACK_PAIRS
 
 
 cdef inline double number_quarters(const pair_functions* pairs) noexcept nogil:

@@ -113,6 +113,8 @@ static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrd
     const ptrdiff_t block = HALF_BLOCK * lane_pitch;
     const tile_run *last = runs + run_count;
     const int parts = parts_of(rows, vectors);
+    if (!resume && run_count == 0)
+        memset(c, 0, rows * vectors * WIDTH * sizeof(float));
     for (int part = 0; part < parts; part++) {
         int low = rows * part / parts, some = rows * (part + 1) / parts - low, more = resume;
         const lines_functions *those = &of[some - 1][vectors - 1];

@@ -188,7 +188,7 @@ cdef double panel_cycles(const Problem* q, bint decoded) noexcept nogil:
         if p.G > 1 and p.S > 0:
             work *= 1 + PANEL_ENDS / (<double>p.tap_count * p.S)
         cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
-                               + PACK_CYCLES * <double>p.tap_count * p.R)
+                               + pack_cycles(p) * <double>p.tap_count * p.R)
         if are_far(row_panels(p) * p.panel_size):
             cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (FAR_WEIGHTS * BLOCK * TILE_LANES))
     return cycles

@@ -9,11 +9,11 @@ than the segment by a gap.
 Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Where the numbers that a tap meets lie
 apart, they are first brought together, for all taps once.
 
-uses: engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi
-    (laid_out_wide), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at),
-    engine/weights/plan.pxi, engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, line_runs, plan_lines, run_lines_strand,
-    run_mixed_lines, shared_taps
+uses: core/problem.pxi (Operand), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
+    engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, line_runs, plan_lines, plan_split,
+    run_lines_strand, run_mixed_lines, shared_taps, split_residues
 """
 
 cdef enum:
@@ -69,7 +69,7 @@ cdef inline const Operand* large_of_lines(const Weights* w, const WeightsPlan* p
     return &plan.split_large if plan.split else &w.large
 
 
-cdef inline int64_t line_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+cdef inline int64_t number_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """From a number of a line to the next that a tap meets."""
     return 1 if plan.split else w.s[2] * w.large.x[2]
 
@@ -150,7 +150,7 @@ cdef int64_t add_pieces(const Weights* w, const WeightsPlan* plan, const Row* pa
         meet_inside(x2, w.s[2], w.X[2], part.count, &low, &high)
     source = part.n * large.n + x0 * large.x[0] + x1 * large.x[1]
     source += split_place(w, plan, x2) if plan.split else x2 * large.x[2]
-    step = line_step(w, plan)
+    step = number_step(w, plan)
     while done < part.count:
         piece = &pieces[number - 1]
         if not (joined and number > 0 and piece.count < LINE_PIECE and piece.source - piece.place == source - place):
@@ -200,7 +200,7 @@ cdef int64_t cut_pieces(const Weights* w, const WeightsPlan* plan, const Chunk* 
 
 cdef inline bint pieces_joined(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
     """Whether pieces are loaded under a mask."""
-    return isa.copy != NULL and line_step(w, plan) == 1
+    return isa.copy != NULL and number_step(w, plan) == 1
 
 
 cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_t t1) noexcept nogil:
@@ -245,7 +245,7 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
         number = cut_pieces(w, plan, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
     plan.pairs.lay_lines(
         first, plan.line_bytes, channels, pieces, number, <const char*>large.data + start * element_size(large.format), large.format,
-        large.c, line_step(w, plan), &s.smallest_large)
+        large.c, number_step(w, plan), &s.smallest_large)
     if chunk.count % 2 == 1:
         for i in range(channels):  # the other number of the last pair
             (<uint16_t*>(first + i * plan.line_bytes) - chunk.count)[0] = 0
@@ -273,6 +273,32 @@ cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, cons
         run.steps = ceiling(next_k - k, 2)
         number += 1
         k = next_k
+    return number
+
+
+cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t tap, const Chunk* chunk, WeightsScratch* s) noexcept nogil:
+    """Of the runs of a chunk those of blocks in which a tap meets the large side, to s.met_runs: the others would add zeros.  Returns
+    their number."""
+    cdef int64_t r = 0, met = 0, low, high, i, number = 0, block, last_block = -1, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width
+    cdef int64_t x[3]
+    cdef bint meets = False
+    cdef Reach reach
+    reach_of(w, tap, &reach)
+    check_room(b"runs_inside", s.met_runs, chunk.run_count * sizeof(tile_run))
+    for i in range(chunk.run_count):
+        block = chunk.runs[i].lanes // block_lanes
+        if block != last_block:
+            last_block = block
+            while r < chunk.row_count and s.rows[r].first + s.rows[r].count <= block * SUM_BLOCK:
+                r += 1
+            meets, met = False, r
+            while not meets and met < chunk.row_count and s.rows[met].first < (block + 1) * SUM_BLOCK:
+                if inside_of(w, &reach, &s.rows[met], &low, &high, x):
+                    meets = s.rows[met].first + low < (block + 1) * SUM_BLOCK and s.rows[met].first + high > block * SUM_BLOCK
+                met += 1
+        if meets:
+            s.met_runs[number] = chunk.runs[i]
+            number += 1
     return number
 
 
@@ -312,6 +338,10 @@ cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const inst
     cdef int64_t tile = strand * plan.taps, channel = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile)
     cdef int64_t start = part.g * large_of_lines(w, plan).g + channel * large_of_lines(w, plan).c, gap, last_gap = -1, panel, later
     cdef int64_t t[3]
+    cdef int64_t tap
+    cdef Chunk own = chunk[0]
+    if plan.padded:
+        own.runs = s.met_runs
     for t[0] in range(w.K[0]):
         for t[2] in range(w.K[2]):
             for t[1] in range(shared.period):
@@ -320,9 +350,14 @@ cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const inst
                     chunk.run_count = line_runs(plan, isa, chunk, gap, s)
                     last_gap = gap
                 lay_out_lines(w, plan, isa, chunk, shared, t, start, rows, 0, s)
-                for panel in range(part.first_panel, part.end_panel):
-                    later = t[1]
-                    while later < w.K[1]:
-                        run_line_tile(w, plan, isa, part, tile + (t[0] * w.K[1] + later) * w.K[2] + t[2], rows, panel, chunk,
+                later = t[1]
+                while later < w.K[1]:
+                    tap = (t[0] * w.K[1] + later) * w.K[2] + t[2]
+                    if plan.padded:
+                        own.run_count = runs_inside(w, isa, tap, chunk, s)
+                    else:
+                        own.run_count = chunk.run_count
+                    for panel in range(part.first_panel, part.end_panel):
+                        run_line_tile(w, plan, isa, part, tile + tap, rows, panel, &own,
                                       (later - t[1]) // shared.period * shared.apart * w.Y[2], sums, s)
-                        later += shared.period
+                    later += shared.period

@@ -1,9 +1,9 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
-    (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
-    reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi (KEPT_PIECES,
-    KEPT_TAPS, LINE_GAPS, has_lines, plan_lines)
+uses: core/problem.pxi (Operand), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters),
+    engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi
+    (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
+    engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines, plan_split)
 gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
     WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
     tile_rows, tile_start, whole_units
@@ -67,6 +67,7 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
+    tile_run* met_runs     # lines: of those the ones that a tap meets
     float* masks
     line_piece* pieces     # of lines
     int64_t* first_piece   # of each tap
@@ -314,6 +315,7 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     s.block, s.codes = NULL, NULL
     s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
     s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))
+    s.met_runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run) if plan.lines else 0)
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
         s.block = <float*>take(memory, plan.rows * (plan.line_bytes if plan.lines else 4 * plan.steps) + 64)
