@@ -63,15 +63,20 @@ INLINE void block_part(int rows, int vectors, const tile_run *runs, ptrdiff_t ru
             b += half * lane_pitch;
             add_halves(rows, vectors, total, first, second);
         }
-        if (left > 0) {
-            load_sums(rows, vectors, first, NULL, 0, 0);
-            load_sums(rows, vectors, second, NULL, 0, 0);
+        if (left == 0)
+            continue;
+        load_sums(rows, vectors, first, NULL, 0, 0);
+        load_sums(rows, vectors, second, NULL, 0, 0);
+        if (left == half)
+            for (ptrdiff_t k = 0; k < half; k++, a += row_step, b += lane_pitch)
+                tile_step(rows, vectors, first, row, a, b, NULL, pairs);
+        else {
             for (ptrdiff_t k = 0; k < half && k < left; k++, a += row_step, b += lane_pitch)
                 tile_step(rows, vectors, first, row, a, b, NULL, pairs);
             for (ptrdiff_t k = half; k < left; k++, a += row_step, b += lane_pitch)
                 tile_step(rows, vectors, second, row, a, b, NULL, pairs);
-            add_halves(rows, vectors, total, first, second);
         }
+        add_halves(rows, vectors, total, first, second);
     }
     store_sums(rows, vectors, total, c, pitch);
 }
