@@ -359,8 +359,10 @@ static void SUFFIX(gather)(float *panel, ptrdiff_t pitch, int64_t steps, const v
 
 static int SUFFIX(finite)(const float *values, int64_t count)
 {
-    int special = 0;
-    for (int64_t i = 0; i < count; i++)
-        special |= (float_bits(values[i]) & 0x7f800000u) == 0x7f800000u;
-    return !special;
+    int32_t largest = 0; /* magnitude: compilers take a maximum in vectors */
+    for (int64_t i = 0; i < count; i++) {
+        int32_t magnitude = (int32_t)(float_bits(values[i]) & 0x7fffffffu);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest < 0x7f800000;
 }

@@ -311,14 +311,17 @@ static void SUFFIX(frame_pairs)(float *block, ptrdiff_t pitch, int64_t lines, in
         frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, next, smallest);
 }
 
+typedef uint16_t __attribute__((may_alias)) any_code;
+
 static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 {
-    int special = 0;
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t pair = float_bits(pairs[i]);
-        special |= ((pair & 0x7f800000u) == 0x7f800000u) | ((pair & 0x7f80u) == 0x7f80u);
+    const any_code *codes = (const any_code *)pairs;
+    uint16_t largest = 0;
+    for (int64_t i = 0; i < 2 * count; i++) {
+        uint16_t magnitude = codes[i] & 0x7fff;
+        largest = magnitude > largest ? magnitude : largest;
     }
-    return !special;
+    return largest < 0x7f80;
 }
 
 #include "simd/pair_lines.h"
