@@ -327,6 +327,15 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #endif
 #ifndef TEMPLATES_ONLY
 #include "simd/conversions.h"
+#if WIDTH == 16
+#include "simd/segments.h"
+#include "simd/store_segments.h"
+#define SEGMENTS &segments_of_lines
+#define STORE_SEGMENTS store_segments
+#else
+#define SEGMENTS NULL
+#define STORE_SEGMENTS NULL
+#endif
 
 const instruction_set SUFFIX(instruction_set) = {
     .name = NAME,
@@ -369,5 +378,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter_taps = SUFFIX(scatter_taps),
     .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(scale_block), SUFFIX(encode_block), SUFFIX(draw_block)},
     .store_positions = SUFFIX(store_positions),
+    .segments = SEGMENTS,
+    .store_segments = STORE_SEGMENTS,
 };
 #endif
