@@ -11,7 +11,7 @@ itself takes the taps that it meets.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (NARROW_MOVED, NARROW_STORED, PACK_CYCLES, VECTORS_A_CYCLE),
     engine/product/pairs.pxi (are_finite, first_channel, gather_steps,
-    never_subnormal, on_matrix), engine/product/product.pxi (Product, Tap, biases)
+    never_subnormal, on_matrix), core/problem.pxi (Operand), engine/product/product.pxi (LINE_BYTES, Product, Tap, biases)
 gives: NarrowGroups, fits_narrow_groups, lay_out_narrow_groups, narrow_groups_cycles, run_narrow_groups
 """
 
@@ -200,6 +200,39 @@ cdef void pack_narrow(const Problem* q, const NarrowGroups* s, int64_t item, Nar
     s.special[item] = special
 
 
+cdef struct NarrowAhead:  # memory that is asked for while a task computes, a part with each line
+    const char* place
+    int64_t image     # bytes from one to the next
+    int64_t channel
+    int64_t channels
+    int64_t lines     # cache lines of a channel
+    int64_t total
+    int64_t step      # ... asked for together
+    int64_t done
+    bint written
+
+
+cdef NarrowAhead narrow_ahead(const Operand* operand, int64_t images, int64_t channels, int64_t start, int64_t count, int64_t calls,
+                              bint written) noexcept nogil:
+    """`count` numbers of all channels of some images from element `start` on, in so many calls."""
+    cdef NarrowAhead a
+    cdef int64_t size = element_size(operand.format)
+    a.place, a.image, a.channel = <const char*>operand.data + start * size, operand.n * size, operand.c * size
+    a.channels, a.lines, a.written = channels, ceiling(count * size, LINE_BYTES), written
+    a.total, a.done = images * channels * a.lines, 0
+    a.step = ceiling(a.total, max(1, calls))
+    return a
+
+
+cdef inline void ask_ahead(NarrowAhead* a) noexcept nogil:
+    cdef int64_t end = min(a.total, a.done + a.step), row, line, count
+    while a.done < end:
+        row, line = a.done // a.lines, a.done % a.lines
+        count = min(end - a.done, a.lines - line)
+        prefetch_lines(a.place + row // a.channels * a.image + row % a.channels * a.channel + line * LINE_BYTES, count, a.written)
+        a.done += count
+
+
 cdef NarrowBlock narrow_block(const NarrowGroups* s, int64_t task) noexcept nogil:
     """Tasks of a group, which use the same weights, follow one another."""
     cdef NarrowBlock block
@@ -303,24 +336,46 @@ cdef void store_narrow(const Problem* q, const NarrowGroups* s, const NarrowBloc
             line += together
 
 
+cdef NarrowAhead next_input(const Problem* q, const NarrowGroups* s, int64_t task, int64_t calls) noexcept nogil:
+    """What a thread is likely to lay out next."""
+    cdef const Product* p = q.products
+    cdef NarrowBlock block
+    cdef int64_t first, end, low
+    task += q.threads
+    if task >= p.G * s.cut[0] * s.cut[1] * s.cut[2]:
+        return narrow_ahead(&p.input, 0, 0, 0, 0, 1, False)
+    block = narrow_block(s, task)
+    low = block.first[1] * p.step[1] + s.low[0]
+    first, end = max(0, low), min(p.I[1], low + (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[0] + 1)
+    return narrow_ahead(&p.input, block.end[0] - block.first[0] if end > first else 0, p.D,
+                        block.first[0] * p.input.n + block.g * p.input.g + first * p.input.x[1] + max(0, block.first[2] + s.low[1]),
+                        (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[1]), calls, False)
+
+
 cdef void run_narrow_task(const Problem* q, const NarrowGroups* s, int64_t task, NarrowScratch* scratch) noexcept nogil:
     cdef NarrowBlock block = narrow_block(s, task)
     cdef const Product* p = q.products
     cdef int64_t width = min(block.end[2] * s.ways[1], s.result[1]) - block.first[2] * s.ways[1]
     cdef int64_t first, end, line, lines, channel, lanes, panel, i, image_sums
     cdef const float* packed
+    cdef NarrowAhead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * s.panels)
     lay_out_narrow_block(p, s, q.isa, &block, scratch)
     first = block.first[1]
     while first < block.end[1]:
         end = min(block.end[1], first + s.chunk)
         lines = min(end * s.ways[0], s.result[0]) - first * s.ways[0]
         channel = 0
+        results = narrow_ahead(&p.output, block.end[0] - block.first[0], p.R,
+                               block.first[0] * p.output.n + block.g * p.output.g + first * p.output.x[1] + block.first[2] * s.ways[1],
+                               (lines - 1) * (p.output.x[1] // s.ways[0]) + width, (end - first) * q.count, True)
         for panel in range(s.panels):
             lanes = narrow_lanes(p, channel)
             packed = s.packed + narrow_weights(p, s, block.g, panel, channel)
             image_sums = lines * width * lanes
             for i in range(q.count):
                 for line in range(first, min(end, q.products[i].Q[1])):
+                    ask_ahead(&inputs)
+                    ask_ahead(&results)
                     run_narrow_line(&q.products[i], s, q.isa, &block, line, min(block.end[2], q.products[i].Q[2]) - block.first[2],
                                     s.special[block.g * s.panels + panel], lanes, packed,
                                     scratch.sums + (((line - first) * s.ways[0] + i // s.ways[1]) * width + i % s.ways[1]) * lanes,
