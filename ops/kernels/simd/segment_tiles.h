@@ -47,15 +47,19 @@ INLINE SEGMENT(segment) SEGMENT(segment_multiply)(SEGMENT(segment) sum, const fl
 INLINE void SEGMENT(segment_steps)(int count, int length, SEGMENT(segment) (*sum)[SEGMENT_LENGTH], const float *a, ptrdiff_t apart,
                                    ptrdiff_t pitch, const float *b, ptrdiff_t steps)
 {
+    const float *place[SEGMENT_COUNT] = {a, a + apart};
     for (; steps > 0; steps--) {
         SEGMENT(segment) weights = LOAD_SEGMENT(b);
         KEEP(weights);
+        if (count > 1) /* otherwise GCC 12 takes a register for the address of each position */
+            __asm__("" : "+r"(place[1]));
 #pragma GCC unroll 2
         for (int s = 0; s < count; s++)
 #pragma GCC unroll 14
             for (int i = 0; i < length; i++)
-                sum[s][i] = SEGMENT(segment_multiply)(sum[s][i], a + s * apart + i, weights);
-        a += pitch;
+                sum[s][i] = SEGMENT(segment_multiply)(sum[s][i], place[s] + i, weights);
+        place[0] += pitch;
+        place[1] += pitch;
         b += SEGMENT_LANES;
     }
 }
@@ -109,7 +113,7 @@ INLINE void SEGMENT(segment_blocks)(int length, SEGMENT(segment) (*sum)[SEGMENT_
 INLINE void SEGMENT(segment_tile)(int kind, int count, int length, const tile_run *runs, ptrdiff_t run_count, const float *rows,
                                   ptrdiff_t apart, ptrdiff_t pitch, const float *lanes, float *c, ptrdiff_t c_apart, ptrdiff_t c_step)
 {
-    SEGMENT(segment) sum[2][SEGMENT_LENGTH], half[2][SEGMENT_LENGTH];
+    SEGMENT(segment) sum[SEGMENT_COUNT][SEGMENT_LENGTH], half[SEGMENT_COUNT][SEGMENT_LENGTH];
     SEGMENT(clear_segments)(count, length, sum);
     for (ptrdiff_t r = 0; r < run_count; r++) {
         const float *a = rows + runs[r].rows, *b = lanes + runs[r].lanes;

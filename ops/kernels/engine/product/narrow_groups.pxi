@@ -9,8 +9,7 @@ All stride classes of a data gradient take the same laid-out input. Their sums l
 until they are transposed and stored line by line. Where a weight is infinite or NaN, a zero outside is no term: each position by
 itself takes the taps that it meets.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (NARROW_MOVED, NARROW_STORED, PACK_CYCLES, VECTORS_A_CYCLE),
-    engine/product/pairs.pxi (are_finite, first_channel, gather_steps,
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi (are_finite, first_channel, gather_steps,
     never_subnormal, on_matrix), core/problem.pxi (Operand), engine/product/product.pxi (LINE_BYTES, Product, Tap, biases)
 gives: NarrowGroups, fits_narrow_groups, lay_out_narrow_groups, narrow_groups_cycles, run_narrow_groups
 """
@@ -399,20 +398,22 @@ cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
     """Of products, the laid-out input, packed weights and stored results."""
     cdef const NarrowGroups* s = &q.narrow
     cdef const Product* p = q.products
-    cdef double products = 0, lanes = 0
+    cdef double products = 0, lanes = 0, bias = NARROW_CLASSES
     cdef int64_t i, channel = 0, width
+    if q.count == 1:
+        bias = NARROW_LONG if s.kind == SEGMENT_CHAIN and s.extent[2] > LINE_LANES else NARROW_SHORT if p.R <= 16 else 1
     for i in range(s.panels):
         width = narrow_lanes(p, channel)
-        lanes += max(8, width)
+        lanes += width if width > 4 else NARROW_FOUR
         channel += width
     for i in range(q.count):
         p = &q.products[i]
         width = line_segments(p.Q[2], s.length)
         products += <double>p.tap_count * p.Q[1] * width * ceiling(p.Q[2], width)
-    return p.G * (p.N * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
-                         + NARROW_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
-                         + NARROW_STORED * p.R * <double>s.result[0] * s.result[1])
-                  + PACK_CYCLES * s.taps * p.S * p.R)
+    return bias * p.G * (p.N * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
+                                + NARROW_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
+                                + NARROW_STORED * p.R * <double>s.result[0] * s.result[1])
+                         + PACK_CYCLES * s.taps * p.S * p.R)
 
 
 cdef void lay_out_narrow_groups(Problem* q, workspace* memory) noexcept nogil:
