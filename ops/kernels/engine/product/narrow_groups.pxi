@@ -399,9 +399,9 @@ cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
     cdef const NarrowGroups* s = &q.narrow
     cdef const Product* p = q.products
     cdef double products = 0, lanes = 0, bias = NARROW_CLASSES
-    cdef int64_t i, channel = 0, width
+    cdef int64_t i, channel = 0, width, long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES
     if q.count == 1:
-        bias = NARROW_LONG if s.kind == SEGMENT_CHAIN and s.extent[2] > LINE_LANES else NARROW_SHORT if p.R <= 16 else 1
+        bias = NARROW_LONG if s.kind == SEGMENT_CHAIN and s.extent[2] > long_line else NARROW_SHORT if p.R <= 16 else 1
     for i in range(s.panels):
         width = narrow_lanes(p, channel)
         lanes += width if width > 4 else NARROW_FOUR
