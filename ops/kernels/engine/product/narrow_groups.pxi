@@ -18,6 +18,9 @@ cdef enum:
     NARROW_CHANNELS = 64             # of a group on either side, at most
     NARROW_BLOCK_BYTES = 3 << 16     # of laid-out input: stays in the middle cache
     NARROW_SUMS_BYTES = 1 << 14      # of lines that are stored together, unless one line is longer
+    NARROW_LINE_BYTES = 1 << 17      # of the sums of a line of all images and classes
+    NARROW_TAPS = 1 << 10            # and classes: so few are computed together
+    NARROW_FAR = 1 << 12             # between taps or lines: blocks would not fit
     NARROW_WEIGHTS_BYTES = 6 << 20   # of all packed weights
     NARROW_OVERRUN = 16              # floats
     NARROW_TASKS = 4                 # of a thread, at least, where there is something to divide
@@ -26,6 +29,7 @@ cdef enum:
 cdef struct NarrowScratch:  # of one thread
     float* block
     float* sums
+    int64_t* order            # sums of positions of a line
     tile_run* runs
     uint16_t smallest         # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
@@ -35,6 +39,7 @@ cdef struct NarrowGroups:
     int kind               # of tiles
     int64_t length         # positions of a segment, at most
     int64_t ways[2]        # classes that take turns along the lines and in a line
+    int64_t unit[2]        # elements of the result from a line, and from a position, to the next
     int64_t extent[3]      # images, and positions of the largest class
     int64_t result[2]      # lines of the result and their length
     int64_t low[2]         # smallest offset of a tap
@@ -89,6 +94,11 @@ cdef inline int64_t line_segments(int64_t count, int64_t most) noexcept nogil:
     return segments + 1 if (segments + 1) * ceiling(count, segments + 1) < segments * ceiling(count, segments) else segments
 
 
+cdef inline int64_t narrow_sums(const NarrowGroups* s) noexcept nogil:
+    """Of the lines that are stored together, one panel."""
+    return s.most[0] * s.chunk * s.ways[0] * s.most[2] * s.ways[1] * min(16, s.lanes)
+
+
 cdef void measure_narrow(const Product* p, NarrowGroups* s) noexcept nogil:
     """Extents of the blocks that the cuts leave."""
     cdef int i
@@ -97,31 +107,32 @@ cdef void measure_narrow(const Product* p, NarrowGroups* s) noexcept nogil:
     s.line = s.most[2] + s.span[1]
     s.image = ((s.most[1] - 1) * p.step[1] + s.span[0] + 1) * s.line
     s.channel = (ceiling(s.most[0] * s.image, 16) | 1) * 16  # an odd number of cache lines
-    s.chunk = max(1, min(s.most[1], NARROW_SUMS_BYTES // (4 * s.most[0] * s.ways[0] * s.most[2] * s.ways[1] * min(16, s.lanes))))
+    s.chunk = 1
+    s.chunk = max(1, min(s.most[1], NARROW_SUMS_BYTES // (4 * narrow_sums(s))))
 
 
 cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
     cdef const Product* first = q.products
     cdef const Product* p
-    cdef int64_t i, t
+    cdef int64_t i, t, reached = 0
     cdef int64_t high[2]
-    cdef int64_t size = element_size(first.output.format), unit
+    cdef int64_t size = element_size(first.output.format)
     cdef int axis
+    cdef bint wide
     s.ways[1] = q.columns
     s.ways[0] = q.count // q.columns
-    if s.ways[0] * s.ways[1] != q.count or first.output.x[2] != s.ways[1] or first.input.x[2] != 1:
+    if s.ways[0] * s.ways[1] != q.count or first.input.x[2] != 1:
         return False
-    unit = first.output.x[1]
-    if s.ways[0] > 1:
-        unit = (<char*>q.products[s.ways[1]].output.data - <char*>first.output.data) // size
-        if first.output.x[1] != s.ways[0] * unit:
-            return False
+    for axis in range(2):
+        s.unit[axis] = first.output.x[1 + axis]
+        if s.ways[axis] > 1:
+            s.unit[axis] = (<char*>q.products[1 if axis else s.ways[1]].output.data - <char*>first.output.data) // size
     s.extent[0], s.extent[1], s.extent[2] = first.N, 0, 0
     s.result[0] = s.result[1] = s.taps = s.most_taps = high[0] = high[1] = 0
     for i in range(q.count):
         p = &q.products[i]
         if (p.Q[0] != 1 or p.I[0] != 1 or p.step[2] != 1
-                or <char*>p.output.data != <char*>first.output.data + (i // s.ways[1] * unit + i % s.ways[1]) * size):
+                or <char*>p.output.data != <char*>first.output.data + (i // s.ways[1] * s.unit[0] + i % s.ways[1] * s.unit[1]) * size):
             return False
         for t in range(p.tap_count):
             if p.taps[t].offset[0] != 0:
@@ -138,10 +149,18 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
             s.result[1] += p.Q[2]
         s.most_taps = max(s.most_taps, p.tap_count)
         s.taps += p.tap_count
+        reached += p.tap_count > 0
+    for axis in range(2):  # fewer lines than classes have room for are one of each
+        if s.extent[1 + axis] > 1 and first.output.x[1 + axis] != s.ways[axis] * s.unit[axis]:
+            return False
+    if s.taps > NARROW_TAPS or q.count > NARROW_TAPS or q.count > 1 and reached == 1:  # which may be cells, as its result lies
+        return False
     if s.taps == 0 or s.extent[0] * s.extent[1] * s.extent[2] == 0:
         return False
     for axis in range(2):
         s.span[axis] = high[axis] - s.low[axis]
+        if s.span[axis] > NARROW_FAR or first.step[1] > NARROW_FAR or s.ways[axis] > NARROW_FAR:
+            return False
     s.kind = SEGMENT_CHAIN if not first.blocks else SEGMENT_ONE_HALF if first.D <= HALF_BLOCK else SEGMENT_BLOCKS
     s.length = SEGMENT_BLOCK_LENGTH if s.kind == SEGMENT_BLOCKS else SEGMENT_LENGTH
     s.panels = s.lanes = 0
@@ -151,15 +170,20 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
     # Images that fill tiles where a line is one segment; then as much as stays near, and enough for all threads.
     s.cut[0], s.cut[1], s.cut[2] = ceiling(first.N, 2 if line_segments(s.extent[2], s.length) % 2 else 1), 1, 1
     measure_narrow(first, s)
-    while 4 * first.S * s.channel > NARROW_BLOCK_BYTES and s.most[0] * s.most[1] * s.most[2] > 1:
-        axis = 0 if s.most[0] > 1 else 1 if s.most[1] > 1 else 2
+    while True:
+        wide = 4 * narrow_sums(s) > NARROW_LINE_BYTES * s.chunk
+        if not wide and 4 * first.S * s.channel <= NARROW_BLOCK_BYTES:
+            break
+        axis = 0 if s.most[0] > 1 else 1 if s.most[1] > 1 and not wide else 2
+        if s.most[axis] == 1:
+            break
         s.cut[axis] = min(2 * s.cut[axis], s.extent[axis])
         measure_narrow(first, s)
     while q.threads > 1 and s.cut[0] * s.cut[1] * s.cut[2] * first.G < NARROW_TASKS * q.threads and s.most[0] * s.most[1] > 1:
         axis = 0 if s.most[0] > 1 else 1
         s.cut[axis] = min(2 * s.cut[axis], s.extent[axis])
         measure_narrow(first, s)
-    return (4 * first.S * s.channel <= 2 * NARROW_BLOCK_BYTES
+    return (not wide and 4 * first.S * s.channel <= 2 * NARROW_BLOCK_BYTES
             and 4.0 * first.G * s.taps * (s.lanes * first.S + s.panels * NARROW_OVERRUN) <= NARROW_WEIGHTS_BYTES)
 
 
@@ -218,7 +242,7 @@ cdef NarrowAhead narrow_ahead(const Operand* operand, int64_t images, int64_t ch
     cdef int64_t size = element_size(operand.format)
     a.place, a.image, a.channel = <const char*>operand.data + start * size, operand.n * size, operand.c * size
     a.channels, a.lines, a.written = channels, ceiling(count * size, LINE_BYTES), written
-    a.total, a.done = images * channels * a.lines, 0
+    a.total, a.done = images * channels * a.lines if count * size <= NARROW_BLOCK_BYTES else 0, 0  # lines may be far apart
     a.step = ceiling(a.total, max(1, calls))
     return a
 
@@ -319,19 +343,27 @@ cdef void run_narrow_line(const Product* p, const NarrowGroups* s, const instruc
 
 
 cdef void store_narrow(const Problem* q, const NarrowGroups* s, const NarrowBlock* block, int64_t first_line, int64_t lines, int64_t width,
-                       int64_t channel, int64_t lanes, const float* sums, int64_t image_sums) noexcept nogil:
+                       int64_t channel, int64_t lanes, int64_t image_sums, NarrowScratch* scratch) noexcept nogil:
     """Lines of the result, which are stored as one where they follow one another."""
     cdef const Product* p = q.products
-    cdef int64_t unit = p.output.x[1] // s.ways[0], n, line, together = lines if unit == width else 1
-    cdef int64_t size = element_size(p.output.format), place
+    cdef int64_t unit = s.unit[0], step = s.unit[1], n, line, i
+    cdef int64_t size = element_size(p.output.format), place, together = lines if step == 1 and unit == width else 1
+    cdef const float* start
+    check_room(b"store_narrow", scratch.order, width * sizeof(int64_t))
+    for i in range(width if step != 1 else 0):
+        scratch.order[i] = i * lanes
     for n in range(block.end[0] - block.first[0]):
         line = 0
         while line < lines:
-            place = ((block.first[0] + n) * p.output.n + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
-                     + block.first[2] * s.ways[1])
-            q.isa.store_segments(<int>lanes, <char*>p.output.data + place * size, p.output.format, p.output.c,
-                                 sums + n * image_sums + line * width * lanes, together * width, min(lanes, p.R - channel),
-                                 biases(p, block.g, channel))
+            place = size * ((block.first[0] + n) * p.output.n + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
+                            + block.first[2] * p.output.x[2])
+            start = scratch.sums + n * image_sums + line * width * lanes
+            if step == 1:
+                q.isa.store_segments(<int>lanes, <char*>p.output.data + place, p.output.format, p.output.c, start, together * width,
+                                     min(lanes, p.R - channel), biases(p, block.g, channel))
+            else:
+                q.isa.store_positions(<char*>p.output.data + place, p.output.format, step, p.output.c, start, scratch.order, width,
+                                      min(lanes, p.R - channel), biases(p, block.g, channel))
             line += together
 
 
@@ -365,8 +397,8 @@ cdef void run_narrow_task(const Problem* q, const NarrowGroups* s, int64_t task,
         lines = min(end * s.ways[0], s.result[0]) - first * s.ways[0]
         channel = 0
         results = narrow_ahead(&p.output, block.end[0] - block.first[0], p.R,
-                               block.first[0] * p.output.n + block.g * p.output.g + first * p.output.x[1] + block.first[2] * s.ways[1],
-                               (lines - 1) * (p.output.x[1] // s.ways[0]) + width, (end - first) * q.count, True)
+                               block.first[0] * p.output.n + block.g * p.output.g + first * p.output.x[1] + block.first[2] * p.output.x[2],
+                               (lines - 1) * s.unit[0] + width, (end - first) * q.count, True)
         for panel in range(s.panels):
             lanes = narrow_lanes(p, channel)
             packed = s.packed + narrow_weights(p, s, block.g, panel, channel)
@@ -380,7 +412,7 @@ cdef void run_narrow_task(const Problem* q, const NarrowGroups* s, int64_t task,
                                     scratch.sums + (((line - first) * s.ways[0] + i // s.ways[1]) * width + i % s.ways[1]) * lanes,
                                     image_sums, s.ways[1] * lanes, scratch)
                 packed += q.products[i].tap_count * narrow_tap(p, lanes)
-            store_narrow(q, s, &block, first * s.ways[0], lines, width, channel, lanes, scratch.sums, image_sums)
+            store_narrow(q, s, &block, first * s.ways[0], lines, width, channel, lanes, image_sums, scratch)
             channel += lanes
         first = end
 
@@ -410,6 +442,8 @@ cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
         p = &q.products[i]
         width = line_segments(p.Q[2], s.length)
         products += <double>p.tap_count * p.Q[1] * width * ceiling(p.Q[2], width)
+    if s.unit[1] != 1:
+        bias *= NARROW_LONG  # results are stored one by one
     return bias * p.G * (p.N * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
                                 + NARROW_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
                                 + NARROW_STORED * p.R * <double>s.result[0] * s.result[1])
@@ -427,7 +461,8 @@ cdef void lay_out_narrow_groups(Problem* q, workspace* memory) noexcept nogil:
         scratch = &s.scratch[worker] if memory.base != NULL else &counted
         scratch.block = <float*>take(memory, 4 * (p.S * s.channel + q.isa.width))
         # Whole vectors of positions are read.
-        scratch.sums = <float*>take(memory, 4 * (s.most[0] * s.chunk * s.ways[0] * s.most[2] * s.ways[1] + 16) * min(16, s.lanes))
+        scratch.sums = <float*>take(memory, 4 * (narrow_sums(s) + 16 * min(16, s.lanes)))
+        scratch.order = <int64_t*>take(memory, s.most[2] * s.ways[1] * sizeof(int64_t))
         scratch.runs = <tile_run*>take(memory, s.most_taps * sizeof(tile_run))
         scratch.smallest = scratch.smallest_weight = 0xffff
     s.packed = <float*>take(memory, 4 * narrow_weights(p, s, p.G, 0, 0))
