@@ -24,6 +24,10 @@ enum {
     DOT_TILE = 4,      /* channels of either side whose dot products advance together, at most */
     NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
     NCX_SLOTS = 4,     /* vectors of each, at most */
+    SEGMENT_WIDTHS = 3,  /* vectors of 4, 8 and 16 lanes */
+    SEGMENT_COUNT = 2,   /* segments of lines in a tile, at most */
+    SEGMENT_LENGTH = 14, /* positions of one, at most */
+    SEGMENT_BLOCK_LENGTH = 10, /* ... where sums are taken in blocks of two halves */
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
 };
 
@@ -312,6 +316,24 @@ typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t line
                                      const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                      int64_t next, uint16_t *smallest);
 
+/* How the sums of segments are taken: as chains, or in blocks (core/reduction.h), of which each run is one with a single half, or
+ * begins with one. */
+enum { SEGMENT_CHAIN, SEGMENT_ONE_HALF, SEGMENT_BLOCKS, SEGMENT_KINDS };
+
+/* Lanes are channels, and rows are positions side by side, in segments `apart` floats apart: sums[s*sums_apart + i*sums_step + lane] is the
+ * sum over runs of rows[run->rows + s*apart + i + k*pitch] times lanes[run->lanes + k*(lanes of a vector) + lane]. */
+typedef void (*segment_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t apart, ptrdiff_t pitch,
+                                 const float *lanes, float *sums, ptrdiff_t sums_apart, ptrdiff_t sums_step);
+
+typedef struct {
+    segment_function tile[SEGMENT_KINDS][SEGMENT_WIDTHS][SEGMENT_COUNT][SEGMENT_LENGTH]; /* [segments - 1][positions - 1], or NULL */
+} segment_tiles;
+
+/* Element i + c*channel_step of `target` = the finished sum sums[i*lanes + c] + bias[c] (which may be NULL), rounded to `format`, for
+ * i < count, c < channels <= lanes. Reads the sums of whole vectors of positions. */
+typedef void (*store_segments_function)(int lanes, void *target, int format, int64_t channel_step, const float *sums, int64_t count,
+                                        int64_t channels, const float *bias);
+
 /* Sets up or releases what a unit needs besides ordinary registers. */
 typedef void (*unit_function)(void);
 
@@ -335,6 +357,7 @@ typedef struct {
     line_blocks_function line_blocks;
     lay_lines_function lay_lines;
     line_function lines;
+    const segment_tiles *segments; /* NULL where pairs are not adjacent */
     gather_pairs_function gather;
     gather_taps_pairs_function gather_taps;
     gather_positions_function gather_positions; /* NULL where pairs are not adjacent */
@@ -382,6 +405,8 @@ typedef struct {
     scatter_taps_function scatter_taps;
     conversion_functions conversions;
     store_positions_function store_positions;
+    const segment_tiles *segments;           /* or NULL */
+    store_segments_function store_segments;  /* likewise */
     const pair_functions *pairs;                  /* or NULL */
     const pair_functions *matrix;                 /* likewise, of sums in blocks only, faster than those */
 } instruction_set;

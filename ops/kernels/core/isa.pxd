@@ -14,6 +14,11 @@ cdef extern from "core/isa.h" nogil:
         NCX_ROWS
         NCX_SLOTS
         NCX_COLUMNS
+        SEGMENT_LENGTH
+        SEGMENT_BLOCK_LENGTH
+        SEGMENT_CHAIN
+        SEGMENT_ONE_HALF
+        SEGMENT_BLOCKS
     int64_t NO_ELEMENT
     int64_t pair_channel(int64_t step, int apart)
     int64_t pair_steps(int64_t channels, int apart)
@@ -152,6 +157,12 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*unit_function)() noexcept
     ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
     ctypedef void (*line_rows_function)(float*, int64_t, int64_t, const void*, int, int64_t, uint16_t*) noexcept
+    ctypedef void (*segment_function)(
+        const tile_run*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, float*, Py_ssize_t, Py_ssize_t) noexcept
+    ctypedef struct segment_tiles:
+        segment_function tile[3][3][2][14]  # SEGMENT_KINDS, SEGMENT_WIDTHS, SEGMENT_COUNT, SEGMENT_LENGTH
+    ctypedef void (*store_segments_function)(
+        int, void*, int, int64_t, const float*, int64_t, int64_t, const float*) noexcept
     ctypedef struct pair_functions:
         int panel_rows
         int apart
@@ -165,6 +176,7 @@ cdef extern from "core/isa.h" nogil:
         line_blocks_function line_blocks
         lay_lines_function lay_lines
         line_function lines
+        const segment_tiles* segments
         gather_pairs_function gather
         gather_taps_pairs_function gather_taps
         gather_positions_function gather_positions
@@ -212,6 +224,8 @@ cdef extern from "core/isa.h" nogil:
         scatter_taps_function scatter_taps
         conversion_functions conversions
         store_positions_function store_positions
+        const segment_tiles* segments
+        store_segments_function store_segments
         const pair_functions* pairs
         const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)

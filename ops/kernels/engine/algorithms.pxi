@@ -13,7 +13,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     engine/product/float64.pxi (DoubleTasks, doubles_cycles, fits_doubles, lay_out_all_doubles, run_doubles),
     engine/product/gathered.pxi (fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
     engine/product/laid_out.pxi (fits_laid_out, laid_out_cycles, lay_out_laid_out, run_laid_out_products),
-    engine/product/laid_out_plan.pxi (Layout), engine/product/pairs.pxi (on_matrix), engine/product/plan.pxi
+    engine/product/laid_out_plan.pxi (Layout), engine/product/narrow_groups.pxi (fits_narrow_groups,
+    lay_out_narrow_groups, narrow_groups_cycles, run_narrow_groups), engine/product/narrow_groups_plan.pxi (NarrowGroups), engine/product/pairs.pxi (on_matrix), engine/product/plan.pxi
     (ProductPlan, prepare_products), engine/product/product.pxi (PositionClass, Product),
     engine/product/rows_are_positions.pxi (PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions,
     rows_are_positions_cycles, run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places,
@@ -54,6 +55,7 @@ cdef struct Problem:
     ProductPlan gathered
     ProductPlan laid_out
     FewColumns few_columns
+    NarrowGroups narrow
     NxcPlan nxc
     NcxCall ncx
     DoubleTasks doubles
@@ -86,7 +88,7 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 13
+    ALGORITHMS = 14
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -99,6 +101,8 @@ algorithms[:] = [
               run_laid_out_products),
     Algorithm(b"rows_are_positions", b"product/rows_are_positions.pxi", True, fits_rows_are_positions,
               rows_are_positions_cycles, lay_out_rows_are_positions, run_rows_are_positions),
+    Algorithm(b"narrow_groups", b"product/narrow_groups.pxi", True, fits_narrow_groups, narrow_groups_cycles, lay_out_narrow_groups,
+              run_narrow_groups),
     Algorithm(b"few_columns", b"product/few_columns.pxi", False, fits_few_columns, few_columns_cycles,
               lay_out_few_columns, run_few_columns),
     Algorithm(b"float64", b"product/float64.pxi", False, fits_doubles, doubles_cycles, lay_out_all_doubles, run_doubles),

@@ -8,9 +8,10 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
     FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
-    NUMBER_MOVED, PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
-    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED,
-    VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
+    NARROW_CLASSES, NARROW_FOUR, NARROW_LONG, NARROW_MOVED, NARROW_SHORT, NARROW_STORED, NUMBER_MOVED, PACK_CYCLES,
+    PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE,
+    ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
+    WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -57,6 +58,16 @@ cdef double TRANSPOSE_CYCLES = 4       # cycles for a number of the transposed i
 cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy the next block: copies end while about half of the
                                        # tiles are still to come, since some run late and some are left out (machine 2,
                                        # "Planar blocks")
+
+# Groups of few channels: lanes are channels of a group, rows are positions of a line
+
+cdef double NARROW_MOVED = 0.2         # cycles for a number or pair that is laid out
+cdef double NARROW_STORED = 0.4        # ... for a result that is transposed and stored
+
+cdef double NARROW_FOUR = 14           # lanes as which a vector of 4 counts: half of the rate, and ends of short tiles
+cdef double NARROW_CLASSES = 0.6       # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
+cdef double NARROW_LONG = 2            # ... of chains along lines that are long for blocks, which are cheaper than their estimate
+cdef double NARROW_SHORT = 0.9         # ... of few channels otherwise
 
 # Packed weights
 

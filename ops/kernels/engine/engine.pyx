@@ -23,6 +23,7 @@ from isa cimport (
     line_function, masked_function, pair_channel, pair_functions, pair_steps, prepare_codes, result_cell,
     line_blocks_function, line_piece, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
     DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE,
+    SEGMENT_BLOCKS, SEGMENT_BLOCK_LENGTH, SEGMENT_CHAIN, SEGMENT_LENGTH, SEGMENT_ONE_HALF, segment_function,
 )
 from numbers cimport NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT32, NUMBER_FLOAT64, decode16, real, within_bfloat16
 from panels cimport (
@@ -64,6 +65,8 @@ include "engine/product/gathered.pxi"
 include "engine/product/laid_out.pxi"
 include "engine/product/transposed.pxi"
 include "engine/product/rows_are_positions.pxi"
+include "engine/product/narrow_groups_plan.pxi"
+include "engine/product/narrow_groups.pxi"
 include "engine/product/few_columns.pxi"
 include "engine/product/depthwise_nxc.pxi"
 include "engine/product/depthwise_ncx_plan.pxi"

@@ -1,6 +1,8 @@
 /* Sums in blocks of positions (core/reduction.h) whose rows are lines of pairs that run backwards: included by simd/pair_lines.h.  The
  * rows of a tile are taken in parts, as simd/block_parts.h does. */
 
+typedef float __attribute__((aligned(2), may_alias)) any_pair;
+
 /* One step: the pairs at row[i] + a. */
 INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char *const *row, ptrdiff_t a, const float *b)
 {
@@ -12,9 +14,12 @@ INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char 
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        float pair;
-        memcpy(&pair, row[i] + a, sizeof pair); /* at any even address */
-        vector all = BROADCAST(pair);
+        const any_pair *pair = (const any_pair *)(row[i] + a);
+        if (vectors == 1) { /* nothing shares the broadcast */
+            MULTIPLY_ADD_PAIR("16", pair, lanes[0], sum[i][0]);
+            continue;
+        }
+        vector all = BROADCAST(*pair);
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
             sum[i][j] = MULTIPLY_ADD_PAIRS(all, lanes[j], sum[i][j]);

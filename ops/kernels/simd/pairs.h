@@ -326,6 +326,9 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 
 #include "simd/pair_lines.h"
 
+#define SEGMENT_PAIRS
+#include "simd/segments.h"
+
 const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
     .apart = 1,
@@ -335,6 +338,7 @@ const pair_functions SUFFIX(pairs) = {
     .line_blocks = SUFFIX(line_pairs),
     .lay_lines = SUFFIX(lay_pairs),
     .lines = SUFFIX(lines_of_pairs),
+    .segments = &segments_of_lines,
     .gather = SUFFIX(gather_pairs),
     .gather_taps = SUFFIX(gather_taps_pairs),
     .gather_positions = SUFFIX(gather_positions),

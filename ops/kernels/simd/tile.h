@@ -15,6 +15,7 @@
  *                               STORE_KEPT stores the first lanes
  *     STORE_MASKED(p, m, v)     optional, of 16 lanes: lanes of a mask
  *     MULTIPLY_ADD_PAIRS        optional: c plus the products of upper, then of lower bfloat16 halves; simd/pairs.h follows
+ *     MULTIPLY_ADD_PAIR(lanes, p, b, c)  with it: the same to c, of vectors of "16", "8" or "4" lanes, of b and the pair at p
  *     TEMPLATES_ONLY            optional: no table of functions is defined, so that the compiler drops those that nothing names
  *
  * and includes this file inside its target region.
@@ -47,6 +48,7 @@ typedef int32_t quad_int __attribute__((vector_size(16)));
 
 #ifndef MULTIPLY_ADD_PAIRS
 #define MULTIPLY_ADD_PAIRS MULTIPLY_ADD /* never called */
+#define MULTIPLY_ADD_PAIR(lanes, p, b, c) ((void)0)
 #endif
 
 /* A value loaded once for several uses: GCC would load it again for each of them, as their operand in memory. */
@@ -97,7 +99,11 @@ INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float
             KEEP(lanes[j]);
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
+        if (pairs && vectors == 1 && !m) { /* nothing shares the broadcast */
+            MULTIPLY_ADD_PAIR("16", row[i] + a, lanes[0], sum[i][0]);
+            continue;
+        }
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             vector next = pairs ? MULTIPLY_ADD_PAIRS(BROADCAST(row[i][a]), lanes[j], sum[i][j])
@@ -108,6 +114,7 @@ INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float
             }
             sum[i][j] = next;
         }
+    }
 }
 
 /* The k steps of a run from a, b and m on, and copies with them, which masked tiles do not make. */
@@ -327,6 +334,15 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #endif
 #ifndef TEMPLATES_ONLY
 #include "simd/conversions.h"
+#if WIDTH == 16
+#include "simd/segments.h"
+#include "simd/store_segments.h"
+#define SEGMENTS &segments_of_lines
+#define STORE_SEGMENTS store_segments
+#else
+#define SEGMENTS NULL
+#define STORE_SEGMENTS NULL
+#endif
 
 const instruction_set SUFFIX(instruction_set) = {
     .name = NAME,
@@ -369,5 +385,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .scatter_taps = SUFFIX(scatter_taps),
     .conversions = {SUFFIX(decode_block), SUFFIX(narrow_block), SUFFIX(scale_block), SUFFIX(encode_block), SUFFIX(draw_block)},
     .store_positions = SUFFIX(store_positions),
+    .segments = SEGMENTS,
+    .store_segments = STORE_SEGMENTS,
 };
 #endif

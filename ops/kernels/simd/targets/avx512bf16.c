@@ -23,6 +23,8 @@ int usable_avx512bf16(void)
 #include "simd/begin_target.h"
 #include "simd/avx512.h"
 #define MULTIPLY_ADD_PAIRS(a, b, c) ((vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
+/* c plus the products of `lanes` pairs b with the pair at p.  GCC 12 would load and broadcast that by an instruction of its own. */
+#define MULTIPLY_ADD_PAIR(lanes, p, b, c) __asm__("vdpbf16ps %1%{1to" lanes "%}, %2, %0" : "+v"(c) : "m"(*(p)), "v"(b))
 #define TEMPLATES_ONLY
 #pragma GCC diagnostic ignored "-Wunused-function" /* those of simd/tile.h that TEMPLATES_ONLY leaves out */
 #include "simd/tile.h"

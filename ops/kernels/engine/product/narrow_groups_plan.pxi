@@ -1,0 +1,172 @@
+"""How `narrow_groups` divides its products: panels of channels, blocks of positions, segments of lines.
+
+uses: engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
+gives: NARROW_BLOCK_BYTES, NARROW_CHANNELS, NarrowGroups, NarrowScratch, line_segments, narrow_lanes, narrow_sums, narrow_tap,
+    narrow_weights, narrow_width, plan_narrow_groups
+"""
+
+cdef enum:
+    NARROW_CHANNELS = 64             # of a group on either side, at most
+    NARROW_BLOCK_BYTES = 3 << 16     # of laid-out input: stays in the middle cache
+    NARROW_SUMS_BYTES = 1 << 14      # of lines that are stored together, unless one line is longer
+    NARROW_LINE_BYTES = 1 << 17      # of the sums of a line of all images and classes
+    NARROW_TAPS = 1 << 10            # and classes: so few are computed together
+    NARROW_FAR = 1 << 12             # between taps or lines: blocks would not fit
+    NARROW_WEIGHTS_BYTES = 6 << 20   # of all packed weights
+    NARROW_OVERRUN = 16              # floats
+    NARROW_TASKS = 4                 # of a thread, at least, where there is something to divide
+
+
+cdef struct NarrowScratch:  # of one thread
+    float* block
+    float* sums
+    int64_t* order            # sums of positions of a line
+    tile_run* runs
+    uint16_t smallest         # magnitude of a bfloat16 met in the input, less one
+    uint16_t smallest_weight
+
+
+cdef struct NarrowGroups:
+    int kind               # of tiles
+    int64_t length         # positions of a segment, at most
+    int64_t ways[2]        # classes that take turns along the lines and in a line
+    int64_t unit[2]        # elements of the result from a line, and from a position, to the next
+    int64_t extent[3]      # images, and positions of the largest class
+    int64_t result[2]      # lines of the result and their length
+    int64_t low[2]         # smallest offset of a tap
+    int64_t span[2]        # ... from the largest
+    int64_t most_taps      # of a class
+    int64_t taps           # of all
+    int64_t panels
+    int64_t lanes          # of all panels
+    int64_t cut[3]         # images, lines and positions in so many parts
+    int64_t most[3]        # ... each of at most so many
+    int64_t line           # floats of a line that is laid out
+    int64_t image
+    int64_t channel
+    int64_t chunk          # lines of a class whose sums wait
+    float* packed          # [group][panel][class][tap][step][lane]
+    uint8_t* special       # whether some weight of a panel is infinite or NaN
+    NarrowScratch* scratch
+
+
+cdef inline int64_t narrow_lanes(const Product* p, int64_t first) noexcept nogil:
+    """Of the panel of channels from `first` on."""
+    cdef int64_t rest = p.R - first
+    if p.blocks:
+        return 8 if rest <= 8 else 16
+    return 4 if rest <= 4 else 8 if rest <= 12 else 16
+
+
+cdef inline int narrow_width(int64_t lanes) noexcept nogil:
+    """The number of a panel's vectors among those of 4, 8 and 16 lanes."""
+    return 0 if lanes == 4 else 1 if lanes == 8 else 2
+
+
+cdef inline int64_t narrow_tap(const Product* p, int64_t lanes) noexcept nogil:
+    """Packed weights of a panel from a tap to the next: the last step may be overrun."""
+    return p.S * lanes + NARROW_OVERRUN
+
+
+cdef inline int64_t narrow_weights(const Product* p, const NarrowGroups* s, int64_t g, int64_t panel, int64_t channel) noexcept nogil:
+    """Where those of the panel of channels from `channel` on begin."""
+    return s.taps * ((g * s.lanes + channel) * p.S + (g * s.panels + panel) * NARROW_OVERRUN)
+
+
+cdef inline int64_t line_segments(int64_t count, int64_t most) noexcept nogil:
+    """Segments of so many positions, at most, that cover a line, overlapping as little as one more segment allows."""
+    cdef int64_t segments = ceiling(count, most)
+    return segments + 1 if (segments + 1) * ceiling(count, segments + 1) < segments * ceiling(count, segments) else segments
+
+
+cdef inline int64_t narrow_sums(const NarrowGroups* s) noexcept nogil:
+    """Of the lines that are stored together, one panel."""
+    return s.most[0] * s.chunk * s.ways[0] * s.most[2] * s.ways[1] * min(16, s.lanes)
+
+
+cdef void measure_narrow(const Product* p, NarrowGroups* s) noexcept nogil:
+    """Extents of the blocks that the cuts leave."""
+    cdef int i
+    for i in range(3):
+        s.most[i] = ceiling(s.extent[i], s.cut[i])
+    s.line = s.most[2] + s.span[1]
+    s.image = ((s.most[1] - 1) * p.step[1] + s.span[0] + 1) * s.line
+    s.channel = (ceiling(s.most[0] * s.image, 16) | 1) * 16  # an odd number of cache lines
+    s.chunk = 1
+    s.chunk = max(1, min(s.most[1], NARROW_SUMS_BYTES // (4 * narrow_sums(s))))
+
+
+cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
+    cdef const Product* first = q.products
+    cdef const Product* p
+    cdef int64_t i, t, reached = 0
+    cdef int64_t high[2]
+    cdef int64_t size = element_size(first.output.format)
+    cdef int axis
+    cdef bint wide
+    s.ways[1] = q.columns
+    s.ways[0] = q.count // q.columns
+    if s.ways[0] * s.ways[1] != q.count or first.input.x[2] != 1:
+        return False
+    for axis in range(2):
+        s.unit[axis] = first.output.x[1 + axis]
+        if s.ways[axis] > 1:
+            s.unit[axis] = (<char*>q.products[1 if axis else s.ways[1]].output.data - <char*>first.output.data) // size
+    s.extent[0], s.extent[1], s.extent[2] = first.N, 0, 0
+    s.result[0] = s.result[1] = s.taps = s.most_taps = high[0] = high[1] = 0
+    for i in range(q.count):
+        p = &q.products[i]
+        if (p.Q[0] != 1 or p.I[0] != 1 or p.step[2] != 1
+                or <char*>p.output.data != <char*>first.output.data + (i // s.ways[1] * s.unit[0] + i % s.ways[1] * s.unit[1]) * size):
+            return False
+        for t in range(p.tap_count):
+            if p.taps[t].offset[0] != 0:
+                return False
+            for axis in range(2):
+                if s.taps + t == 0 or p.taps[t].offset[1 + axis] < s.low[axis]:
+                    s.low[axis] = p.taps[t].offset[1 + axis]
+                if s.taps + t == 0 or p.taps[t].offset[1 + axis] > high[axis]:
+                    high[axis] = p.taps[t].offset[1 + axis]
+        s.extent[1], s.extent[2] = max(s.extent[1], p.Q[1]), max(s.extent[2], p.Q[2])
+        if i % s.ways[1] == 0:
+            s.result[0] += p.Q[1]
+        if i < s.ways[1]:
+            s.result[1] += p.Q[2]
+        s.most_taps = max(s.most_taps, p.tap_count)
+        s.taps += p.tap_count
+        reached += p.tap_count > 0
+    for axis in range(2):  # fewer lines than classes have room for are one of each
+        if s.extent[1 + axis] > 1 and first.output.x[1 + axis] != s.ways[axis] * s.unit[axis]:
+            return False
+    if s.taps > NARROW_TAPS or q.count > NARROW_TAPS or q.count > 1 and reached == 1:  # which may be cells, as its result lies
+        return False
+    if s.taps == 0 or s.extent[0] * s.extent[1] * s.extent[2] == 0:
+        return False
+    for axis in range(2):
+        s.span[axis] = high[axis] - s.low[axis]
+        if s.span[axis] > NARROW_FAR or first.step[1] > NARROW_FAR or s.ways[axis] > NARROW_FAR:
+            return False
+    s.kind = SEGMENT_CHAIN if not first.blocks else SEGMENT_ONE_HALF if first.D <= HALF_BLOCK else SEGMENT_BLOCKS
+    s.length = SEGMENT_BLOCK_LENGTH if s.kind == SEGMENT_BLOCKS else SEGMENT_LENGTH
+    s.panels = s.lanes = 0
+    while s.lanes < first.R:
+        s.lanes += narrow_lanes(first, s.lanes)
+        s.panels += 1
+    # Images that fill tiles where a line is one segment; then as much as stays near, and enough for all threads.
+    s.cut[0], s.cut[1], s.cut[2] = ceiling(first.N, 2 if line_segments(s.extent[2], s.length) % 2 else 1), 1, 1
+    measure_narrow(first, s)
+    while True:
+        wide = 4 * narrow_sums(s) > NARROW_LINE_BYTES * s.chunk
+        if not wide and 4 * first.S * s.channel <= NARROW_BLOCK_BYTES:
+            break
+        axis = 0 if s.most[0] > 1 else 1 if s.most[1] > 1 and not wide else 2
+        if s.most[axis] == 1:
+            break
+        s.cut[axis] = min(2 * s.cut[axis], s.extent[axis])
+        measure_narrow(first, s)
+    while q.threads > 1 and s.cut[0] * s.cut[1] * s.cut[2] * first.G < NARROW_TASKS * q.threads and s.most[0] * s.most[1] > 1:
+        axis = 0 if s.most[0] > 1 else 1
+        s.cut[axis] = min(2 * s.cut[axis], s.extent[axis])
+        measure_narrow(first, s)
+    return (not wide and 4 * first.S * s.channel <= 2 * NARROW_BLOCK_BYTES
+            and 4.0 * first.G * s.taps * (s.lanes * first.S + s.panels * NARROW_OVERRUN) <= NARROW_WEIGHTS_BYTES)
