@@ -254,7 +254,9 @@ cdef bint fits_weights(Problem* q) noexcept nogil:
 cdef double weights_cycles(const Problem* q) noexcept nogil:
     """Narrow panels wait for the rows; lanes beyond the channels are computed too."""
     cdef const WeightsPlan* plan = &q.weights_plan
-    cdef double factor = narrow_panels(plan.vectors, q.isa) * plan.vectors * q.isa.width / q.weights.M
+    cdef double factor = plan.vectors * q.isa.width / <double>q.weights.M
+    if q.pairs == NULL or on_matrix(q.pairs):
+        factor *= narrow_panels(plan.vectors, q.isa)
     if plan.blocks and not on_matrix(q.pairs):
         factor *= BLOCKS_IN_PLACE if q.pairs == NULL else BLOCKS_PACKED
     return plan.quarters / QUARTERS * factor * q.weights.G * plan.positions
