@@ -9,10 +9,9 @@ the order of the sum.  Codes are laid out line by line in a buffer first, so tha
 that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi
-    (SharedTaps, keep_pieces, line_runs, run_lines_strand, run_mixed_lines, shared_taps), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
-    engine/weights/product.pxi (pack_lanes), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
-    tile_sums)
+    (keep_pieces, line_runs, run_lines_strand, run_mixed_lines, shared_taps), engine/weights/plan.pxi,
+    engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/product.pxi
+    (pack_lanes), engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums)
 gives: laid_out_wide, plan_blocks, run_blocks_piece
 """
 
@@ -25,7 +24,9 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
     if plan.lines:
-        most = 2 * LANE_FLOATS // (2 * lane_width)
+        most = LANE_FLOATS // lane_width
+        if plan.vectors == 1:  # a vector of lanes serves all rows: it may come from the middle cache
+            most *= 3
     elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)
@@ -180,7 +181,6 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
-    cdef SharedTaps shared
     cdef bint last
     memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
     begin_tiles(plan.pairs)
@@ -199,9 +199,11 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         s.met_unbounded = s.met_unbounded or s.unbounded
         if s.unbounded and plan.pairs != NULL:
             break  # the call is repeated without pairs
+        if plan.lines and not (s.kept_chunk[0] == first and s.kept_chunk[1] == end):
+            s.shared = shared_taps(w, plan, &chunk, s)
+            keep_pieces(w, plan, isa, &chunk, &s.shared, s)
+            s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
         if plan.lines:
-            shared = shared_taps(w, plan, &chunk, s)
-            keep_pieces(w, plan, isa, &chunk, &shared, s)
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
@@ -211,10 +213,10 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
                 sums = sums_from(plan, space, c0, part.first_panel)
             if plan.lines and not plan.mixed:
                 for tile in range(c0, c1):
-                    run_lines_strand(w, plan, isa, part, tile, &chunk, &shared, sums, s)
+                    run_lines_strand(w, plan, isa, part, tile, &chunk, &s.shared, sums, s)
             elif plan.lines:
                 for tile in range(c0, c1):
-                    run_mixed_lines(w, plan, isa, part, tile, &chunk, &shared, sums, s)
+                    run_mixed_lines(w, plan, isa, part, tile, &chunk, &s.shared, sums, s)
             else:
                 for tile in range(c0 * tiles, c1 * tiles):
                     run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)

@@ -12,8 +12,8 @@ apart, they are first brought together, for all taps once.
 uses: core/problem.pxi (Operand), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
     engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, SharedTaps, has_lines, keep_pieces, line_runs, plan_lines, plan_split,
-    run_lines_strand, run_mixed_lines, shared_taps, split_residues
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, plan_split, run_lines_strand,
+    run_mixed_lines, shared_taps, split_residues
 """
 
 cdef enum:
@@ -23,12 +23,6 @@ cdef enum:
     KEPT_TAPS = 1 << 7      # ... of which there may be so many
     SPLIT_TAPS = 4          # from which on lines are copied residue by residue ...
     SPLIT_BYTES = 4 << 20   # ... of so large a side at most
-
-
-cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the same lines, each `apart` lines after the one before
-    int64_t period  # K1 where none share
-    int64_t apart
-    bint kept       # the pieces of all taps are kept in the scratch
 
 
 cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -54,7 +48,7 @@ cdef void plan_split(const Weights* w, WeightsPlan* plan) noexcept nogil:
     large.x[2] = 1
     large.x[1] = w.s[2] * plan.split_length
     bytes = <double>w.N * w.G * w.C * w.X[0] * w.X[1] * large.x[1] * element_size(large.format)
-    plan.split = plan.lines and w.s[2] * w.large.x[2] != 1 and plan.taps >= SPLIT_TAPS and bytes <= SPLIT_BYTES
+    plan.split = plan.lines and plan.mixed and w.s[2] * w.large.x[2] != 1 and plan.taps >= SPLIT_TAPS and bytes <= SPLIT_BYTES
     if plan.split:
         large.x[0] = w.X[1] * large.x[1]
         large.c = w.X[0] * large.x[0]

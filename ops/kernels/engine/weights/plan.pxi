@@ -4,9 +4,9 @@ uses: core/problem.pxi (Operand), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_
     engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi
     (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
     engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines, plan_split)
-gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, WeightsPart, WeightsPlan,
-    WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, strand_tiles,
-    tile_rows, tile_start, whole_units
+gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, SharedTaps, WeightsPart,
+    WeightsPlan, WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors,
+    strand_tiles, tile_rows, tile_start, whole_units
 """
 
 cdef enum:
@@ -60,6 +60,12 @@ cdef struct NextLines:  # lines of the small side that the next chunk packs: til
     int64_t at_once
 
 
+cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the same lines, each `apart` lines after the one before
+    int64_t period  # K1 where none share
+    int64_t apart
+    bint kept       # the pieces of all taps are kept in the scratch
+
+
 cdef struct WeightsScratch:  # of one thread
     NextLines next_lines
     float* lanes
@@ -69,7 +75,9 @@ cdef struct WeightsScratch:  # of one thread
     tile_run* runs
     tile_run* met_runs     # lines: of those the ones that a tap meets
     float* masks
-    line_piece* pieces     # of lines
+    SharedTaps shared      # of the chunk ...
+    int64_t kept_chunk[2]  # ... whose first and last position these are
+    line_piece* pieces     # of its lines
     int64_t* first_piece   # of each tap
     void* codes            # blocks
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
@@ -326,7 +334,7 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     elif plan.framed:
         s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
     s.smallest_large = s.smallest_small = 0xffff
-    s.kept_start = -1
+    s.kept_start = s.kept_chunk[0] = -1
     s.met_unbounded = False
 
 
