@@ -56,10 +56,12 @@ cdef struct Problem:
     FewColumns few_columns
     NxcPlan nxc
     NcxCall ncx
+    Planes planes
     DoubleTasks doubles
     WeightsPlan weights_plan
     FewChannels few_channels
     NcxWeights ncx_weights
+    PlanesWeights planes_weights
     NxcWeights nxc_weights
     TapLanes weights_lanes
     DoublesPlan double_weights
@@ -86,12 +88,14 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 13
+    ALGORITHMS = 15
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
     Algorithm(b"depthwise_nxc", b"product/depthwise_nxc.pxi", False, fits_depthwise_nxc, peak_cycles,
               lay_out_depthwise_nxc, run_depthwise_nxc),
+    Algorithm(b"depthwise_planes", b"product/depthwise_planes.pxi", False, fits_depthwise_planes, peak_cycles,
+              lay_out_depthwise_planes, run_depthwise_planes),
     Algorithm(b"depthwise_ncx", b"product/depthwise_ncx.pxi", False, fits_depthwise_ncx, peak_cycles,
               lay_out_depthwise_ncx, run_depthwise_ncx),
     Algorithm(b"gathered", b"product/gathered.pxi", True, fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
@@ -104,6 +108,8 @@ algorithms[:] = [
     Algorithm(b"float64", b"product/float64.pxi", False, fits_doubles, doubles_cycles, lay_out_all_doubles, run_doubles),
     Algorithm(b"weights_depthwise_nxc", b"weights/depthwise_nxc.pxi", False, fits_depthwise_nxc_weights, peak_cycles,
               lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights),
+    Algorithm(b"weights_depthwise_planes", b"weights/depthwise_planes.pxi", False, fits_depthwise_planes_weights, peak_cycles,
+              lay_out_depthwise_planes_weights, run_depthwise_planes_weights),
     Algorithm(b"weights_depthwise_ncx", b"weights/depthwise_ncx.pxi", False, fits_depthwise_ncx_weights, peak_cycles,
               lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights),
     Algorithm(b"weights_few_channels", b"weights/few_channels.pxi", False, fits_few_channels, few_channels_cycles,

@@ -1,0 +1,239 @@
+/* Depthwise sums of planes that are stored channels first, with channels as lanes: 16 planes are transposed to one vector for
+ * each position, and results back.  No position lies beside a vector's end, so nothing is masked, and a tap outside is no term.
+ * simd/tile.h includes this after simd/store.h; of 16 lanes alone. */
+
+/* How many codes a lane of 32 bits holds. */
+INLINE int codes_of_word(int format)
+{
+    return format == NUMBER_FLOAT32 ? 1 : is_wide(format) ? 2 : 4;
+}
+
+/* Number j of every lane, of words that hold `codes_of_word` codes each. */
+INLINE void decode_word(const decoder *d, int format, __m512i word, vector *number)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+    if (format == NUMBER_FLOAT32)
+        number[0] = (vector)word;
+    else if (format == NUMBER_FLOAT16) {
+        number[0] = (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(word));
+        number[1] = (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(word, 16)));
+    } else if (format == NUMBER_BFLOAT16) {
+        number[0] = (vector)_mm512_slli_epi32(word, 16);
+        number[1] = (vector)_mm512_and_si512(word, upper);
+    } else {
+        __m512i even = decode_words(d, format, _mm512_and_si512(word, _mm512_set1_epi16(0xff)));
+        __m512i odd = decode_words(d, format, _mm512_srli_epi16(word, 8));
+        number[0] = (vector)_mm512_slli_epi32(even, 16);
+        number[1] = (vector)_mm512_slli_epi32(odd, 16);
+        number[2] = (vector)_mm512_and_si512(even, upper);
+        number[3] = (vector)_mm512_and_si512(odd, upper);
+    }
+}
+
+INLINE __mmask64 first_bytes(int64_t count)
+{
+    return count >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << count) - 1;
+}
+
+INLINE void load_planes_format(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead)
+{
+    const int codes = codes_of_word(format), together = 16 * codes;
+    const int64_t size = 4 / codes, step = apart * size;
+    const decoder d = decoder_of(codes == 4 ? format : NUMBER_BFLOAT16);
+    for (int64_t p = 0; p < count; p += together) {
+        int64_t first = p + together <= count || count < together ? p : count - together; /* the last ones overlap */
+        const char *place = (const char *)source + first * size;
+        __mmask64 taken = first_bytes((count - first) * size);
+        __m512i row[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) {
+            row[i] = count < together ? _mm512_maskz_loadu_epi8(taken, place + i * step) : _mm512_loadu_si512(place + i * step);
+            __builtin_prefetch(place + i * step + ahead);
+        }
+        transpose_vectors(row);
+#pragma GCC unroll 16
+        for (int k = 0; k < 16; k++) {
+            vector number[4];
+            decode_word(&d, format, row[k], number);
+#pragma GCC unroll 4
+            for (int j = 0; j < codes; j++)
+                if (count >= together || first + k * codes + j < count)
+                    *(vector *)(block + (first + k * codes + j) * WIDTH) = number[j];
+        }
+    }
+}
+
+static void SUFFIX(load_planes)(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead)
+{
+    BY_FORMAT(format, load_planes_format, block, count, source, known_format, apart, ahead)
+}
+
+INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
+                                const float *bias)
+{
+    const int codes = codes_of_word(format), together = 16 * codes;
+    const int64_t size = 4 / codes, step = apart * size;
+    vector start = bias ? *(const vector *)bias : (vector){0};
+    for (int64_t p = 0; p < count; p += together) {
+        int64_t first = p + together <= count || count < together ? p : count - together;
+        char *place = (char *)target + first * size;
+        __mmask64 kept = first_bytes((count - first) * size);
+        __m512i row[16];
+#pragma GCC unroll 16
+        for (int k = 0; k < 16; k++) {
+            row[k] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+            for (int j = 0; j < codes; j++)
+                if (count >= together || first + k * codes + j < count) {
+                    vector done = *(const vector *)(block + (first + k * codes + j) * WIDTH) + BROADCAST(0.0f) + start;
+                    row[k] = _mm512_or_si512(row[k], _mm512_slli_epi32((__m512i)codes_of(done, format), 8 * size * j));
+                }
+        }
+        transpose_vectors(row);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            if (i >= first_plane) {
+                if (count < together)
+                    _mm512_mask_storeu_epi8(place + i * step, kept, row[i]);
+                else
+                    _mm512_storeu_si512(place + i * step, row[i]);
+            }
+    }
+}
+
+static void SUFFIX(store_planes)(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
+                                 const float *bias)
+{
+    BY_FORMAT(format, store_planes_format, target, known_format, apart, first_plane, block, count, bias)
+}
+
+/* One row of taps: an input is loaded once and added to all outputs whose taps meet it. */
+INLINE void plane_steps(int outputs, int taps, vector *sum, const float *input, ptrdiff_t step, const float *weights, int64_t low,
+                        int64_t high)
+{
+    vector weight[PLANE_TAPS];
+#pragma GCC unroll 7
+    for (int t = 0; t < taps; t++) {
+        weight[t] = *(const vector *)(weights + t * WIDTH);
+        KEEP(weight[t]);
+    }
+#pragma GCC unroll 20
+    for (int i = 0; i < outputs + taps - 1; i++) {
+        if (i >= low && i < high) {
+            vector lanes = *(const vector *)input;
+            KEEP(lanes);
+#pragma GCC unroll 7
+            for (int t = 0; t < taps; t++)
+                if (i - t >= 0 && i - t < outputs)
+                    sum[i - t] = MULTIPLY_ADD(weight[t], lanes, sum[i - t]);
+        }
+        input += step;
+    }
+}
+
+INLINE void planes_body(int outputs, const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
+                        int direction, const float *weights, float *target, ptrdiff_t target_step)
+{
+    vector sum[PLANE_OUTPUTS];
+#pragma GCC unroll 14
+    for (int j = 0; j < outputs; j++)
+        sum[j] = (vector){0};
+    for (int64_t r = 0; r < row_count; r++) {
+        int64_t x = rows[r].first + at, low = direction > 0 ? -x : x - extent + 1, high = direction > 0 ? extent - x : x + 1;
+        const float *place = input + (rows[r].line + x) * WIDTH, *factors = weights + rows[r].weights * WIDTH;
+        switch (rows[r].taps) {
+#define PLANE_STEPS(taps)                                                                       \
+    case taps:                                                                                  \
+        plane_steps(outputs, taps, sum, place, direction * WIDTH, factors, low, high);          \
+        break;
+            PLANE_STEPS(1) PLANE_STEPS(2) PLANE_STEPS(3) PLANE_STEPS(4) PLANE_STEPS(5) PLANE_STEPS(6) PLANE_STEPS(7)
+#undef PLANE_STEPS
+        }
+    }
+#pragma GCC unroll 14
+    for (int j = 0; j < outputs; j++)
+        *(vector *)(target + j * target_step) = sum[j];
+}
+
+#define PLANES(outputs)                                                                                                           \
+    static void SUFFIX(planes_##outputs)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at, \
+                                         int direction, const float *weights, float *target, ptrdiff_t target_step)                \
+    {                                                                                                                             \
+        planes_body(outputs, rows, row_count, input, extent, at, direction, weights, target, target_step);                        \
+    }
+PLANES(4) PLANES(7) PLANES(8) PLANES(14)
+
+/* Sums of `taps` taps of one row for `count` chains, along lines of which every 16th position belongs to a chain. */
+INLINE void planes_weights_body(int taps, int count, int stride, float *sums, ptrdiff_t tap_step, const float *large,
+                                ptrdiff_t large_line, const float *small, ptrdiff_t small_line, int64_t lines, int64_t blocks,
+                                int64_t low, int64_t high)
+{
+    vector sum[PLANE_TAPS][PLANE_TAPS];
+#pragma GCC unroll 7
+    for (int t = 0; t < taps; t++)
+#pragma GCC unroll 7
+        for (int j = 0; j < count; j++)
+            sum[t][j] = *(const vector *)(sums + t * tap_step + j * WIDTH);
+    for (int64_t line = 0; line < lines; line++) {
+        const float *far = large + line * large_line, *near = small + line * small_line;
+        int64_t first = low, end = high;
+        for (int64_t block = 0; block < blocks; block++) {
+            vector own[PLANE_TAPS];
+#pragma GCC unroll 7
+            for (int j = 0; j < count; j++) {
+                own[j] = *(const vector *)(near + j * WIDTH);
+                KEEP(own[j]);
+            }
+#pragma GCC unroll 20
+            for (int i = 0; i < (count - 1) * stride + taps; i++)
+                if (i >= first && i < end) {
+                    vector lanes = *(const vector *)(far + i * WIDTH);
+                    KEEP(lanes);
+#pragma GCC unroll 7
+                    for (int j = 0; j < count; j++)
+                        if (i - j * stride >= 0 && i - j * stride < taps)
+                            sum[i - j * stride][j] = MULTIPLY_ADD(lanes, own[j], sum[i - j * stride][j]);
+                }
+            far += DOT_LANES * stride * WIDTH;
+            near += DOT_LANES * WIDTH;
+            first -= DOT_LANES * stride;
+            end -= DOT_LANES * stride;
+        }
+    }
+#pragma GCC unroll 7
+    for (int t = 0; t < taps; t++)
+#pragma GCC unroll 7
+        for (int j = 0; j < count; j++)
+            *(vector *)(sums + t * tap_step + j * WIDTH) = sum[t][j];
+}
+
+#define PLANES_WEIGHTS(stride, taps, count)                                                                                   \
+    static void SUFFIX(planes_weights_##stride##_##taps##_##count)(                                                           \
+        float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small, ptrdiff_t small_line,  \
+        int64_t lines, int64_t blocks, int64_t low, int64_t high)                                                             \
+    {                                                                                                                         \
+        planes_weights_body(taps, count, stride, sums, tap_step, large, large_line, small, small_line, lines, blocks, low,    \
+                            high);                                                                                            \
+    }
+/* As many chains as the registers hold sums beside the numbers of the small side. */
+#define PLANES_WEIGHTS_3(stride, taps) \
+    PLANES_WEIGHTS(stride, taps, 1) PLANES_WEIGHTS(stride, taps, 2) PLANES_WEIGHTS(stride, taps, 3)
+#define PLANES_WEIGHTS_4(stride, taps) PLANES_WEIGHTS_3(stride, taps) PLANES_WEIGHTS(stride, taps, 4)
+#define PLANES_WEIGHTS_5(stride, taps) PLANES_WEIGHTS_4(stride, taps) PLANES_WEIGHTS(stride, taps, 5)
+#define PLANES_WEIGHTS_7(stride, taps) \
+    PLANES_WEIGHTS_5(stride, taps) PLANES_WEIGHTS(stride, taps, 6) PLANES_WEIGHTS(stride, taps, 7)
+#define PLANES_WEIGHTS_STRIDE(stride)                                                                         \
+    PLANES_WEIGHTS_7(stride, 1) PLANES_WEIGHTS_7(stride, 2) PLANES_WEIGHTS_7(stride, 3) PLANES_WEIGHTS_5(stride, 4) \
+    PLANES_WEIGHTS_4(stride, 5) PLANES_WEIGHTS_4(stride, 6) PLANES_WEIGHTS_3(stride, 7)
+PLANES_WEIGHTS_STRIDE(1) PLANES_WEIGHTS_STRIDE(2)
+
+#define PLANES_ENTRY(stride, taps, count) SUFFIX(planes_weights_##stride##_##taps##_##count)
+#define PLANES_3(stride, taps) PLANES_ENTRY(stride, taps, 1), PLANES_ENTRY(stride, taps, 2), PLANES_ENTRY(stride, taps, 3)
+#define PLANES_4(stride, taps) PLANES_3(stride, taps), PLANES_ENTRY(stride, taps, 4)
+#define PLANES_5(stride, taps) PLANES_4(stride, taps), PLANES_ENTRY(stride, taps, 5)
+#define PLANES_7(stride, taps) PLANES_5(stride, taps), PLANES_ENTRY(stride, taps, 6), PLANES_ENTRY(stride, taps, 7)
+#define PLANES_STRIDE(stride)                                                                                            \
+    {{PLANES_7(stride, 1)}, {PLANES_7(stride, 2)}, {PLANES_7(stride, 3)}, {PLANES_5(stride, 4)}, {PLANES_4(stride, 5)}, \
+     {PLANES_4(stride, 6)}, {PLANES_3(stride, 7)}}
+#define ALL_PLANES {SUFFIX(load_planes), SUFFIX(store_planes), \
+    {SUFFIX(planes_4), SUFFIX(planes_7), SUFFIX(planes_8), SUFFIX(planes_14)}, {PLANES_STRIDE(1), PLANES_STRIDE(2)}}
