@@ -2,6 +2,8 @@
  * each position, and results back.  No position lies beside a vector's end, so nothing is masked, and a tap outside is no term.
  * simd/tile.h includes this after simd/store.h; of 16 lanes alone. */
 
+#include "simd/codes_in_pairs.h"
+
 /* How many codes a lane of 32 bits holds. */
 INLINE int codes_of_word(int format)
 {
@@ -35,29 +37,40 @@ INLINE __mmask64 first_bytes(int64_t count)
     return count >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << count) - 1;
 }
 
+/* Words 0 to 3 of 16 planes, as vectors of one word each. */
+INLINE void load_plane_words(__m512i *word, const char *place, int64_t step)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        word[i] = (__m512i)four_quads(place + i * step, place + (4 + i) * step, place + (8 + i) * step, place + (12 + i) * step);
+    transpose_four(word);
+}
+
 INLINE void load_planes_format(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead)
 {
-    const int codes = codes_of_word(format), together = 16 * codes;
-    const int64_t size = 4 / codes, step = apart * size;
+    const int codes = codes_of_word(format);
+    const int64_t size = 4 / codes, step = apart * size, together = 4 * codes;
     const decoder d = decoder_of(codes == 4 ? format : NUMBER_BFLOAT16);
     for (int64_t p = 0; p < count; p += together) {
-        int64_t first = p + together <= count || count < together ? p : count - together; /* the last ones overlap */
-        const char *place = (const char *)source + first * size;
-        __mmask64 taken = first_bytes((count - first) * size);
-        __m512i row[16];
+        int64_t first = p + together <= count ? p : count - together; /* the last ones overlap */
+        __m512i word[16];
+        if (count < together) {
+            first = 0;
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; i++) {
-            row[i] = count < together ? _mm512_maskz_loadu_epi8(taken, place + i * step) : _mm512_loadu_si512(place + i * step);
-            __builtin_prefetch(place + i * step + ahead);
-        }
-        transpose_vectors(row);
-#pragma GCC unroll 16
-        for (int k = 0; k < 16; k++) {
+            for (int i = 0; i < 16; i++)
+                word[i] = _mm512_maskz_loadu_epi8(first_bytes(count * size), (const char *)source + i * step);
+            transpose_vectors(word);
+        } else
+            load_plane_words(word, (const char *)source + first * size, step);
+        const char *later = (const char *)source + p * size / 64 * 64 + p / together % 4 * 4 * step + ahead;
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
             vector number[4];
-            decode_word(&d, format, row[k], number);
+            __builtin_prefetch(later + k * step);
+            decode_word(&d, format, word[k], number);
 #pragma GCC unroll 4
             for (int j = 0; j < codes; j++)
-                if (count >= together || first + k * codes + j < count)
+                if (count >= together || k * codes + j < count)
                     *(vector *)(block + (first + k * codes + j) * WIDTH) = number[j];
         }
     }
@@ -68,36 +81,60 @@ static void SUFFIX(load_planes)(float *block, int64_t count, const void *source,
     BY_FORMAT(format, load_planes_format, block, count, source, known_format, apart, ahead)
 }
 
+/* The next `words` words of 16 planes, of finished sums; numbers from `count` on are 0. */
+INLINE void encode_words(__m512i *word, int words, int format, const float *block, int64_t count, vector bias)
+{
+    const int codes = codes_of_word(format);
+#pragma GCC unroll 16
+    for (int k = 0; k < words; k++) {
+        vector done[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < codes; j++)
+            if (k * codes + j < count)
+                done[j] = *(const vector *)(block + (k * codes + j) * WIDTH) + BROADCAST(0.0f) + bias;
+            else
+                done[j] = (vector){0};
+        word[k] = codes == 1   ? (__m512i)done[0]
+                  : codes == 2 ? codes_in_pairs(format, done[0], done[1])
+                               : _mm512_or_si512(codes_in_pairs(format, done[0], done[2]),
+                                                 _mm512_slli_epi32(codes_in_pairs(format, done[1], done[3]), 8));
+    }
+}
+
 INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
                                 const float *bias)
 {
-    const int codes = codes_of_word(format), together = 16 * codes;
+    const int codes = codes_of_word(format), few = 4 * codes, many = 16 * codes;
     const int64_t size = 4 / codes, step = apart * size;
     vector start = bias ? *(const vector *)bias : (vector){0};
-    for (int64_t p = 0; p < count; p += together) {
-        int64_t first = p + together <= count || count < together ? p : count - together;
-        char *place = (char *)target + first * size;
-        __mmask64 kept = first_bytes((count - first) * size);
-        __m512i row[16];
-#pragma GCC unroll 16
-        for (int k = 0; k < 16; k++) {
-            row[k] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-            for (int j = 0; j < codes; j++)
-                if (count >= together || first + k * codes + j < count) {
-                    vector done = *(const vector *)(block + (first + k * codes + j) * WIDTH) + BROADCAST(0.0f) + start;
-                    row[k] = _mm512_or_si512(row[k], _mm512_slli_epi32((__m512i)codes_of(done, format), 8 * size * j));
-                }
-        }
-        transpose_vectors(row);
+    __m512i word[16];
+    int64_t p = 0;
+    for (; p + many <= count; p += many) {
+        char *place = (char *)target + p * size;
+        encode_words(word, 16, format, block + p * WIDTH, many, start);
+        transpose_vectors(word);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
-            if (i >= first_plane) {
-                if (count < together)
-                    _mm512_mask_storeu_epi8(place + i * step, kept, row[i]);
-                else
-                    _mm512_storeu_si512(place + i * step, row[i]);
-            }
+            if (i >= first_plane)
+                _mm512_storeu_si512(place + i * step, word[i]);
+    }
+    for (; p < count && count >= few; p += few) { /* the last ones overlap */
+        int64_t first = p + few <= count ? p : count - few;
+        char *place = (char *)target + first * size;
+        encode_words(word, 4, format, block + first * WIDTH, few, start);
+        transpose_four(word);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            if (i >= first_plane)
+                _mm_storeu_si128((__m128i *)(place + i * step), quarter(word[i % 4], i / 4));
+    }
+    if (count < few) {
+        for (int k = 4; k < 16; k++)
+            word[k] = _mm512_setzero_si512();
+        encode_words(word, 4, format, block, count, start);
+        transpose_vectors(word);
+        for (int64_t i = first_plane; i < 16; i++)
+            _mm512_mask_storeu_epi8((char *)target + i * step, first_bytes(count * size), word[i]);
     }
 }
 
