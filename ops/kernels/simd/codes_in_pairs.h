@@ -57,8 +57,23 @@ INLINE __m512i hifloat8_halves(__m512i halves)
     return _mm512_mask_mov_epi16(code, _mm512_cmpgt_epu16_mask(magnitude, _mm512_set1_epi16(0x7f80)), _mm512_set1_epi16(0x80));
 }
 
+/* float16 codes; those of NaN have no payload. */
+INLINE __m512i float16_halves(vector low, vector high)
+{
+    const __m512i order = _mm512_or_si512(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                          _mm512_slli_epi32(_mm512_setr_epi32(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47), 16));
+    __m256i a = _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i b = _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512i codes = _mm512_permutex2var_epi16(_mm512_castsi256_si512(a), order, _mm512_castsi256_si512(b));
+    __mmask32 nan = _mm512_cmpgt_epu16_mask(_mm512_and_si512(codes, _mm512_set1_epi16(0x7fff)), _mm512_set1_epi16(0x7c00));
+    const __m512i kept = _mm512_set1_epi16((short)0xfe00);
+    return _mm512_mask_mov_epi16(codes, nan, _mm512_and_si512(codes, kept));
+}
+
 INLINE __m512i codes_in_pairs(int format, vector low, vector high)
 {
+    if (format == NUMBER_FLOAT16)
+        return float16_halves(low, high);
     if (format == NUMBER_FLOAT8_E4M3FN)
         return ordinary_halves(upper_halves(low, high, 0), 4, 3, 0x7f, 0x7f);
     if (format == NUMBER_FLOAT8_E5M2)

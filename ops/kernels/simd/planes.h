@@ -17,8 +17,13 @@ INLINE void decode_word(const decoder *d, int format, __m512i word, vector *numb
     if (format == NUMBER_FLOAT32)
         number[0] = (vector)word;
     else if (format == NUMBER_FLOAT16) {
-        number[0] = (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(word));
-        number[1] = (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(word, 16)));
+        const __m512i order = _mm512_or_si512( /* lower halves first */
+            _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29),
+            _mm512_setr_epi32(2 << 16, 6 << 16, 10 << 16, 14 << 16, 18 << 16, 22 << 16, 26 << 16, 30 << 16, 3 << 16, 7 << 16,
+                              11 << 16, 15 << 16, 19 << 16, 23 << 16, 27 << 16, 31 << 16));
+        word = _mm512_permutexvar_epi16(order, word);
+        number[0] = (vector)_mm512_cvtph_ps(_mm512_castsi512_si256(word));
+        number[1] = (vector)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(word, 1));
     } else if (format == NUMBER_BFLOAT16) {
         number[0] = (vector)_mm512_slli_epi32(word, 16);
         number[1] = (vector)_mm512_and_si512(word, upper);

@@ -1,19 +1,20 @@
 """Algorithm `depthwise_planes`: groups of one channel on either side whose positions, not channels, lie side by side; lanes are groups.
 
-The planes of 16 groups of an image are transposed to one vector for each position. All products, one for each stride class, take
-their input from there. Their results are transposed back together. So a call in any format multiplies whole vectors, only terms
-that exist, and decodes and rounds every number once.
+The planes of 16 groups of an image, or some lines of large ones, are transposed to one vector for each position. All products, one
+for each stride class, take their input from there. Their results are transposed back together. So a call in any format
+multiplies whole vectors, only terms that exist, and decodes and rounds every number once.
 
-uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps), engine/product/product.pxi
-    (Product)
-gives: PLANE_TAPS_BYTES, Planes, dense_planes, fits_depthwise_planes, first_group, lay_out_depthwise_planes,
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps),
+    engine/product/product.pxi (Product, biases)
+gives: PLANE_WEIGHTS, Planes, dense_planes, fits_depthwise_planes, first_group, lay_out_depthwise_planes,
     run_depthwise_planes
 """
 
 cdef enum:
     PLANES_PRODUCTS = 8         # stride classes, at most
     PLANE_WEIGHTS = 128         # taps of a layer, at most
-    PLANES_BYTES = 1 << 18      # of input and results of 16 planes, at most: what the middle cache holds beside what comes next
+    PLANES_BAND = 1 << 18       # bytes of input and results of the lines of 16 planes that are computed before the next ones
+    PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
 
 
 cdef struct PlaneProduct:
@@ -35,8 +36,12 @@ cdef struct PlanesScratch:
 
 cdef struct Planes:
     PlaneProduct plans[PLANES_PRODUCTS]
-    int64_t inputs       # positions of a plane
-    int64_t results
+    int64_t inputs       # positions of a band of lines of the input, at most
+    int64_t results      # ... of the results
+    int64_t plane        # positions of the results
+    int64_t lines        # of the product that has most
+    int64_t band         # ... that are computed together: all, or some of the only plane
+    int64_t band_step    # positions of the results from one of them to the next
     int64_t taps
     int64_t rows         # of a position, at most
     int64_t chunks       # of images
@@ -72,6 +77,50 @@ cdef bint plan_plane_product(const Product* p, int64_t first, PlaneProduct* s) n
     return True
 
 
+cdef bint in_bands(const Problem* q) noexcept nogil:
+    """Whether the lines of a plane can be computed some at a time: those of all products lie in one order."""
+    cdef int64_t i
+    for i in range(q.count):
+        if (q.products[i].I[0] > 1 or q.products[i].Q[0] > 1 or q.products[i].output.x[1] != q.planes.band_step
+                or q.planes.plans[i].target >= q.planes.band_step):
+            return False
+    return True
+
+
+cdef void input_lines(const Problem* q, int64_t first, int64_t end, int64_t* low, int64_t* high) noexcept nogil:
+    """Lines [low, high) of the input, counted through all planes, that lines [first, end) of the products meet."""
+    cdef const Planes* s = &q.planes
+    cdef const NcxAxis* axis
+    cdef int64_t i, span, step = q.products.step[1], lines = q.products.I[0] * q.products.I[1]
+    low[0] = 0 if s.band == s.lines else lines
+    high[0] = lines if s.band == s.lines else 0
+    for i in range(q.count):
+        axis = &s.plans[i].axes[1]
+        span = (axis.count - 1) * axis.apart
+        if s.band < s.lines and q.products[i].tap_count > 0:
+            low[0] = min(low[0], max(0, first * step + axis.first + min(0, span)))
+            high[0] = max(high[0], min(lines, (min(end, q.products[i].Q[1]) - 1) * step + axis.first + max(0, span) + 1))
+    high[0] = max(low[0], high[0])
+
+
+cdef inline int64_t results_until(const Planes* s, int64_t line) noexcept nogil:
+    """Positions of the results before a line of the products."""
+    return s.plane if line >= s.lines else line * s.band_step
+
+
+cdef void measure_band(Problem* q) noexcept nogil:
+    """Positions of the input and of the results of a band."""
+    cdef Planes* s = &q.planes
+    cdef int64_t line = 0, end, low, high
+    s.inputs = s.results = 0
+    while line < s.lines:
+        end = min(line + s.band, s.lines)
+        input_lines(q, line, end, &low, &high)
+        s.inputs = max(s.inputs, (high - low) * q.products.I[2])
+        s.results = max(s.results, results_until(s, end) - results_until(s, line))
+        line = end
+
+
 cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Planes* s = &q.planes
@@ -80,7 +129,7 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     if (q.weights != NULL or q.isa.planes.load == NULL or p.input.format == NUMBER_FLOAT64 or p.D != 1 or p.R != 1
             or p.G < q.isa.width or q.count > PLANES_PRODUCTS or not dense_planes(&p.input, p.I) or p.N == 0):
         return False
-    s.inputs, s.results, s.taps, s.rows = p.I[0] * p.I[1] * p.I[2], 0, 1, 1
+    s.plane, s.lines, s.band_step, s.taps, s.rows = 0, 0, p.output.x[1], 1, 1
     for i in range(q.count):
         p = &q.products[i]
         if not plan_plane_product(p, (<const char*>p.output.data - <const char*>q.products.output.data)
@@ -92,13 +141,21 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
             last += (p.Q[axis] - 1) * p.output.x[axis]
             if p.output.x[axis] < 0 or p.Q[axis] == 0:
                 return False
-        s.results = max(s.results, last + 1)
+        s.plane, s.lines = max(s.plane, last + 1), max(s.lines, p.Q[1])
         s.rows = max(s.rows, s.plans[i].axes[0].count * s.plans[i].axes[1].count * s.plans[i].parts)
         for t in range(p.tap_count):
             if p.tap_offsets[t] < 0 or p.tap_offsets[t] >= PLANE_WEIGHTS:
                 return False
             s.taps = max(s.taps, p.tap_offsets[t] + 1)
-    if numbers != s.results or s.inputs == 0 or 4 * q.isa.width * (s.inputs + s.results) > PLANES_BYTES:
+    if numbers != s.plane or p.I[0] * p.I[1] * p.I[2] == 0:
+        return False
+    s.band = s.lines
+    while True:
+        measure_band(q)
+        if 4 * q.isa.width * (s.inputs + s.results) <= PLANES_BAND or s.band == 1 or not in_bands(q):
+            break
+        s.band = ceiling(s.band, 2)
+    if 4 * q.isa.width * (s.inputs + s.results) > PLANES_BYTES:
         return False
     tasks = ceiling(p.G, q.isa.width)
     if tasks * p.N < 2 * q.threads:
@@ -146,22 +203,44 @@ cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t first
     return count
 
 
-cdef void run_plane_product(const Product* p, const PlaneProduct* s, const instruction_set* isa, int64_t first,
-                            const PlanesScratch* scratch) noexcept nogil:
-    """One product of 16 planes; `first`: of its weights."""
+cdef void run_plane_product(const Product* p, const PlaneProduct* s, const instruction_set* isa, int64_t first, int64_t begin, int64_t end,
+                            const float* input, float* results, const PlanesScratch* scratch) noexcept nogil:
+    """Lines [begin, end) of all planes of one product; `first`: of its weights. Both sides are given as if they were there from
+    position 0 on."""
     cdef int64_t q0, q1, column, count, q2, width = isa.width
     cdef int direction = 1 if s.axes[2].apart > 0 else -1
     cdef float* line
     for q0 in range(p.Q[0]):
-        for q1 in range(p.Q[1]):
+        for q1 in range(begin, min(end, p.Q[1])):
             count = rows_of_taps(p, s, first, q0, q1, scratch.rows)
-            line = scratch.results + (s.target + q0 * p.output.x[0] + q1 * p.output.x[1]) * width
+            line = results + (s.target + q0 * p.output.x[0] + q1 * p.output.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
                 if direction < 0:
                     q2 += s.width - 1
-                isa.planes.sums[s.kind](scratch.rows, count, scratch.input, p.I[2], q2, direction, scratch.weights,
+                isa.planes.sums[s.kind](scratch.rows, count, input, p.I[2], q2, direction, scratch.weights,
                                         line + q2 * p.output.x[2] * width, direction * p.output.x[2] * width)
+
+
+cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t ahead, PlanesScratch* scratch) noexcept nogil:
+    """Some lines of all products from `begin` on, of 16 groups of an image, of which those from `kept` on are stored."""
+    cdef const Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef const instruction_set* isa = q.isa
+    cdef int64_t i, low, high, taps = 0, end = min(begin + s.band, s.lines), start = results_until(s, begin)
+    cdef int64_t in_size = element_size(p.input.format), out_size = element_size(p.output.format)
+    input_lines(q, begin, end, &low, &high)
+    check_room(b"run_planes_band", scratch.input, 4 * isa.width * (high - low) * p.I[2])
+    check_room(b"run_planes_band", scratch.results, 4 * isa.width * (results_until(s, end) - start))
+    isa.planes.load(scratch.input, (high - low) * p.I[2],
+                    <const char*>p.input.data + (n * p.input.n + g * p.input.g + low * p.I[2]) * in_size,
+                    p.input.format, p.input.g, (ahead if end == s.lines else (high - low) * p.I[2]) * in_size)
+    for i in range(q.count):
+        run_plane_product(&q.products[i], &s.plans[i], isa, taps, begin, end, scratch.input - low * p.I[2] * isa.width,
+                          scratch.results - start * isa.width, scratch)
+        taps += q.products[i].tap_count
+    isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * out_size, p.output.format, p.output.g, kept,
+                     scratch.results, results_until(s, end) - start, biases(p, g, 0))
 
 
 cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
@@ -170,30 +249,22 @@ cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
     cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = first_group(isa, p.G, block)
-    cdef int64_t n, t, i, first, in_size = element_size(p.input.format), out_size = element_size(p.output.format), ahead
+    cdef int64_t n, t, i, line, first = 0, ahead
     cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
-    cdef char* target
-    check_room(b"run_planes_task", scratch.input, 4 * isa.width * s.inputs)
-    check_room(b"run_planes_task", scratch.results, 4 * isa.width * s.results)
+    check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)
     check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.taps)
     isa.planes.load(scratch.taps, s.taps, <const char*>p.weights.data + g * p.weights.g * element_size(p.weights.format),
                     p.weights.format, p.weights.g, 0)
-    first = 0
     for i in range(q.count):
         for t in range(q.products[i].tap_count):
             memcpy(scratch.weights + (first + t) * isa.width, scratch.taps + q.products[i].tap_offsets[t] * isa.width, 4 * isa.width)
         first += q.products[i].tap_count
     for n in range(begin, end):
         ahead = p.input.n if n + 1 < end else (begin - n) * p.input.n + isa.width * p.input.g
-        target = <char*>p.output.data + (n * p.output.n + g * p.output.g) * out_size
-        isa.planes.load(scratch.input, s.inputs, <const char*>p.input.data + (n * p.input.n + g * p.input.g) * in_size,
-                        p.input.format, p.input.g, ahead * in_size)
-        first = 0
-        for i in range(q.count):
-            run_plane_product(&q.products[i], &s.plans[i], isa, first, scratch)
-            first += q.products[i].tap_count
-        isa.planes.store(target, p.output.format, p.output.g, block * isa.width - g, scratch.results, s.results,
-                         NULL if p.bias == NULL else p.bias + g)
+        line = 0
+        while line < s.lines:
+            run_planes_band(q, n, g, block * isa.width - g, line, ahead, scratch)
+            line += s.band
 
 
 cdef bint run_depthwise_planes(Problem* q, workspace* memory) noexcept nogil:

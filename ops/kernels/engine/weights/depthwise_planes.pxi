@@ -10,8 +10,8 @@ gives: PlanesWeights, fits_depthwise_planes_weights, lay_out_depthwise_planes_we
 """
 
 cdef enum:
-    PLANES_BAND = 1 << 16           # bytes of lines of both sides, unless one line takes more
-    PLANES_BAND_MOST = 1 << 19
+    WEIGHTS_BAND = 1 << 16           # bytes of lines of both sides, unless one line takes more
+    WEIGHTS_BAND_MOST = 1 << 20
 
 
 cdef struct PlanesWeightsScratch:
@@ -52,7 +52,7 @@ cdef int64_t large_lines(const Weights* w, int64_t band) noexcept nogil:
 cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef PlanesWeights* p = &q.planes_weights
-    cdef int64_t width = q.isa.width
+    cdef int64_t width = q.isa.width, long_line
     if w == NULL or q.isa.planes.load == NULL or w.large.format == NUMBER_FLOAT64 or w.cut.chains == 1:
         return False
     p.taps = w.K[0] * w.K[1] * w.K[2]
@@ -61,14 +61,17 @@ cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
             or not dense_planes(&w.large, w.X) or not dense_planes(&w.small, w.Y)
             or w.taps_stride[5] != 1 or w.taps_stride[4] != w.K[2] or w.taps_stride[3] != w.K[1] * w.K[2]):
         return False
+    long_line = DOT_LANES if w.large.format == NUMBER_FLOAT32 and w.small.format == NUMBER_FLOAT32 else 2 * DOT_LANES
+    if w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line:
+        return False  # weights_depthwise_ncx reads such lines in place, and few of their lanes are outside
     p.chains, p.parts = min(DOT_LANES, w.Y[2]), ceiling(w.K[2], PLANE_TAPS)
     p.band = w.Y[0] * w.Y[1]
     while True:
         p.large, p.small = large_lines(w, p.band) * w.X[2] * width, p.band * w.Y[2] * width
-        if 4 * (p.large + p.small) <= PLANES_BAND or p.band == 1 or w.Y[0] > 1 or w.X[0] > 1:
+        if 4 * (p.large + p.small) <= WEIGHTS_BAND or p.band == 1 or w.Y[0] > 1 or w.X[0] > 1:
             break
         p.band = ceiling(p.band, 2)
-    return 4 * (p.large + p.small) <= PLANES_BAND_MOST and ceiling(w.G, width) * w.cut.pieces >= 2 * q.threads
+    return 4 * (p.large + p.small) <= WEIGHTS_BAND_MOST and ceiling(w.G, width) * w.cut.pieces >= 2 * q.threads
 
 
 cdef void lay_out_depthwise_planes_weights(Problem* q, workspace* memory) noexcept nogil:
@@ -139,16 +142,17 @@ cdef void run_band(const Weights* w, const PlanesWeights* p, const instruction_s
                    PlanesWeightsScratch* s) noexcept nogil:
     """Lines [first, end) of the small side, counted through the planes of image n."""
     cdef int64_t low, high, y0, line = first, stop, large_size = element_size(w.large.format), small_size = element_size(w.small.format)
+    cdef bint whole = end - first == w.Y[0] * w.Y[1]  # the next are those of the next image
     lines_of_large(w, first, end, &low, &high)
     check_room(b"run_band", s.large, 4 * (high - low) * w.X[2] * isa.width)
     check_room(b"run_band", s.small, 4 * (end - first) * w.Y[2] * isa.width)
     if high > low:
         isa.planes.load(s.large, (high - low) * w.X[2],
                         <const char*>w.large.data + (n * w.large.n + g * w.large.g + low * w.X[2]) * large_size,
-                        w.large.format, w.large.g, w.large.n * large_size)
+                        w.large.format, w.large.g, (w.large.n if whole else (high - low) * w.X[2]) * large_size)
     isa.planes.load(s.small, (end - first) * w.Y[2],
                     <const char*>w.small.data + (n * w.small.n + g * w.small.g + first * w.Y[2]) * small_size,
-                    w.small.format, w.small.g, w.small.n * small_size)
+                    w.small.format, w.small.g, (w.small.n if whole else (end - first) * w.Y[2]) * small_size)
     while line < end:
         y0 = line // w.Y[1]
         stop = min(end, (y0 + 1) * w.Y[1])
