@@ -32,7 +32,8 @@ INLINE __m512i ordinary_halves(__m512i halves, int E, int M, int top, int nan)
     __m512i odd = _mm512_and_si512(_mm512_srlv_epi16(number, cut), one);
     __m512i half = _mm512_add_epi16(_mm512_sllv_epi16(one, _mm512_sub_epi16(cut, one)), _mm512_sub_epi16(odd, one));
     __m512i code = _mm512_min_epu16(_mm512_srlv_epi16(_mm512_add_epi16(number, half), cut), _mm512_set1_epi16((short)top));
-    __mmask32 is_nan = top == nan ? _mm512_cmpeq_epi16_mask(code, _mm512_set1_epi16((short)top)) : _mm512_cmpgt_epu16_mask(magnitude, infinity);
+    __mmask32 is_nan = top == nan ? _mm512_cmpeq_epi16_mask(code, _mm512_set1_epi16((short)top))
+                                  : _mm512_cmpgt_epu16_mask(magnitude, infinity);
     code = _mm512_ternarylogic_epi32(code, shifted_words(halves, 8), _mm512_set1_epi16(0x80), 0xf8);
     return _mm512_mask_mov_epi16(code, is_nan, _mm512_set1_epi16((short)nan));
 }
@@ -45,7 +46,8 @@ static const uint16_t pair_HIFLOAT8_CUTS[32] = TURN(HIFLOAT8_CUT_LIST), pair_HIF
 INLINE __m512i hifloat8_halves(__m512i halves)
 {
     const __m512i one = _mm512_set1_epi16(1), cuts = _mm512_loadu_si512(pair_HIFLOAT8_CUTS), last = _mm512_set1_epi16(136);
-    const __m512i bases = _mm512_loadu_si512(pair_HIFLOAT8_BASES), steps = _mm512_sllv_epi16(one, _mm512_sub_epi16(cuts, _mm512_set1_epi16(17)));
+    const __m512i bases = _mm512_loadu_si512(pair_HIFLOAT8_BASES);
+    const __m512i steps = _mm512_sllv_epi16(one, _mm512_sub_epi16(cuts, _mm512_set1_epi16(17)));
     const __m512i factors = _mm512_sllv_epi16(one, _mm512_sub_epi16(_mm512_set1_epi16(32), cuts));
     __m512i magnitude = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
     __m512i within = _mm512_min_epu16(_mm512_max_epu16(magnitude, _mm512_set1_epi16(0x3480)), _mm512_set1_epi16(0x4740));
@@ -60,8 +62,8 @@ INLINE __m512i hifloat8_halves(__m512i halves)
 /* float16 codes; those of NaN have no payload. */
 INLINE __m512i float16_halves(vector low, vector high)
 {
-    const __m512i order = _mm512_or_si512(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                          _mm512_slli_epi32(_mm512_setr_epi32(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47), 16));
+    const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_or_si512(numbers, _mm512_slli_epi32(_mm512_or_si512(numbers, _mm512_set1_epi32(32)), 16));
     __m256i a = _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256i b = _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512i codes = _mm512_permutex2var_epi16(_mm512_castsi256_si512(a), order, _mm512_castsi256_si512(b));

@@ -4,9 +4,9 @@ The planes of 16 groups of an image, or some lines of large ones, are transposed
 for each stride class, take their input from there. Their results are transposed back together. So a call in any format
 multiplies whole vectors, only terms that exist, and decodes and rounds every number once.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps),
-    engine/product/product.pxi (Product, biases)
-gives: PLANE_WEIGHTS, Planes, dense_planes, fits_depthwise_planes, first_group, lay_out_depthwise_planes,
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles),
+    engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps), engine/product/product.pxi (Product, biases)
+gives: PLANE_WEIGHTS, Planes, dense_planes, depthwise_planes_cycles, fits_depthwise_planes, group_of_block, lay_out_depthwise_planes,
     run_depthwise_planes
 """
 
@@ -54,7 +54,7 @@ cdef inline bint dense_planes(const Operand* operand, const int64_t* extent) noe
             and (extent[0] == 1 or operand.x[0] == extent[1] * extent[2]))
 
 
-cdef inline int64_t first_group(const instruction_set* isa, int64_t groups, int64_t block) noexcept nogil:
+cdef inline int64_t group_of_block(const instruction_set* isa, int64_t groups, int64_t block) noexcept nogil:
     """Of a block of as many as lanes: the last overlaps the one before where groups do not come out even."""
     return min(block * isa.width, groups - isa.width)
 
@@ -124,7 +124,7 @@ cdef void measure_band(Problem* q) noexcept nogil:
 cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Planes* s = &q.planes
-    cdef int64_t i, t, numbers = 0, last, tasks
+    cdef int64_t i, t, numbers = 0, last
     cdef int axis
     if (q.weights != NULL or q.isa.planes.load == NULL or p.input.format == NUMBER_FLOAT64 or p.D != 1 or p.R != 1
             or p.G < q.isa.width or q.count > PLANES_PRODUCTS or not dense_planes(&p.input, p.I) or p.N == 0):
@@ -157,11 +157,13 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
         s.band = ceiling(s.band, 2)
     if 4 * q.isa.width * (s.inputs + s.results) > PLANES_BYTES:
         return False
-    tasks = ceiling(p.G, q.isa.width)
-    if tasks * p.N < 2 * q.threads:
-        return False
-    s.chunks = min(p.N, ceiling(8 * q.threads, tasks))
+    s.chunks = min(p.N, ceiling(8 * q.threads, ceiling(p.G, q.isa.width)))
     return True
+
+
+cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do."""
+    return peak_cycles(q) * (PLANES_SHARE if ceiling(q.products.G, q.isa.width) * q.products.N >= 2 * q.threads else PLANES_WASTE)
 
 
 cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil:
@@ -222,7 +224,8 @@ cdef void run_plane_product(const Product* p, const PlaneProduct* s, const instr
                                         line + q2 * p.output.x[2] * width, direction * p.output.x[2] * width)
 
 
-cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t ahead, PlanesScratch* scratch) noexcept nogil:
+cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t ahead,
+                          PlanesScratch* scratch) noexcept nogil:
     """Some lines of all products from `begin` on, of 16 groups of an image, of which those from `kept` on are stored."""
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
@@ -248,7 +251,7 @@ cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
-    cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = first_group(isa, p.G, block)
+    cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = group_of_block(isa, p.G, block)
     cdef int64_t n, t, i, line, first = 0, ahead
     cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
     check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)

@@ -4,9 +4,11 @@ lie side by side; lanes are groups.
 Lines of both sides of 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
 position's number along its line advance by themselves, with the taps of a row in registers.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/depthwise_planes.pxi (PLANE_WEIGHTS,
-    dense_planes, first_group), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
-gives: PlanesWeights, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights, run_depthwise_planes_weights
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE,
+    peak_cycles), engine/product/depthwise_planes.pxi (PLANE_WEIGHTS,
+    dense_planes, group_of_block), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
+gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
+    run_depthwise_planes_weights
 """
 
 cdef enum:
@@ -42,7 +44,7 @@ cdef inline void lines_of_large(const Weights* w, int64_t first, int64_t end, in
     high[0] = max(low[0], high[0])
 
 
-cdef int64_t large_lines(const Weights* w, int64_t band) noexcept nogil:
+cdef int64_t most_lines_of_large(const Weights* w, int64_t band) noexcept nogil:
     """The most that a band of lines of the small side meets."""
     if w.X[0] == 1 and w.Y[0] == 1:
         return min(w.X[1], (band - 1) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1)
@@ -52,7 +54,7 @@ cdef int64_t large_lines(const Weights* w, int64_t band) noexcept nogil:
 cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef PlanesWeights* p = &q.planes_weights
-    cdef int64_t width = q.isa.width, long_line
+    cdef int64_t width = q.isa.width
     if w == NULL or q.isa.planes.load == NULL or w.large.format == NUMBER_FLOAT64 or w.cut.chains == 1:
         return False
     p.taps = w.K[0] * w.K[1] * w.K[2]
@@ -61,17 +63,25 @@ cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
             or not dense_planes(&w.large, w.X) or not dense_planes(&w.small, w.Y)
             or w.taps_stride[5] != 1 or w.taps_stride[4] != w.K[2] or w.taps_stride[3] != w.K[1] * w.K[2]):
         return False
-    long_line = DOT_LANES if w.large.format == NUMBER_FLOAT32 and w.small.format == NUMBER_FLOAT32 else 2 * DOT_LANES
-    if w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line:
-        return False  # weights_depthwise_ncx reads such lines in place, and few of their lanes are outside
     p.chains, p.parts = min(DOT_LANES, w.Y[2]), ceiling(w.K[2], PLANE_TAPS)
     p.band = w.Y[0] * w.Y[1]
     while True:
-        p.large, p.small = large_lines(w, p.band) * w.X[2] * width, p.band * w.Y[2] * width
+        p.large, p.small = most_lines_of_large(w, p.band) * w.X[2] * width, p.band * w.Y[2] * width
         if 4 * (p.large + p.small) <= WEIGHTS_BAND or p.band == 1 or w.Y[0] > 1 or w.X[0] > 1:
             break
         p.band = ceiling(p.band, 2)
-    return 4 * (p.large + p.small) <= WEIGHTS_BAND_MOST and ceiling(w.G, width) * w.cut.pieces >= 2 * q.threads
+    return 4 * (p.large + p.small) <= WEIGHTS_BAND_MOST
+
+
+cdef double depthwise_planes_weights_cycles(const Problem* q) noexcept nogil:
+    """Less than `weights_depthwise_ncx` names, unless some threads would have nothing to do, or lines are so long that few of the lanes
+    that are read in place lie outside."""
+    cdef const Weights* w = q.weights
+    cdef int64_t long_line = DOT_LANES if w.large.format == NUMBER_FLOAT32 and w.small.format == NUMBER_FLOAT32 else 2 * DOT_LANES
+    if (ceiling(w.G, q.isa.width) * w.cut.pieces < 2 * q.threads
+            or w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line):
+        return peak_cycles(q) * PLANES_WASTE
+    return peak_cycles(q) * PLANES_SHARE
 
 
 cdef void lay_out_depthwise_planes_weights(Problem* q, workspace* memory) noexcept nogil:
@@ -166,7 +176,7 @@ cdef void run_planes_weights_task(const Problem* q, int64_t task, PlanesWeightsS
     cdef const Weights* w = q.weights
     cdef const PlanesWeights* p = &q.planes_weights
     cdef const instruction_set* isa = q.isa
-    cdef int64_t piece = task % w.cut.pieces, g = first_group(isa, w.G, task // w.cut.pieces), width = isa.width
+    cdef int64_t piece = task % w.cut.pieces, g = group_of_block(isa, w.G, task // w.cut.pieces), width = isa.width
     cdef int64_t image = w.Y[0] * w.Y[1], positions = w.N * image * w.Y[2], tap, half, i, n, end
     cdef int64_t line = piece_start(&w.cut, piece, positions) // w.Y[2], lines_end = piece_start(&w.cut, piece + 1, positions) // w.Y[2]
     cdef float* sums
@@ -191,7 +201,7 @@ cdef void run_planes_weights_task(const Problem* q, int64_t task, PlanesWeightsS
 cdef void store_planes_weights(const Problem* q, int64_t block) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef const PlanesWeights* p = &q.planes_weights
-    cdef int64_t width = q.isa.width, g = first_group(q.isa, w.G, block)
+    cdef int64_t width = q.isa.width, g = group_of_block(q.isa, w.G, block)
     cdef float* partials = p.partials + block * w.cut.pieces * p.taps * width
     join_pieces(partials, w.cut.pieces, p.taps * width, p.taps * width)
     q.isa.planes.store(<char*>w.taps + g * w.taps_stride[0] * element_size(w.taps_format), w.taps_format, w.taps_stride[0],
