@@ -23,7 +23,8 @@ cdef struct PlaneProduct:
     int64_t kind         # of the function
     int64_t width        # outputs that it computes
     int64_t columns      # its calls for a line; the last may overlap the one before
-    int64_t target       # position of its first result in a plane
+    int64_t target       # position of its first result
+    int64_t x[3]         # positions between its results
 
 
 cdef struct PlanesScratch:
@@ -38,11 +39,13 @@ cdef struct Planes:
     PlaneProduct plans[PLANES_PRODUCTS]
     int64_t inputs       # positions of a band of lines of the input, at most
     int64_t results      # ... of the results
+    bint joined          # the results of all products are one plane without gaps
     int64_t plane        # positions of the results
     int64_t lines        # of the product that has most
     int64_t band         # ... that are computed together: all, or some of the only plane
     int64_t band_step    # positions of the results from one of them to the next
-    int64_t taps
+    int64_t taps         # that are stored, with those between them
+    int64_t weights      # that are summed, of all products
     int64_t rows         # of a position, at most
     int64_t chunks       # of images
     PlanesScratch* scratch
@@ -59,15 +62,13 @@ cdef inline int64_t group_of_block(const instruction_set* isa, int64_t groups, i
     return min(block * isa.width, groups - isa.width)
 
 
-cdef bint plan_plane_product(const Product* p, int64_t first, PlaneProduct* s) noexcept nogil:
-    """`first`: the position of the first result."""
+cdef bint plan_plane_product(const Product* p, PlaneProduct* s) noexcept nogil:
     cdef int64_t[4] widths = [4, 7, 8, PLANE_OUTPUTS]
     cdef int64_t least = 0, cost
     cdef int axis, i
-    s.target = first
     for axis in range(3):
-        s.axes[axis] = axis_taps(p, axis) if p.tap_count > 0 else NcxAxis(0, 0, 1)
-    if first < 0 or p.step[2] != 1 or magnitude(s.axes[2].apart) != 1 or p.Q[2] < widths[0]:
+        s.axes[axis] = axis_taps(p, axis) if p.all_count > 0 else NcxAxis(0, 0, 1)
+    if p.step[2] != 1 or magnitude(s.axes[2].apart) != 1 or p.Q[0] == 0 or p.Q[1] == 0 or p.Q[2] < widths[0]:
         return False
     s.parts = ceiling(s.axes[2].count, PLANE_TAPS)
     for i in range(PLANE_WIDTHS):
@@ -77,9 +78,40 @@ cdef bint plan_plane_product(const Product* p, int64_t first, PlaneProduct* s) n
     return True
 
 
+cdef void place_results(Problem* q) noexcept nogil:
+    """Where the results of the products are computed: as they lie in memory if that leaves no gaps, else one after the other."""
+    cdef Planes* s = &q.planes
+    cdef const Product* p
+    cdef int64_t i, last, numbers = 0
+    cdef int axis
+    s.joined, s.plane, s.band_step = True, 0, q.products.output.x[1]
+    for i in range(q.count):
+        p = &q.products[i]
+        last = ((<const char*>p.output.data - <const char*>q.products.output.data) // element_size(p.output.format))
+        s.joined = s.joined and last >= 0
+        s.plans[i].target = last
+        for axis in range(3):
+            s.joined = s.joined and p.output.x[axis] > 0
+            s.plans[i].x[axis] = p.output.x[axis]
+            last += (p.Q[axis] - 1) * p.output.x[axis]
+        s.plane = max(s.plane, last + 1)
+        numbers += p.Q[0] * p.Q[1] * p.Q[2]
+    s.joined = s.joined and numbers == s.plane
+    if s.joined:
+        return
+    s.plane = 0
+    for i in range(q.count):
+        p = &q.products[i]
+        s.plans[i].target = s.plane
+        s.plans[i].x[0], s.plans[i].x[1], s.plans[i].x[2] = p.Q[1] * p.Q[2], p.Q[2], 1
+        s.plane += p.Q[0] * p.Q[1] * p.Q[2]
+
+
 cdef bint in_bands(const Problem* q) noexcept nogil:
     """Whether the lines of a plane can be computed some at a time: those of all products lie in one order."""
     cdef int64_t i
+    if not q.planes.joined:
+        return False
     for i in range(q.count):
         if (q.products[i].I[0] > 1 or q.products[i].Q[0] > 1 or q.products[i].output.x[1] != q.planes.band_step
                 or q.planes.plans[i].target >= q.planes.band_step):
@@ -97,7 +129,7 @@ cdef void input_lines(const Problem* q, int64_t first, int64_t end, int64_t* low
     for i in range(q.count):
         axis = &s.plans[i].axes[1]
         span = (axis.count - 1) * axis.apart
-        if s.band < s.lines and q.products[i].tap_count > 0:
+        if s.band < s.lines and q.products[i].all_count > 0:
             low[0] = min(low[0], max(0, first * step + axis.first + min(0, span)))
             high[0] = max(high[0], min(lines, (min(end, q.products[i].Q[1]) - 1) * step + axis.first + max(0, span) + 1))
     high[0] = max(low[0], high[0])
@@ -124,31 +156,25 @@ cdef void measure_band(Problem* q) noexcept nogil:
 cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Planes* s = &q.planes
-    cdef int64_t i, t, numbers = 0, last
-    cdef int axis
+    cdef int64_t i, t
     if (q.weights != NULL or q.isa.planes.load == NULL or p.input.format == NUMBER_FLOAT64 or p.D != 1 or p.R != 1
             or p.G < q.isa.width or q.count > PLANES_PRODUCTS or not dense_planes(&p.input, p.I) or p.N == 0):
         return False
-    s.plane, s.lines, s.band_step, s.taps, s.rows = 0, 0, p.output.x[1], 1, 1
+    s.lines, s.taps, s.weights, s.rows = 0, 1, 1, 1
     for i in range(q.count):
         p = &q.products[i]
-        if not plan_plane_product(p, (<const char*>p.output.data - <const char*>q.products.output.data)
-                                  // element_size(p.output.format), &s.plans[i]):
+        if not plan_plane_product(p, &s.plans[i]):
             return False
-        numbers += p.Q[0] * p.Q[1] * p.Q[2]
-        last = s.plans[i].target
-        for axis in range(3):
-            last += (p.Q[axis] - 1) * p.output.x[axis]
-            if p.output.x[axis] < 0 or p.Q[axis] == 0:
-                return False
-        s.plane, s.lines = max(s.plane, last + 1), max(s.lines, p.Q[1])
+        s.lines = max(s.lines, p.Q[1])
+        s.weights += p.all_count
         s.rows = max(s.rows, s.plans[i].axes[0].count * s.plans[i].axes[1].count * s.plans[i].parts)
-        for t in range(p.tap_count):
-            if p.tap_offsets[t] < 0 or p.tap_offsets[t] >= PLANE_WEIGHTS:
+        for t in range(p.all_count):
+            if p.all_offsets[t] < 0 or p.all_offsets[t] >= PLANE_WEIGHTS:
                 return False
-            s.taps = max(s.taps, p.tap_offsets[t] + 1)
-    if numbers != s.plane or p.I[0] * p.I[1] * p.I[2] == 0:
+            s.taps = max(s.taps, p.all_offsets[t] + 1)
+    if q.products.I[0] * q.products.I[1] * q.products.I[2] == 0:
         return False
+    place_results(q)
     s.band = s.lines
     while True:
         measure_band(q)
@@ -162,8 +188,9 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
 
 
 cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
-    """Less than `depthwise_ncx` names, unless some threads would have nothing to do."""
-    return peak_cycles(q) * (PLANES_SHARE if ceiling(q.products.G, q.isa.width) * q.products.N >= 2 * q.threads else PLANES_WASTE)
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do or results lie apart."""
+    cdef bint pays = q.planes.joined and ceiling(q.products.G, q.isa.width) * q.products.N >= 2 * q.threads
+    return peak_cycles(q) * (PLANES_SHARE if pays else PLANES_WASTE)
 
 
 cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil:
@@ -178,7 +205,7 @@ cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil
         s.input = <float*>take(memory, vector * p.inputs)
         s.results = <float*>take(memory, vector * p.results)
         s.taps = <float*>take(memory, vector * p.taps)
-        s.weights = <float*>take(memory, vector * p.taps)
+        s.weights = <float*>take(memory, vector * p.weights)
         s.rows = <plane_row*>take(memory, p.rows * sizeof(plane_row))
 
 
@@ -215,13 +242,13 @@ cdef void run_plane_product(const Product* p, const PlaneProduct* s, const instr
     for q0 in range(p.Q[0]):
         for q1 in range(begin, min(end, p.Q[1])):
             count = rows_of_taps(p, s, first, q0, q1, scratch.rows)
-            line = results + (s.target + q0 * p.output.x[0] + q1 * p.output.x[1]) * width
+            line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
                 if direction < 0:
                     q2 += s.width - 1
                 isa.planes.sums[s.kind](scratch.rows, count, input, p.I[2], q2, direction, scratch.weights,
-                                        line + q2 * p.output.x[2] * width, direction * p.output.x[2] * width)
+                                        line + q2 * s.x[2] * width, direction * s.x[2] * width)
 
 
 cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t ahead,
@@ -241,9 +268,32 @@ cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, 
     for i in range(q.count):
         run_plane_product(&q.products[i], &s.plans[i], isa, taps, begin, end, scratch.input - low * p.I[2] * isa.width,
                           scratch.results - start * isa.width, scratch)
-        taps += q.products[i].tap_count
-    isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * out_size, p.output.format, p.output.g, kept,
-                     scratch.results, results_until(s, end) - start, biases(p, g, 0))
+        taps += q.products[i].all_count
+    if s.joined:
+        isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * out_size, p.output.format, p.output.g, kept,
+                         scratch.results, results_until(s, end) - start, biases(p, g, 0))
+    else:
+        scatter_results(q, n, g, kept, scratch.results)
+
+
+cdef void scatter_results(const Problem* q, int64_t n, int64_t g, int64_t kept, float* results) noexcept nogil:
+    """The results of an image, which lie apart in memory."""
+    cdef const Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef int64_t i, q0, q1, lane, width = q.isa.width
+    cdef lane_span span
+    if p.bias != NULL:
+        for i in range(s.plane):
+            for lane in range(width):
+                results[i * width + lane] = results[i * width + lane] + <float>0 + p.bias[g + lane]
+    for i in range(q.count):
+        p = &q.products[i]
+        for q0 in range(p.Q[0]):
+            for q1 in range(p.Q[1]):
+                span = lane_span(0, width - kept, n * p.output.n + (g + kept) * p.output.g + q0 * p.output.x[0] + q1 * p.output.x[1],
+                                 p.output.g)
+                q.isa.scatter(results + (s.plans[i].target + q0 * s.plans[i].x[0] + q1 * s.plans[i].x[1]) * width + kept, width,
+                              p.Q[2], p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
 
 
 cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
@@ -255,13 +305,13 @@ cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch
     cdef int64_t n, t, i, line, first = 0, ahead
     cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
     check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)
-    check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.taps)
+    check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.weights)
     isa.planes.load(scratch.taps, s.taps, <const char*>p.weights.data + g * p.weights.g * element_size(p.weights.format),
                     p.weights.format, p.weights.g, 0)
     for i in range(q.count):
-        for t in range(q.products[i].tap_count):
-            memcpy(scratch.weights + (first + t) * isa.width, scratch.taps + q.products[i].tap_offsets[t] * isa.width, 4 * isa.width)
-        first += q.products[i].tap_count
+        for t in range(q.products[i].all_count):
+            memcpy(scratch.weights + (first + t) * isa.width, scratch.taps + q.products[i].all_offsets[t] * isa.width, 4 * isa.width)
+        first += q.products[i].all_count
     for n in range(begin, end):
         ahead = p.input.n if n + 1 < end else (begin - n) * p.input.n + isa.width * p.input.g
         line = 0

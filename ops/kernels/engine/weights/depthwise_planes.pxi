@@ -60,8 +60,7 @@ cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
     p.taps = w.K[0] * w.K[1] * w.K[2]
     if (w.C != 1 or w.M != 1 or w.G < width or w.s[2] > 2 or (w.K[2] > 1 and w.d[2] != 1)
             or p.taps == 0 or p.taps > PLANE_WEIGHTS or w.N * w.Y[0] * w.Y[1] * w.Y[2] == 0 or w.X[0] * w.X[1] * w.X[2] == 0
-            or not dense_planes(&w.large, w.X) or not dense_planes(&w.small, w.Y)
-            or w.taps_stride[5] != 1 or w.taps_stride[4] != w.K[2] or w.taps_stride[3] != w.K[1] * w.K[2]):
+            or not dense_planes(&w.large, w.X) or not dense_planes(&w.small, w.Y)):
         return False
     p.chains, p.parts = min(DOT_LANES, w.Y[2]), ceiling(w.K[2], PLANE_TAPS)
     p.band = w.Y[0] * w.Y[1]
@@ -202,10 +201,17 @@ cdef void store_planes_weights(const Problem* q, int64_t block) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef const PlanesWeights* p = &q.planes_weights
     cdef int64_t width = q.isa.width, g = group_of_block(q.isa, w.G, block)
+    cdef int64_t kept = block * width - g, tap
     cdef float* partials = p.partials + block * w.cut.pieces * p.taps * width
+    cdef lane_span span
     join_pieces(partials, w.cut.pieces, p.taps * width, p.taps * width)
+    if w.taps_stride[5] != 1 or w.taps_stride[4] != w.K[2] or w.taps_stride[3] != w.K[1] * w.K[2]:
+        for tap in range(p.taps):
+            span = lane_span(0, width - kept, (g + kept) * w.taps_stride[0] + q.relation.tap_offsets[tap], w.taps_stride[0])
+            q.isa.scatter(partials + tap * width + kept, width, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
+        return
     q.isa.planes.store(<char*>w.taps + g * w.taps_stride[0] * element_size(w.taps_format), w.taps_format, w.taps_stride[0],
-                       block * width - g, partials, p.taps, NULL)
+                       kept, partials, p.taps, NULL)
 
 
 cdef bint run_depthwise_planes_weights(Problem* q, workspace* memory) noexcept nogil:
