@@ -170,12 +170,16 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
         large = <const float*>w.large.data + n * w.large.n + g * w.large.g
         prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
     elif high > low:
-        decode_image(&s.plan, isa, n, g, low, high, scratch.large)
+        if w.Y[0] == 1 and s.plan.whole == 0:  # every band at the same place, which is in the nearest cache
+            large -= low * s.plan.pitch[1]
+        decode_image(&s.plan, isa, n, g, low, high, <float*>large)
     if s.direct:
         small = <const float*>w.small.data + n * w.small.n + g * w.small.g
         prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
     else:
-        decode_small(w, isa, n, g, first, end, scratch.small)
+        if w.Y[0] == 1:
+            small -= first * w.Y[2]
+        decode_small(w, isa, n, g, first, end, <float*>small)
     while line < lines_end:
         y0 = line // w.Y[1] if w.Y[0] > 1 else 0
         first = line - y0 * w.Y[1]
@@ -191,7 +195,7 @@ cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, 
                        float* lines) noexcept nogil:
     """Lines [first, end) of all planes."""
     cdef int64_t m, y0, count = end - first, width = w.Y[2]
-    check_room(b"decode_small", lines, 4 * w.M * w.Y[0] * w.Y[1] * w.Y[2])
+    check_room(b"decode_small", lines + first * width, 4 * (w.M * w.Y[0] * w.Y[1] - first) * width)
     if w.small.x[1] == w.Y[2] * w.small.x[2]:
         count, width = 1, width * count
     for m in range(w.M):
