@@ -29,6 +29,9 @@ enum {
     SEGMENT_LENGTH = 14, /* positions of one, at most */
     SEGMENT_BLOCK_LENGTH = 10, /* ... where sums are taken in blocks of two halves */
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
+    PLANE_TAPS = 7,    /* of a row whose factors are in registers, at most; chains of weights gradients likewise */
+    PLANE_OUTPUTS = 14, /* of a line of planes that are computed together, at most */
+    PLANE_WIDTHS = 4,  /* choices of their number */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -195,6 +198,42 @@ typedef void (*ncx_weights_function)(float *sums, ptrdiff_t sum_row, const float
 /* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
 typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
                                int64_t count);
+
+/* block[p*width + lane] for p < count, lane < width: number p of plane `lane`, which begins `apart` elements after the one before.
+ * Asks for what lies `ahead` bytes further. */
+typedef void (*load_planes_function)(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead);
+
+/* The same backwards for planes from `first_plane` on: block[p*width + lane] + 0 + bias[lane] (which may be NULL), rounded. */
+typedef void (*store_planes_function)(void *target, int format, int64_t apart, int64_t first_plane, const float *block,
+                                      int64_t count, const float *bias);
+
+/* Taps of one row, which meet neighbouring positions of a line: tap 0 meets first + the output's position. */
+typedef struct {
+    int64_t line;    /* position where the line begins */
+    int64_t first;
+    int64_t weights; /* vectors before theirs */
+    int64_t taps;    /* at most PLANE_TAPS */
+} plane_row;
+
+/* target[j*target_step + lane] for as many outputs j as the function is for: the sum over rows and their taps t of the products of
+ * weights and input. Output j has position at + j*direction (1 or -1), at which tap t meets position first + at + (j + t)*direction
+ * of a line, if that is at least 0 and below `extent`. */
+typedef void (*planes_function)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
+                                int direction, const float *weights, float *target, ptrdiff_t target_step);
+
+/* sums[t*tap_step + j*width + lane] += products of small[line*small_line + (j + 16*b)*width + lane] with
+ * large[line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks, line < lines: for as many
+ * taps t and chains j as the function is for. */
+typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small,
+                                        ptrdiff_t small_line, int64_t lines, int64_t blocks, int64_t low, int64_t high);
+
+/* Of depthwise layers whose channels are far apart in memory, with channels as lanes; all NULL, or none that registers allow. */
+typedef struct {
+    load_planes_function load;
+    store_planes_function store;
+    planes_function sums[PLANE_WIDTHS];                            /* of 4, 7, 8 and PLANE_OUTPUTS outputs */
+    planes_weights_function weights[2][PLANE_TAPS][PLANE_TAPS];    /* [stride - 1][taps - 1][chains - 1] */
+} plane_functions;
 
 /* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
  * offsets[tap] + p*position_step + c of `source` times weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be
@@ -385,6 +424,7 @@ typedef struct {
     ncx_function depthwise_ncx[NCX_SLOTS];           /* [slots - 1]; NULL beyond the registers, and where nothing is loaded under a mask */
     ncx_weights_function depthwise_ncx_weights[NCX_COLUMNS][NCX_COLUMNS]; /* [rows - 1][columns - 1]; likewise */
     weave_function weave;                        /* or NULL, likewise */
+    plane_functions planes;
     nxc_function depthwise_nxc;
     nxc_pack_function nxc_pack;
     nxc_weights_function depthwise_nxc_weights;

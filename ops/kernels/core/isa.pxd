@@ -19,6 +19,9 @@ cdef extern from "core/isa.h" nogil:
         SEGMENT_CHAIN
         SEGMENT_ONE_HALF
         SEGMENT_BLOCKS
+        PLANE_TAPS
+        PLANE_OUTPUTS
+        PLANE_WIDTHS
     int64_t NO_ELEMENT
     int64_t pair_channel(int64_t step, int apart)
     int64_t pair_steps(int64_t channels, int apart)
@@ -113,6 +116,22 @@ cdef extern from "core/isa.h" nogil:
         float*, Py_ssize_t, const float*, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t, int64_t,
         int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept
     ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
+    ctypedef void (*load_planes_function)(float*, int64_t, const void*, int, int64_t, int64_t) noexcept
+    ctypedef void (*store_planes_function)(void*, int, int64_t, int64_t, const float*, int64_t, const float*) noexcept
+    ctypedef struct plane_row:
+        int64_t line
+        int64_t first
+        int64_t weights
+        int64_t taps
+    ctypedef void (*planes_function)(
+        const plane_row*, int64_t, const float*, int64_t, int64_t, int, const float*, float*, Py_ssize_t) noexcept
+    ctypedef void (*planes_weights_function)(
+        float*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t) noexcept
+    ctypedef struct plane_functions:
+        load_planes_function load
+        store_planes_function store
+        planes_function sums[4]  # PLANE_WIDTHS
+        planes_weights_function weights[2][7][7]  # PLANE_TAPS
     ctypedef void (*nxc_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
         const float*, Py_ssize_t, const float*) noexcept
@@ -204,6 +223,7 @@ cdef extern from "core/isa.h" nogil:
         ncx_function depthwise_ncx[4]
         ncx_weights_function depthwise_ncx_weights[5][5]
         weave_function weave
+        plane_functions planes
         nxc_function depthwise_nxc
         nxc_pack_function nxc_pack
         nxc_weights_function depthwise_nxc_weights

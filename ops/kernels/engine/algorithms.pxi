@@ -8,7 +8,8 @@ threads; they decide nothing but the choice.  All algorithms give the same bits.
 uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_cycles),
     engine/product/depthwise_ncx.pxi (fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_ncx),
     engine/product/depthwise_ncx_plan.pxi (NcxCall, NcxPlan, few_channels_in_groups), engine/product/depthwise_nxc.pxi
-    (NxcPlan, fits_depthwise_nxc, lay_out_depthwise_nxc, run_depthwise_nxc), engine/product/few_columns.pxi
+    (NxcPlan, fits_depthwise_nxc, lay_out_depthwise_nxc, run_depthwise_nxc), engine/product/depthwise_planes.pxi (Planes,
+    depthwise_planes_cycles, fits_depthwise_planes, lay_out_depthwise_planes, run_depthwise_planes), engine/product/few_columns.pxi
     (FewColumns, few_columns_cycles, fits_few_columns, lay_out_few_columns, run_few_columns),
     engine/product/float64.pxi (DoubleTasks, doubles_cycles, fits_doubles, lay_out_all_doubles, run_doubles),
     engine/product/gathered.pxi (fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
@@ -21,7 +22,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     stackable), engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights,
     lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights,
     fits_depthwise_nxc_weights, lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights),
-    engine/weights/few_channels.pxi (FewChannels, few_channels_cycles, fits_few_channels, lay_out_few_channels,
+    engine/weights/depthwise_planes.pxi (PlanesWeights, depthwise_planes_weights_cycles,
+    fits_depthwise_planes_weights, lay_out_depthwise_planes_weights, run_depthwise_planes_weights), engine/weights/few_channels.pxi (FewChannels, few_channels_cycles, fits_few_channels, lay_out_few_channels,
     run_few_channels), engine/weights/float64.pxi (DoublesPlan, fits_double_weights, lay_out_double_weights,
     run_double_weights), engine/weights/gradient.pxi (Weights, join_lines, relate_weights), engine/weights/plan.pxi
     (WeightsPlan), engine/weights/product.pxi (fits_weights, lay_out_weights, run_weights, weights_cycles),
@@ -58,10 +60,12 @@ cdef struct Problem:
     NarrowGroups narrow
     NxcPlan nxc
     NcxCall ncx
+    Planes planes
     DoubleTasks doubles
     WeightsPlan weights_plan
     FewChannels few_channels
     NcxWeights ncx_weights
+    PlanesWeights planes_weights
     NxcWeights nxc_weights
     TapLanes weights_lanes
     DoublesPlan double_weights
@@ -88,12 +92,14 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 14
+    ALGORITHMS = 16
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
     Algorithm(b"depthwise_nxc", b"product/depthwise_nxc.pxi", False, fits_depthwise_nxc, peak_cycles,
               lay_out_depthwise_nxc, run_depthwise_nxc),
+    Algorithm(b"depthwise_planes", b"product/depthwise_planes.pxi", False, fits_depthwise_planes, depthwise_planes_cycles,
+              lay_out_depthwise_planes, run_depthwise_planes),
     Algorithm(b"depthwise_ncx", b"product/depthwise_ncx.pxi", False, fits_depthwise_ncx, peak_cycles,
               lay_out_depthwise_ncx, run_depthwise_ncx),
     Algorithm(b"gathered", b"product/gathered.pxi", True, fits_gathered, gathered_cycles, lay_out_gathered, run_gathered),
@@ -108,6 +114,8 @@ algorithms[:] = [
     Algorithm(b"float64", b"product/float64.pxi", False, fits_doubles, doubles_cycles, lay_out_all_doubles, run_doubles),
     Algorithm(b"weights_depthwise_nxc", b"weights/depthwise_nxc.pxi", False, fits_depthwise_nxc_weights, peak_cycles,
               lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights),
+    Algorithm(b"weights_depthwise_planes", b"weights/depthwise_planes.pxi", False, fits_depthwise_planes_weights,
+              depthwise_planes_weights_cycles, lay_out_depthwise_planes_weights, run_depthwise_planes_weights),
     Algorithm(b"weights_depthwise_ncx", b"weights/depthwise_ncx.pxi", False, fits_depthwise_ncx_weights, peak_cycles,
               lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights),
     Algorithm(b"weights_few_channels", b"weights/few_channels.pxi", False, fits_few_channels, few_channels_cycles,

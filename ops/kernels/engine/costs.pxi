@@ -9,9 +9,10 @@ uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), eng
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
     FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
     NARROW_CLASSES, NARROW_FOUR, NARROW_LONG, NARROW_MOVED, NARROW_SHORT, NARROW_STORED, NUMBER_MOVED, PACK_CYCLES,
-    PANEL_ENDS, PANEL_MOVED, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE,
-    ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
+    PANEL_ENDS, PANEL_MOVED, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS,
+    RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS,
+    TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels, number_cycles,
+    number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -41,6 +42,10 @@ cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks t
 
 cdef double ONE_VECTOR = 1.5           # factor of products whose panels are one vector wide: they wait for rows
 cdef double TWO_VECTORS = 1.15         # ... two vectors ("Depthwise and narrow groups")
+
+cdef double PLANES_SHARE = 0.9         # factor of depthwise products that leave out what lies outside: less than others name
+                                       # ("Depthwise layers with narrow formats")
+cdef double PLANES_WASTE = 1.1         # ... where those that read in place are faster
 
 # Copies of the input
 

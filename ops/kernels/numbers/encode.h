@@ -15,6 +15,7 @@
  *     BLEND_BITS(mask, a, b)   bits of a where the constant has ones, of b elsewhere
  *     LOOK_UP(name, field)     the entry for exponent field 105 <= field < 137 of HIFLOAT8_CUTS or HIFLOAT8_BASES
  *     TO_HALF(bits)            optional: float16 codes of floats, to nearest even, NaN without payload
+ *     TO_BFLOAT16(bits)        optional: bfloat16 codes likewise
  *
  * A magnitude is cut: `number` consists of steps of the format and, in the lowest `cut` bits, of what the rounding decides on.
  */
@@ -118,7 +119,12 @@ LANE_INLINE LANE LANES(encode)(LANE bits, LANE random, int format, int rounding,
             return TO_HALF(bits);
 #endif
         return LANES(encode_ordinary)(bits, random, 5, 10, 0x7c00u, 0x7e00u, rounding, saturate);
-    case NUMBER_BFLOAT16: return LANES(encode_ordinary)(bits, random, 8, 7, 0x7f80u, 0x7fc0u, rounding, saturate);
+    case NUMBER_BFLOAT16:
+#ifdef TO_BFLOAT16
+        if (rounding == NEAREST_EVEN && !saturate)
+            return TO_BFLOAT16(bits);
+#endif
+        return LANES(encode_ordinary)(bits, random, 8, 7, 0x7f80u, 0x7fc0u, rounding, saturate);
     case NUMBER_FLOAT8_E4M3FN: return LANES(encode_ordinary)(bits, random, 4, 3, 0x7fu, 0x7fu, rounding, saturate);
     case NUMBER_FLOAT8_E5M2: return LANES(encode_ordinary)(bits, random, 5, 2, 0x7cu, 0x7eu, rounding, saturate);
     case NUMBER_HIFLOAT8: return LANES(encode_hifloat8)(bits, random, rounding, saturate, source);

@@ -16,6 +16,7 @@
 #undef KEEP_FROM
 #undef BLEND_BITS
 #undef TO_HALF
+#undef TO_BFLOAT16
 #undef WIDE
 #undef WIDE_ALL
 #undef WIDE_LEFT

@@ -24,6 +24,7 @@ typedef uint64_t vector_ulong __attribute__((vector_size(4 * WIDTH), aligned(4),
     ((vector_uint)_mm512_ternarylogic_epi32(_mm512_set1_epi32(mask), (__m512i)(a), (__m512i)(b), 0xca))
 #define LOOK_UP(table, field) look_up(turned_##table, field)
 #define TO_HALF(bits) to_half(bits)
+#define TO_BFLOAT16(bits) to_bfloat16(bits)
 #define WIDE vector_ulong
 #define WIDE_ALL(x) ((vector_ulong)_mm512_set1_epi64((int64_t)(x)))
 #define WIDE_LEFT(a, n) ((vector_ulong)_mm512_sllv_epi64((__m512i)(a), (__m512i)(n)))
@@ -57,6 +58,14 @@ INLINE vector_uint to_half(vector_uint bits)
     return (vector_uint)_mm512_mask_and_epi32(codes, nan, codes, _mm512_set1_epi32(0xfe00));
 }
 
+INLINE vector_uint to_bfloat16(vector_uint bits)
+{
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)bits, (__m512)bits, _CMP_UNORD_Q);
+    const __m512i kept = _mm512_set1_epi32((int)0xff800000u), quiet = _mm512_set1_epi32(0x00400000);
+    bits = (vector_uint)_mm512_mask_ternarylogic_epi32((__m512i)bits, nan, kept, quiet, 0xea);
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}
+
 #else /* a comparison has all bits of a lane */
 #define LANE_TEST vector_int
 #define CHOOSE(test, a, b) choose_bits(test, a, b)
@@ -74,6 +83,7 @@ INLINE vector_uint to_half(vector_uint bits)
 #define KEEP_FROM(least, a, value) ((vector_uint)ABOVE(a, (least) - 1u) & (value))
 #define LOOK_UP(table, field) look_up(table, field)
 #define TO_HALF(bits) to_half(bits)
+#define TO_BFLOAT16(bits) to_bfloat16(bits)
 #define WIDE vector_ulong
 #define WIDE_ALL(x) ((vector_ulong)_mm256_set1_epi64x((int64_t)(x)))
 #define WIDE_LEFT(a, n) ((vector_ulong)_mm256_sllv_epi64((__m256i)(a), (__m256i)(n)))
@@ -101,6 +111,14 @@ INLINE vector_uint to_half(vector_uint bits)
     __m256 nan = _mm256_cmp_ps((__m256)bits, (__m256)bits, _CMP_UNORD_Q);
     __m256i codes = _mm256_cvtepu16_epi32(_mm256_cvtps_ph((__m256)bits, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     return (vector_uint)_mm256_andnot_si256(_mm256_and_si256((__m256i)nan, _mm256_set1_epi32(0x1ff)), codes);
+}
+
+INLINE vector_uint to_bfloat16(vector_uint bits)
+{
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps((__m256)bits, (__m256)bits, _CMP_UNORD_Q));
+    vector_uint quiet = (bits & 0xff800000u) | 0x00400000u;
+    bits = (vector_uint)_mm256_blendv_epi8((__m256i)bits, (__m256i)quiet, nan);
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
 #else

@@ -313,6 +313,11 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #include "simd/store.h"
 #include "simd/store_positions.h"
 #include "simd/depthwise_nxc.h"
+#if WIDTH == 16
+#include "simd/planes.h"
+#else /* registers for so many sums */
+#define ALL_PLANES {NULL}
+#endif
 #ifdef LOAD_MASKED
 #include "simd/depthwise_ncx.h"
 #define WEAVE SUFFIX(weave)
@@ -363,6 +368,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .depthwise_ncx = ALL_NCX,
     .depthwise_ncx_weights = ALL_NCX_WEIGHTS,
     .weave = WEAVE,
+    .planes = ALL_PLANES,
     .depthwise_nxc = SUFFIX(depthwise_nxc),
     .nxc_pack = SUFFIX(nxc_pack),
     .depthwise_nxc_weights = SUFFIX(depthwise_nxc_weights),

@@ -43,7 +43,7 @@ cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, 
     cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
     cdef const char* source
     cdef float* place
-    check_room(b"decode_image", image, 4 * s.image)
+    check_room(b"decode_image", image + first * s.pitch[1], 4 * (s.image - first * s.pitch[1]))
     if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
         lines, width = 1, width * lines
     for d in range(p.D):

@@ -9,7 +9,7 @@ Several images, which share the weights, and several columns are the slots of on
 and follow one another are folded: a row is several of them.
 
 uses: engine/product/product.pxi (Product)
-gives: NCX_FLOATS, NCX_PLAN, NcxBlock, NcxCall, NcxPlan, NcxRun, NcxScratch, column_start, few_channels_in_groups,
+gives: NCX_FLOATS, NCX_PLAN, NcxAxis, NcxBlock, NcxCall, NcxPlan, NcxRun, NcxScratch, axis_taps, column_start, few_channels_in_groups,
     fill_ncx, lay_out_ncx, lines_to_fold, plan_ncx
 """
 

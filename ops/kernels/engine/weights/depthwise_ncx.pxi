@@ -14,6 +14,7 @@ gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, ru
 cdef enum:
     NCX_PLANE_LINES = 256   # cache lines of planes so small that the processor does not foresee the next
     NCX_SUMS = 6 << 10      # floats of sums that stay in the nearest cache
+    NCX_DECODED = 1 << 12   # floats of both sides that are decoded at a time: they stay there too
 
 
 cdef struct NcxWeightsScratch:
@@ -33,6 +34,7 @@ cdef struct NcxWeights:
     int64_t apart            # ... and meet lines of the small side so far apart
     bint direct              # the small side too is read in place
     int64_t group_block      # groups that take turns
+    int64_t band             # lines of a plane that are decoded at a time
     reduction_cut cut
     NcxWeightsScratch* scratch
     float* partials          # [group][piece][m][c][tap]
@@ -51,6 +53,9 @@ cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction
     s.runs = ceiling(w.K[2], NCX_COLUMNS)
     s.direct = w.small.format == NUMBER_FLOAT32 and w.small.x[2] == 1
     s.cut = w.cut
+    s.band = w.Y[0] * w.Y[1]
+    if w.Y[0] == 1 and not s.plan.direct and not s.direct:  # each band begins with lines of the one before
+        s.band = max(4 * w.K[1] * w.d[1], NCX_DECODED // max(1, w.s[1] * w.X[2] + w.Y[2]))
     if s.direct and s.plan.direct and w.K[2] > 3 and isa.depthwise_ncx_weights[NCX_COLUMNS - 1][NCX_COLUMNS - 1] == NULL:
         return False  # few_channels, which copies floats, has more sums in as many registers
     return (s.runs * s.vectors <= NCX_PLAN // (NCX_COLUMNS + 1)
@@ -130,7 +135,7 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
     memset(scratch.sums, 0, (end_group - first_group) * sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
         n = line // image
-        end = min(lines_end, (n + 1) * image)
+        end = min(min(lines_end, line + s.band), (n + 1) * image)
         for g in range(first_group, end_group):
             ncx_image(w, s, isa, g, n, line - n * image, end - n * image, scratch.sums + (g - first_group) * sum_count * DOT_LANES, scratch)
         line = end
@@ -165,12 +170,16 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
         large = <const float*>w.large.data + n * w.large.n + g * w.large.g
         prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
     elif high > low:
-        decode_image(&s.plan, isa, n, g, low, high, scratch.large)
+        if w.Y[0] == 1 and s.plan.whole == 0:  # every band at the same place, which is in the nearest cache
+            large -= low * s.plan.pitch[1]
+        decode_image(&s.plan, isa, n, g, low, high, <float*>large)
     if s.direct:
         small = <const float*>w.small.data + n * w.small.n + g * w.small.g
         prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
     else:
-        decode_small(w, isa, n, g, first, end, scratch.small)
+        if w.Y[0] == 1:
+            small -= first * w.Y[2]
+        decode_small(w, isa, n, g, first, end, <float*>small)
     while line < lines_end:
         y0 = line // w.Y[1] if w.Y[0] > 1 else 0
         first = line - y0 * w.Y[1]
@@ -186,7 +195,7 @@ cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, 
                        float* lines) noexcept nogil:
     """Lines [first, end) of all planes."""
     cdef int64_t m, y0, count = end - first, width = w.Y[2]
-    check_room(b"decode_small", lines, 4 * w.M * w.Y[0] * w.Y[1] * w.Y[2])
+    check_room(b"decode_small", lines + first * width, 4 * (w.M * w.Y[0] * w.Y[1] - first) * width)
     if w.small.x[1] == w.Y[2] * w.small.x[2]:
         count, width = 1, width * count
     for m in range(w.M):

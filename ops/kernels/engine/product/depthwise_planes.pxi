@@ -1,0 +1,332 @@
+"""Algorithm `depthwise_planes`: groups of one channel on either side whose positions, not channels, lie side by side; lanes are groups.
+
+The planes of 16 groups of an image, or some lines of large ones, are transposed to one vector for each position. All products, one
+for each stride class, take their input from there. Their results are transposed back together. So a call in any format
+multiplies whole vectors, only terms that exist, and decodes and rounds every number once.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles),
+    engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps), engine/product/product.pxi (Product, biases)
+gives: PLANE_WEIGHTS, Planes, dense_planes, depthwise_planes_cycles, fits_depthwise_planes, group_of_block, lay_out_depthwise_planes,
+    run_depthwise_planes
+"""
+
+cdef enum:
+    PLANES_PRODUCTS = 8         # stride classes, at most
+    PLANE_WEIGHTS = 128         # taps of a layer, at most
+    PLANES_BAND = 1 << 18       # bytes of input and results of the lines of 16 planes that are computed before the next ones
+    PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
+
+
+cdef struct PlaneProduct:
+    NcxAxis axes[3]
+    int64_t parts        # rows of taps that a row of the kernel is divided into, since registers hold so many factors
+    int64_t kind         # of the function
+    int64_t width        # outputs that it computes
+    int64_t columns      # its calls for a line; the last may overlap the one before
+    int64_t target       # position of its first result
+    int64_t x[3]         # positions between its results
+
+
+cdef struct PlanesScratch:
+    float* input         # [position][lane]
+    float* results
+    float* taps          # as they are stored, [tap][lane]
+    float* weights       # in the order of the sum
+    plane_row* rows
+
+
+cdef struct Planes:
+    PlaneProduct plans[PLANES_PRODUCTS]
+    int64_t inputs       # positions of a band of lines of the input, at most
+    int64_t results      # ... of the results
+    bint joined          # the results of all products are one plane without gaps
+    int64_t plane        # positions of the results
+    int64_t lines        # of the product that has most
+    int64_t band         # ... that are computed together: all, or some of the only plane
+    int64_t band_step    # positions of the results from one of them to the next
+    int64_t taps         # that are stored, with those between them
+    int64_t weights      # that are summed, of all products
+    int64_t rows         # of a position, at most
+    int64_t chunks       # of images
+    PlanesScratch* scratch
+
+
+cdef inline bint dense_planes(const Operand* operand, const int64_t* extent) noexcept nogil:
+    """Whether the numbers of a plane lie side by side."""
+    return (operand.x[2] == 1 and (extent[1] == 1 or operand.x[1] == extent[2])
+            and (extent[0] == 1 or operand.x[0] == extent[1] * extent[2]))
+
+
+cdef inline int64_t group_of_block(const instruction_set* isa, int64_t groups, int64_t block) noexcept nogil:
+    """Of a block of as many as lanes: the last overlaps the one before where groups do not come out even."""
+    return min(block * isa.width, groups - isa.width)
+
+
+cdef bint plan_plane_product(const Product* p, PlaneProduct* s) noexcept nogil:
+    cdef int64_t[4] widths = [4, 7, 8, PLANE_OUTPUTS]
+    cdef int64_t least = 0, cost
+    cdef int axis, i
+    for axis in range(3):
+        s.axes[axis] = axis_taps(p, axis) if p.all_count > 0 else NcxAxis(0, 0, 1)
+    if p.step[2] != 1 or magnitude(s.axes[2].apart) != 1 or p.Q[0] == 0 or p.Q[1] == 0 or p.Q[2] < widths[0]:
+        return False
+    s.parts = ceiling(s.axes[2].count, PLANE_TAPS)
+    for i in range(PLANE_WIDTHS):
+        cost = ceiling(p.Q[2], widths[i]) * (widths[i] + 1)
+        if p.Q[2] >= widths[i] and (least == 0 or cost <= least):
+            s.kind, s.width, s.columns, least = i, widths[i], ceiling(p.Q[2], widths[i]), cost
+    return True
+
+
+cdef void place_results(Problem* q) noexcept nogil:
+    """Where the results of the products are computed: as they lie in memory if that leaves no gaps, else one after the other."""
+    cdef Planes* s = &q.planes
+    cdef const Product* p
+    cdef int64_t i, last, numbers = 0
+    cdef int axis
+    s.joined, s.plane, s.band_step = True, 0, q.products.output.x[1]
+    for i in range(q.count):
+        p = &q.products[i]
+        last = ((<const char*>p.output.data - <const char*>q.products.output.data) // element_size(p.output.format))
+        s.joined = s.joined and last >= 0
+        s.plans[i].target = last
+        for axis in range(3):
+            s.joined = s.joined and p.output.x[axis] > 0
+            s.plans[i].x[axis] = p.output.x[axis]
+            last += (p.Q[axis] - 1) * p.output.x[axis]
+        s.plane = max(s.plane, last + 1)
+        numbers += p.Q[0] * p.Q[1] * p.Q[2]
+    s.joined = s.joined and numbers == s.plane
+    if s.joined:
+        return
+    s.plane = 0
+    for i in range(q.count):
+        p = &q.products[i]
+        s.plans[i].target = s.plane
+        s.plans[i].x[0], s.plans[i].x[1], s.plans[i].x[2] = p.Q[1] * p.Q[2], p.Q[2], 1
+        s.plane += p.Q[0] * p.Q[1] * p.Q[2]
+
+
+cdef bint in_bands(const Problem* q) noexcept nogil:
+    """Whether the lines of a plane can be computed some at a time: those of all products lie in one order."""
+    cdef int64_t i
+    if not q.planes.joined:
+        return False
+    for i in range(q.count):
+        if (q.products[i].I[0] > 1 or q.products[i].Q[0] > 1 or q.products[i].output.x[1] != q.planes.band_step
+                or q.planes.plans[i].target >= q.planes.band_step):
+            return False
+    return True
+
+
+cdef void input_lines(const Problem* q, int64_t first, int64_t end, int64_t* low, int64_t* high) noexcept nogil:
+    """Lines [low, high) of the input, counted through all planes, that lines [first, end) of the products meet."""
+    cdef const Planes* s = &q.planes
+    cdef const NcxAxis* axis
+    cdef int64_t i, span, step = q.products.step[1], lines = q.products.I[0] * q.products.I[1]
+    low[0] = 0 if s.band == s.lines else lines
+    high[0] = lines if s.band == s.lines else 0
+    for i in range(q.count):
+        axis = &s.plans[i].axes[1]
+        span = (axis.count - 1) * axis.apart
+        if s.band < s.lines and q.products[i].all_count > 0:
+            low[0] = min(low[0], max(0, first * step + axis.first + min(0, span)))
+            high[0] = max(high[0], min(lines, (min(end, q.products[i].Q[1]) - 1) * step + axis.first + max(0, span) + 1))
+    high[0] = max(low[0], high[0])
+
+
+cdef inline int64_t results_until(const Planes* s, int64_t line) noexcept nogil:
+    """Positions of the results before a line of the products."""
+    return s.plane if line >= s.lines else line * s.band_step
+
+
+cdef void measure_band(Problem* q) noexcept nogil:
+    """Positions of the input and of the results of a band."""
+    cdef Planes* s = &q.planes
+    cdef int64_t line = 0, end, low, high
+    s.inputs = s.results = 0
+    while line < s.lines:
+        end = min(line + s.band, s.lines)
+        input_lines(q, line, end, &low, &high)
+        s.inputs = max(s.inputs, (high - low) * q.products.I[2])
+        s.results = max(s.results, results_until(s, end) - results_until(s, line))
+        line = end
+
+
+cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
+    cdef const Product* p = q.products
+    cdef Planes* s = &q.planes
+    cdef int64_t i, t
+    if (q.weights != NULL or q.isa.planes.load == NULL or p.input.format == NUMBER_FLOAT64 or p.D != 1 or p.R != 1
+            or p.G < q.isa.width or q.count > PLANES_PRODUCTS or not dense_planes(&p.input, p.I) or p.N == 0):
+        return False
+    s.lines, s.taps, s.weights, s.rows = 0, 1, 1, 1
+    for i in range(q.count):
+        p = &q.products[i]
+        if not plan_plane_product(p, &s.plans[i]):
+            return False
+        s.lines = max(s.lines, p.Q[1])
+        s.weights += p.all_count
+        s.rows = max(s.rows, s.plans[i].axes[0].count * s.plans[i].axes[1].count * s.plans[i].parts)
+        for t in range(p.all_count):
+            if p.all_offsets[t] < 0 or p.all_offsets[t] >= PLANE_WEIGHTS:
+                return False
+            s.taps = max(s.taps, p.all_offsets[t] + 1)
+    if q.products.I[0] * q.products.I[1] * q.products.I[2] == 0:
+        return False
+    place_results(q)
+    s.band = s.lines
+    while True:
+        measure_band(q)
+        if 4 * q.isa.width * (s.inputs + s.results) <= PLANES_BAND or s.band == 1 or not in_bands(q):
+            break
+        s.band = ceiling(s.band, 2)
+    if 4 * q.isa.width * (s.inputs + s.results) > PLANES_BYTES:
+        return False
+    s.chunks = min(p.N, ceiling(8 * q.threads, ceiling(p.G, q.isa.width)))
+    return True
+
+
+cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do or results lie apart."""
+    cdef bint pays = q.planes.joined and ceiling(q.products.G, q.isa.width) * q.products.N >= 2 * q.threads
+    return peak_cycles(q) * (PLANES_SHARE if pays else PLANES_WASTE)
+
+
+cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil:
+    cdef Planes* p = &q.planes
+    cdef PlanesScratch counted
+    cdef PlanesScratch* s
+    cdef int64_t vector = 4 * q.isa.width
+    cdef int worker
+    p.scratch = <PlanesScratch*>take(memory, q.threads * sizeof(PlanesScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.input = <float*>take(memory, vector * p.inputs)
+        s.results = <float*>take(memory, vector * p.results)
+        s.taps = <float*>take(memory, vector * p.taps)
+        s.weights = <float*>take(memory, vector * p.weights)
+        s.rows = <plane_row*>take(memory, p.rows * sizeof(plane_row))
+
+
+cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t first, int64_t q0, int64_t q1, plane_row* rows) noexcept nogil:
+    """Those that output line (q0, q1) meets inside; `first`: of the product's weights. Returns their number."""
+    cdef int64_t t0, t1, x0, x1, part, tap, count = 0
+    cdef plane_row* row
+    for t0 in range(s.axes[0].count):
+        x0 = q0 * p.step[0] + s.axes[0].first + t0 * s.axes[0].apart
+        if x0 < 0 or x0 >= p.I[0]:
+            continue
+        for t1 in range(s.axes[1].count):
+            x1 = q1 * p.step[1] + s.axes[1].first + t1 * s.axes[1].apart
+            if x1 < 0 or x1 >= p.I[1]:
+                continue
+            for part in range(s.parts):
+                tap = share(s.axes[2].count, s.parts, part)
+                row = &rows[count]
+                row.line = (x0 * p.I[1] + x1) * p.I[2]
+                row.first = s.axes[2].first + tap * s.axes[2].apart
+                row.weights = first + (t0 * s.axes[1].count + t1) * s.axes[2].count + tap
+                row.taps = share(s.axes[2].count, s.parts, part + 1) - tap
+                count += 1
+    return count
+
+
+cdef void run_plane_product(const Product* p, const PlaneProduct* s, const instruction_set* isa, int64_t first, int64_t begin, int64_t end,
+                            const float* input, float* results, const PlanesScratch* scratch) noexcept nogil:
+    """Lines [begin, end) of all planes of one product; `first`: of its weights. Both sides are given as if they were there from
+    position 0 on."""
+    cdef int64_t q0, q1, column, count, q2, width = isa.width
+    cdef int direction = 1 if s.axes[2].apart > 0 else -1
+    cdef float* line
+    for q0 in range(p.Q[0]):
+        for q1 in range(begin, min(end, p.Q[1])):
+            count = rows_of_taps(p, s, first, q0, q1, scratch.rows)
+            line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
+            for column in range(s.columns):
+                q2 = min(column * s.width, p.Q[2] - s.width)
+                if direction < 0:
+                    q2 += s.width - 1
+                isa.planes.sums[s.kind](scratch.rows, count, input, p.I[2], q2, direction, scratch.weights,
+                                        line + q2 * s.x[2] * width, direction * s.x[2] * width)
+
+
+cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t ahead,
+                          PlanesScratch* scratch) noexcept nogil:
+    """Some lines of all products from `begin` on, of 16 groups of an image, of which those from `kept` on are stored."""
+    cdef const Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef const instruction_set* isa = q.isa
+    cdef int64_t i, low, high, taps = 0, end = min(begin + s.band, s.lines), start = results_until(s, begin)
+    cdef int64_t in_size = element_size(p.input.format), out_size = element_size(p.output.format)
+    input_lines(q, begin, end, &low, &high)
+    check_room(b"run_planes_band", scratch.input, 4 * isa.width * (high - low) * p.I[2])
+    check_room(b"run_planes_band", scratch.results, 4 * isa.width * (results_until(s, end) - start))
+    isa.planes.load(scratch.input, (high - low) * p.I[2],
+                    <const char*>p.input.data + (n * p.input.n + g * p.input.g + low * p.I[2]) * in_size,
+                    p.input.format, p.input.g, (ahead if end == s.lines else (high - low) * p.I[2]) * in_size)
+    for i in range(q.count):
+        run_plane_product(&q.products[i], &s.plans[i], isa, taps, begin, end, scratch.input - low * p.I[2] * isa.width,
+                          scratch.results - start * isa.width, scratch)
+        taps += q.products[i].all_count
+    if s.joined:
+        isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * out_size, p.output.format, p.output.g, kept,
+                         scratch.results, results_until(s, end) - start, biases(p, g, 0))
+    else:
+        scatter_results(q, n, g, kept, scratch.results)
+
+
+cdef void scatter_results(const Problem* q, int64_t n, int64_t g, int64_t kept, float* results) noexcept nogil:
+    """The results of an image, which lie apart in memory."""
+    cdef const Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef int64_t i, q0, q1, lane, width = q.isa.width
+    cdef lane_span span
+    if p.bias != NULL:
+        for i in range(s.plane):
+            for lane in range(width):
+                results[i * width + lane] = results[i * width + lane] + <float>0 + p.bias[g + lane]
+    for i in range(q.count):
+        p = &q.products[i]
+        for q0 in range(p.Q[0]):
+            for q1 in range(p.Q[1]):
+                span = lane_span(0, width - kept, n * p.output.n + (g + kept) * p.output.g + q0 * p.output.x[0] + q1 * p.output.x[1],
+                                 p.output.g)
+                q.isa.scatter(results + (s.plans[i].target + q0 * s.plans[i].x[0] + q1 * s.plans[i].x[1]) * width + kept, width,
+                              p.Q[2], p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
+
+
+cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
+    """Some images of 16 groups."""
+    cdef const Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef const instruction_set* isa = q.isa
+    cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = group_of_block(isa, p.G, block)
+    cdef int64_t n, t, i, line, first = 0, ahead
+    cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
+    check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)
+    check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.weights)
+    isa.planes.load(scratch.taps, s.taps, <const char*>p.weights.data + g * p.weights.g * element_size(p.weights.format),
+                    p.weights.format, p.weights.g, 0)
+    for i in range(q.count):
+        for t in range(q.products[i].all_count):
+            memcpy(scratch.weights + (first + t) * isa.width, scratch.taps + q.products[i].all_offsets[t] * isa.width, 4 * isa.width)
+        first += q.products[i].all_count
+    for n in range(begin, end):
+        ahead = p.input.n if n + 1 < end else (begin - n) * p.input.n + isa.width * p.input.g
+        line = 0
+        while line < s.lines:
+            run_planes_band(q, n, g, block * isa.width - g, line, ahead, scratch)
+            line += s.band
+
+
+cdef bint run_depthwise_planes(Problem* q, workspace* memory) noexcept nogil:
+    cdef int64_t task, tasks = ceiling(q.products.G, q.isa.width) * q.planes.chunks
+    cdef int threads = q.threads
+    if threads == 1:
+        for task in range(tasks):
+            run_planes_task(q, task, q.planes.scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", num_threads=threads):
+            run_planes_task(q, task, &q.planes.scratch[thread_number()])
+    return True

@@ -1,0 +1,86 @@
+/* Codes of two vectors of finished floats at a time, to the formats' usual roundings, in halves of the lanes: the first vector's
+ * in the lower, the second's in the upper 16 bits.  For 8-bit formats that is half of the work of `numbers/encode.h`, which stays
+ * the definition; simd/planes.h includes this. */
+
+/* Shifts to the right by a constant, as a multiplication: shifts share their ports with the shuffles around them. */
+INLINE __m512i shifted_words(__m512i words, int count)
+{
+    return _mm512_mulhi_epu16(words, _mm512_set1_epi16((short)(1 << (16 - count))));
+}
+
+/* The upper 16 bits of floats, of which a rounding to at most 3 bits behind the first needs no more: the last of them is set if
+ * what is cut off decides a tie to even. Ties away from zero need not know. */
+INLINE __m512i upper_halves(vector low, vector high, int ties_away)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+    __m512i a = (__m512i)low, b = (__m512i)high, halves = _mm512_ternarylogic_epi32(upper, b, _mm512_srli_epi32(a, 16), 0xea);
+    if (ties_away)
+        return halves;
+    __m512i cut = _mm512_ternarylogic_epi32(upper, _mm512_slli_epi32(b, 16), a, 0xca);
+    return _mm512_or_si512(halves, _mm512_min_epu16(cut, _mm512_set1_epi16(1)));
+}
+
+/* E exponent and M mantissa bits, E + M = 7: as in `encode_ordinary`, to nearest even. */
+INLINE __m512i ordinary_halves(__m512i halves, int E, int M, int top, int nan)
+{
+    const int lowest = 129 - (1 << (E - 1));
+    const __m512i one = _mm512_set1_epi16(1), infinity = _mm512_set1_epi16(0x7f80);
+    __m512i magnitude = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
+    __m512i grid = _mm512_min_epu16(_mm512_and_si512(magnitude, infinity), _mm512_set1_epi16((short)(lowest << 7)));
+    __m512i number = _mm512_sub_epi16(_mm512_add_epi16(magnitude, _mm512_set1_epi16(0x80)), grid);
+    __m512i cut = _mm512_sub_epi16(_mm512_set1_epi16((short)(7 - M + lowest)), shifted_words(grid, 7));
+    __m512i odd = _mm512_and_si512(_mm512_srlv_epi16(number, cut), one);
+    __m512i half = _mm512_add_epi16(_mm512_sllv_epi16(one, _mm512_sub_epi16(cut, one)), _mm512_sub_epi16(odd, one));
+    __m512i code = _mm512_min_epu16(_mm512_srlv_epi16(_mm512_add_epi16(number, half), cut), _mm512_set1_epi16((short)top));
+    __mmask32 is_nan = top == nan ? _mm512_cmpeq_epi16_mask(code, _mm512_set1_epi16((short)top))
+                                  : _mm512_cmpgt_epu16_mask(magnitude, infinity);
+    code = _mm512_ternarylogic_epi32(code, shifted_words(halves, 8), _mm512_set1_epi16(0x80), 0xf8);
+    return _mm512_mask_mov_epi16(code, is_nan, _mm512_set1_epi16((short)nan));
+}
+
+/* The lists of `look_up` in words. */
+static const uint16_t pair_HIFLOAT8_CUTS[32] = TURN(HIFLOAT8_CUT_LIST), pair_HIFLOAT8_BASES[32] = TURN(HIFLOAT8_BASE_LIST);
+
+/* As `encode_hifloat8`, ties away from zero.  Of neighbouring binades one has at most one bit more, so that nothing remains of the
+ * bits that are cut off where a number is rounded up into the next one. */
+INLINE __m512i hifloat8_halves(__m512i halves)
+{
+    const __m512i one = _mm512_set1_epi16(1), cuts = _mm512_loadu_si512(pair_HIFLOAT8_CUTS), last = _mm512_set1_epi16(136);
+    const __m512i bases = _mm512_loadu_si512(pair_HIFLOAT8_BASES);
+    const __m512i steps = _mm512_sllv_epi16(one, _mm512_sub_epi16(cuts, _mm512_set1_epi16(17)));
+    const __m512i factors = _mm512_sllv_epi16(one, _mm512_sub_epi16(_mm512_set1_epi16(32), cuts));
+    __m512i magnitude = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
+    __m512i within = _mm512_min_epu16(_mm512_max_epu16(magnitude, _mm512_set1_epi16(0x3480)), _mm512_set1_epi16(0x4740));
+    __m512i code = _mm512_add_epi16(within, _mm512_permutexvar_epi16(_mm512_min_epu16(shifted_words(within, 7), last), steps));
+    __m512i field = _mm512_min_epu16(shifted_words(code, 7), last);
+    code = _mm512_add_epi16(_mm512_mulhi_epu16(code, _mm512_permutexvar_epi16(field, factors)), _mm512_permutexvar_epi16(field, bases));
+    code = _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x7f), code, shifted_words(halves, 8), 0xca);
+    code = _mm512_maskz_mov_epi16(_mm512_cmpge_epu16_mask(magnitude, _mm512_set1_epi16(0x3400)), code);
+    return _mm512_mask_mov_epi16(code, _mm512_cmpgt_epu16_mask(magnitude, _mm512_set1_epi16(0x7f80)), _mm512_set1_epi16(0x80));
+}
+
+/* float16 codes; those of NaN have no payload. */
+INLINE __m512i float16_halves(vector low, vector high)
+{
+    const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_or_si512(numbers, _mm512_slli_epi32(_mm512_or_si512(numbers, _mm512_set1_epi32(32)), 16));
+    __m256i a = _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i b = _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512i codes = _mm512_permutex2var_epi16(_mm512_castsi256_si512(a), order, _mm512_castsi256_si512(b));
+    __mmask32 nan = _mm512_cmpgt_epu16_mask(_mm512_and_si512(codes, _mm512_set1_epi16(0x7fff)), _mm512_set1_epi16(0x7c00));
+    const __m512i kept = _mm512_set1_epi16((short)0xfe00);
+    return _mm512_mask_mov_epi16(codes, nan, _mm512_and_si512(codes, kept));
+}
+
+INLINE __m512i codes_in_pairs(int format, vector low, vector high)
+{
+    if (format == NUMBER_FLOAT16)
+        return float16_halves(low, high);
+    if (format == NUMBER_FLOAT8_E4M3FN)
+        return ordinary_halves(upper_halves(low, high, 0), 4, 3, 0x7f, 0x7f);
+    if (format == NUMBER_FLOAT8_E5M2)
+        return ordinary_halves(upper_halves(low, high, 0), 5, 2, 0x7c, 0x7e);
+    if (format == NUMBER_HIFLOAT8)
+        return hifloat8_halves(upper_halves(low, high, 1));
+    return _mm512_or_si512((__m512i)codes_of(low, format), _mm512_slli_epi32((__m512i)codes_of(high, format), 16));
+}
