@@ -188,8 +188,13 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
 
 
 cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
-    """Less than `depthwise_ncx` names, unless some threads would have nothing to do or results lie apart."""
-    cdef bint pays = q.planes.joined and ceiling(q.products.G, q.isa.width) * q.products.N >= 2 * q.threads
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, results lie apart, or float32 lines nearly fill
+    a vector each, so that reading them in place wastes few lanes."""
+    cdef const Product* p = q.products
+    cdef int64_t width = q.isa.width
+    cdef bint filled = (q.count == 1 and p.input.format == NUMBER_FLOAT32 and p.output.format == NUMBER_FLOAT32
+                        and 4 * p.Q[2] >= 3 * width and p.Q[2] <= width)
+    cdef bint pays = q.planes.joined and not filled and ceiling(p.G, width) * p.N >= 2 * q.threads
     return peak_cycles(q) * (PLANES_SHARE if pays else PLANES_WASTE)
 
 
