@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/isa_depthwise.h"
 #include "core/reduction.h"
 #include "numbers/conversion.h"
 
@@ -22,16 +23,10 @@ enum {
     DOT_TAPS = 12,     /* dot products side by side, at most */
     LINE_PIECE = 32,   /* numbers that are laid out together, at most */
     DOT_TILE = 4,      /* channels of either side whose dot products advance together, at most */
-    NCX_ROWS = 6,      /* output rows that depthwise_ncx computes together, at most */
-    NCX_SLOTS = 4,     /* vectors of each, at most */
     SEGMENT_WIDTHS = 3,  /* vectors of 4, 8 and 16 lanes */
     SEGMENT_COUNT = 2,   /* segments of lines in a tile, at most */
     SEGMENT_LENGTH = 14, /* positions of one, at most */
     SEGMENT_BLOCK_LENGTH = 10, /* ... where sums are taken in blocks of two halves */
-    NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
-    PLANE_TAPS = 7,    /* of a row whose factors are in registers, at most; chains of weights gradients likewise */
-    PLANE_OUTPUTS = 14, /* of a line of planes that are computed together, at most */
-    PLANE_WIDTHS = 4,  /* choices of their number */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -166,96 +161,6 @@ typedef void (*dot64_function)(double *sums, const double *large, const double *
  * a tile's row over lanes[run->lanes + k*lane_pitch + line*line_pitch + i], + 0, + bias. */
 typedef void (*line_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes, ptrdiff_t lane_pitch,
                               ptrdiff_t line_pitch, int64_t lines, int64_t count, float *target, ptrdiff_t target_pitch, float bias);
-
-/* A row of input and the output rows first, ..., last that it is added to: steps first_step, ... of the reduction. */
-typedef struct {
-    int64_t kind;       /* (masked*NCX_ROWS + first)*NCX_ROWS + last; masked: some of its lanes lie outside */
-    int64_t masks;      /* where its masks begin */
-    int64_t place;      /* where the row begins */
-    int64_t weights;    /* of output row `first` at the first step; those of the next output rows follow */
-    int64_t first_step;
-    int64_t steps;
-} ncx_row;
-
-/* `height` rows of outputs in several slots, a vector each, that differ in where they read (`places`) and write: row j of a
- * slot is stored from its target + j*line bytes on, as floats, the first lanes, those of the mask kept[j].  Step k of an input
- * row reads lanes from its place + columns[k], where `masked` or the row says so under mask masks[k], and the factors
- * weights[k*weight_step]. */
-typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height, int masked, const float *const *places,
-                             const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
-                             float bias, char *const *targets, const uint16_t *kept, int64_t line);
-
-/* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
- * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
- * places[t], for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES positions; of the last one those in mask
- * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
- * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with what does for all of them. */
-typedef void (*ncx_weights_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
-                                     const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
-                                     int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
-                                     int64_t vectors, unsigned last);
-
-/* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
-typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
-                               int64_t count);
-
-/* block[p*width + lane] for p < count, lane < width: number p of plane `lane`, which begins `apart` elements after the one before.
- * Asks for what lies `ahead` bytes further. */
-typedef void (*load_planes_function)(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead);
-
-/* The same backwards for planes from `first_plane` on: block[p*width + lane] + 0 + bias[lane] (which may be NULL), rounded. */
-typedef void (*store_planes_function)(void *target, int format, int64_t apart, int64_t first_plane, const float *block,
-                                      int64_t count, const float *bias);
-
-/* Taps of one row, which meet neighbouring positions of a line: tap 0 meets first + the output's position. */
-typedef struct {
-    int64_t line;    /* position where the line begins */
-    int64_t first;
-    int64_t weights; /* vectors before theirs */
-    int64_t taps;    /* at most PLANE_TAPS */
-} plane_row;
-
-/* target[j*target_step + lane] for as many outputs j as the function is for: the sum over rows and their taps t of the products of
- * weights and input. Output j has position at + j*direction (1 or -1), at which tap t meets position first + at + (j + t)*direction
- * of a line, if that is at least 0 and below `extent`. */
-typedef void (*planes_function)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
-                                int direction, const float *weights, float *target, ptrdiff_t target_step);
-
-/* sums[t*tap_step + j*width + lane] += products of small[line*small_line + (j + 16*b)*width + lane] with
- * large[line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks, line < lines: for as many
- * taps t and chains j as the function is for. */
-typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small,
-                                        ptrdiff_t small_line, int64_t lines, int64_t blocks, int64_t low, int64_t high);
-
-/* Of depthwise layers whose channels are far apart in memory, with channels as lanes; all NULL, or none that registers allow. */
-typedef struct {
-    load_planes_function load;
-    store_planes_function store;
-    planes_function sums[PLANE_WIDTHS];                            /* of 4, 7, 8 and PLANE_OUTPUTS outputs */
-    planes_weights_function weights[2][PLANE_TAPS][PLANE_TAPS];    /* [stride - 1][taps - 1][chains - 1] */
-} plane_functions;
-
-/* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
- * offsets[tap] + p*position_step + c of `source` times weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be
- * NULL).  Weights may be read to the end of a last, partial vector; the source may not. */
-typedef void (*nxc_function)(float *target, ptrdiff_t target_pitch, int64_t positions, int64_t channels,
-                             const void *source, int format, int64_t position_step, const int64_t *offsets,
-                             const int64_t *taps, int64_t tap_count, const float *weights,
-                             ptrdiff_t weight_pitch, const float *bias);
-
-/* block[c/width*vector_pitch + p*width + c%width] = element p*step + c of `source`, for p < positions, c < channels; zeros
- * fill the last vector. */
-typedef void (*nxc_pack_function)(float *block, ptrdiff_t vector_pitch, int64_t positions, int64_t channels,
-                                  const void *source, int format, int64_t step);
-
-/* For `vectors` vectors of channels, v of them: sums[v*sum_pitch + (taps[t]*DOT_LANES + j)*width + c] += products of
- * large[line*large_line + p*large_step + offsets[t] + v*width + c] with small[line*small_line + p*small_step + v*width + c],
- * p < positions, line < lines: position p belongs to chain j = (first + p) modulo DOT_LANES.  A chain takes the lines one after
- * the other. */
-typedef void (*nxc_weights_function)(float *sums, ptrdiff_t sum_pitch, int64_t vectors, const float *large, ptrdiff_t large_line,
-                                     ptrdiff_t large_step, const int64_t *offsets, const int64_t *taps, int64_t tap_count,
-                                     const float *small, ptrdiff_t small_line, ptrdiff_t small_step, int64_t first,
-                                     int64_t positions, int64_t lines);
 
 /* block[line*pitch + i] for i < width: zeros but for low <= i < high, where element line*line_stride + (i - low)*step of
  * `source` stands, stored in `format`.  May overrun a line by less than a vector. */

@@ -185,7 +185,7 @@ cdef double panel_cycles(const Problem* q, bint decoded) noexcept nogil:
         if decoded and p.input.format != NUMBER_FLOAT32:
             pieces += DECODED  # for every tap
         work = p.columns * <double>p.tap_count * number_cycles(p, q.isa)
-        if p.G > 1 and p.S > 0:
+        if p.G > 1 and p.tap_count > 1 and p.S > 0:
             work *= 1 + PANEL_ENDS / (<double>p.tap_count * p.S)
         cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
                                + pack_cycles(p) * <double>p.tap_count * p.R)
