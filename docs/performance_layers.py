@@ -12,6 +12,7 @@ from pathlib import Path
 from convreg.tools.bench import run
 from convreg.tools.bench.problems import shipped_shapes
 from convreg.tools.bench.report import markdown
+
 from convreg.progress import reporter
 
 PAGE = Path(__file__).with_name("performance-layers.md")
