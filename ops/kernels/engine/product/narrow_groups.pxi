@@ -9,9 +9,10 @@ All stride classes of a data gradient take the same laid-out input. Their sums l
 until they are transposed and stored line by line. Where a weight is infinite or NaN, a zero outside is no term: each position by
 itself takes the taps that it meets.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/narrow_groups_plan.pxi,
-    engine/product/pairs.pxi (are_finite, first_channel, gather_steps, never_subnormal, on_matrix),
-    engine/product/product.pxi (LINE_BYTES, Product, Tap, biases)
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi,
+    engine/product/narrow_groups_plan.pxi, engine/product/pack.pxi (gather_all_taps), engine/product/pairs.pxi
+    (are_finite, first_channel, never_subnormal, on_matrix), engine/product/product.pxi (LINE_BYTES, Product, Tap,
+    biases)
 gives: fits_narrow_groups, lay_out_narrow_groups, narrow_groups_cycles, run_narrow_groups
 """
 
@@ -23,16 +24,15 @@ cdef struct NarrowBlock:  # what a task computes
 
 cdef void pack_narrow(const Problem* q, const NarrowGroups* s, int64_t item, NarrowScratch* scratch) noexcept nogil:
     """The weights of one panel, all classes."""
-    cdef int64_t g = item // s.panels, channel = 0, lanes, i, t, floats
+    cdef int64_t g = item // s.panels, channel = 0, lanes, rows, i, floats
     cdef const Product* p = q.products
-    cdef lane_span rows
     cdef const char* start
     cdef float* packed
     cdef bint special = False
     for i in range(item % s.panels):
         channel += narrow_lanes(p, channel)
     lanes = narrow_lanes(p, channel)
-    rows = lane_span(0, min(lanes, p.R - channel), 0, p.weights.n)
+    rows = min(lanes, p.R - channel)
     start = <const char*>p.weights.data + (g * p.weights.g + channel * p.weights.n) * element_size(p.weights.format)
     floats = narrow_tap(p, lanes)
     packed = s.packed + narrow_weights(p, s, g, item % s.panels, channel)
@@ -40,17 +40,7 @@ cdef void pack_narrow(const Problem* q, const NarrowGroups* s, int64_t item, Nar
     memset(packed, 0, 4 * s.taps * floats)
     for i in range(q.count):
         p = &q.products[i]
-        if p.weights.n != 1 and p.weights.c != 1 and p.pairs != NULL:
-            p.pairs.gather_taps(packed, floats, lanes, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                                p.tap_count, &scratch.smallest_weight)
-        elif p.weights.n != 1 and p.weights.c != 1:
-            q.isa.gather_taps(packed, floats, lanes, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                              p.tap_count)
-        else:
-            for t in range(p.tap_count):
-                rows.offset = p.tap_offsets[t]
-                gather_steps(q.isa, p.pairs, packed + t * floats, lanes, p.D, start, p.weights.format, p.weights.c, &rows, 1,
-                             &scratch.smallest_weight)
+        gather_all_taps(p, q.isa, packed, floats, lanes, rows, start, &scratch.smallest_weight)
         special = special or p.padded and not are_finite(q.isa, p.pairs, packed, p.tap_count * floats)
         packed += p.tap_count * floats
     check_room(b"pack_narrow", s.special + item, 1)

@@ -4,30 +4,36 @@ The input of a column panel is gathered in spans: lanes that follow one another 
 
 uses: core/problem.pxi (Operand), engine/product/pairs.pxi (are_finite, gather_steps, on_matrix),
     engine/product/product.pxi (Fragment, Product, Tap, row_panels)
-gives: TAKEN, add_span, channels_innermost, gather_line, input_spans, mask_spans, pack_rows
+gives: TAKEN, add_span, channels_innermost, gather_all_taps, gather_line, input_spans, mask_spans, pack_rows
 """
+
+cdef void gather_all_taps(const Product* p, const instruction_set* isa, float* packed, int64_t tap_floats, int64_t pitch, int64_t rows,
+                          const char* start, uint16_t* smallest) noexcept nogil:
+    """The weights of some rows from `start` on, [tap][step][row]."""
+    cdef lane_span span = lane_span(0, rows, 0, p.weights.n)
+    cdef int64_t t
+    if p.weights.n != 1 and p.weights.c != 1 and p.pairs != NULL:
+        p.pairs.gather_taps(packed, tap_floats, pitch, rows, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+                            p.tap_count, smallest)
+    elif p.weights.n != 1 and p.weights.c != 1:
+        isa.gather_taps(packed, tap_floats, pitch, rows, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
+                        p.tap_count)
+    else:
+        for t in range(p.tap_count):
+            span.offset = p.tap_offsets[t]
+            gather_steps(isa, p.pairs, packed + t * tap_floats, pitch, p.D, start, p.weights.format, p.weights.c, &span, 1, smallest)
+
 
 cdef bint pack_rows(const Product* p, const instruction_set* isa, int64_t g, int64_t panel, float* packed,
                     uint16_t* smallest) noexcept nogil:
     """The weights of one row panel: steps (tap, d), each `p.rows` numbers. Tells whether some are not finite."""
-    cdef int64_t panels = row_panels(p), row = share(p.R, panels, panel), t
-    cdef lane_span rows = lane_span(0, share(p.R, panels, panel + 1) - row, 0, p.weights.n)
+    cdef int64_t panels = row_panels(p), row = share(p.R, panels, panel), rows = share(p.R, panels, panel + 1) - row, t
     cdef const char* start = (<const char*>p.weights.data
                               + (g * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
     check_room(b"pack_rows", packed, 4 * p.panel_size)
-    if rows.count < p.rows or on_matrix(p.pairs) and p.D % SUM_BLOCK != 0:
+    if rows < p.rows or on_matrix(p.pairs) and p.D % SUM_BLOCK != 0:
         memset(packed, 0, p.panel_size * sizeof(float))
-    if p.weights.n != 1 and p.weights.c != 1:
-        if p.pairs != NULL:
-            p.pairs.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
-                                p.tap_offsets, p.tap_count, smallest)
-        else:
-            isa.gather_taps(packed, p.tap_floats, p.rows, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c, p.tap_offsets,
-                            p.tap_count)
-    else:
-        for t in range(p.tap_count):
-            rows.offset = p.tap_offsets[t]
-            gather_steps(isa, p.pairs, packed + t * p.tap_floats, p.rows, p.D, start, p.weights.format, p.weights.c, &rows, 1, smallest)
+    gather_all_taps(p, isa, packed, p.tap_floats, p.rows, rows, start, smallest)
     if on_matrix(p.pairs):
         p.pairs.turn(packed, p.tap_floats, p.tap_count, p.S)
     if not p.padded:

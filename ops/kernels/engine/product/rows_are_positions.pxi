@@ -8,10 +8,10 @@ they are shared, and a box meets all panels while its input is near; otherwise a
 boxes.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet,
 transposing it costs more.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pairs.pxi
-    (gather_steps, never_subnormal, on_matrix, whole_of), engine/product/position_classes.pxi (CUTS_EVERYWHERE,
-    cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS, Tap, biases, staggered),
-    engine/product/transposed.pxi
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
+    (gather_all_taps), engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of),
+    engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product,
+    STEPS, Tap, biases, staggered), engine/product/transposed.pxi
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -145,24 +145,14 @@ cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set
 cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, float* packed,
                              uint16_t* smallest) noexcept nogil:
     """The weights of one panel, [tap][step][channel]."""
-    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), t, pitch = plan.pitch
-    cdef lane_span rows = lane_span(0, min(p.R, lane_channel(plan, isa, panel + 1)) - row, 0, p.weights.n)
+    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), pitch = plan.pitch
+    cdef int64_t rows = min(p.R, lane_channel(plan, isa, panel + 1)) - row
     cdef const char* start = (<const char*>p.weights.data
                               + (item // plan.panels * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
     check_room(b"pack_position_rows", packed, 4 * plan.item_floats)
-    if rows.count % isa.width:
+    if rows % isa.width:
         memset(packed, 0, plan.item_floats * sizeof(float))
-    if p.weights.n != 1 and p.weights.c != 1 and p.pairs != NULL:
-        p.pairs.gather_taps(packed, plan.tap_floats, pitch, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
-                            p.tap_offsets, p.tap_count, smallest)
-    elif p.weights.n != 1 and p.weights.c != 1:
-        isa.gather_taps(packed, plan.tap_floats, pitch, rows.count, p.D, start, p.weights.format, p.weights.n, p.weights.c,
-                        p.tap_offsets, p.tap_count)
-    else:
-        for t in range(p.tap_count):
-            rows.offset = p.tap_offsets[t]
-            gather_steps(isa, p.pairs, packed + t * plan.tap_floats, pitch, p.D, start, p.weights.format, p.weights.c, &rows, 1,
-                         smallest)
+    gather_all_taps(p, isa, packed, plan.tap_floats, pitch, rows, start, smallest)
 
 
 cdef int64_t class_runs(const Product* p, const PositionRows* plan, const PositionClass* positions, int64_t first_tap, int64_t d,

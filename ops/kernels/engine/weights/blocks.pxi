@@ -199,11 +199,11 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         s.met_unbounded = s.met_unbounded or s.unbounded
         if s.unbounded and plan.pairs != NULL:
             break  # the call is repeated without pairs
-        if plan.lines and not (s.kept_chunk[0] == first and s.kept_chunk[1] == end):
-            s.shared = shared_taps(w, plan, &chunk, s)
-            keep_pieces(w, plan, isa, &chunk, &s.shared, s)
-            s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
         if plan.lines:
+            if s.kept_chunk[0] != first or s.kept_chunk[1] != end:
+                s.shared = shared_taps(w, plan, &chunk, s)
+                keep_pieces(w, plan, isa, &chunk, &s.shared, s)
+                s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand

@@ -55,8 +55,6 @@ cdef void plan_split(const Weights* w, WeightsPlan* plan) noexcept nogil:
         large.g = w.C * large.c
         large.n = w.G * large.g
         plan.split_bytes = <int64_t>bytes
-    else:
-        plan.split_bytes = 0
 
 
 cdef inline const Operand* large_of_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
