@@ -142,6 +142,27 @@ typedef struct {
  * may be overrun by less than a vector. */
 typedef void (*lay_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
                                    const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
+
+/* Lines of a plane side by side, `count` numbers each, `low` <= i < `high` of lines first <= line < end inside; zeros are the others. */
+typedef struct {
+    int64_t lines;
+    int64_t first;
+    int64_t end;
+    int64_t count;
+    int64_t low;
+    int64_t high;
+    int64_t line_step; /* elements from a line to the next */
+    int64_t step;      /* ... from a number to the next */
+} plane_lines;
+
+/* All numbers of the lines, as `line_blocks_function` takes them, bfloat16 codes of `format`; number 0 is at `place`.  `source` is
+ * number `low` of line `first`.  May overrun by less than a vector. */
+typedef void (*lay_plane_function)(char *place, const plane_lines *all, const void *source, int format, uint16_t *smallest);
+
+/* The same for `taps` taps at once, each `pitch` bytes after the one before and one element further.  Here `low` and `high` are elements
+ * of a line, and `source` is element 0. */
+typedef void (*lay_planes_function)(char *place, ptrdiff_t pitch, int64_t taps, const plane_lines *all, const void *source, int format,
+                                    uint16_t *smallest);
 /* The same of several channels of either side: sums[m*row_sums + c*column_sums + lane] += products of channel m of `small` with
  * channel c of `large`, at one tap.  Neither side is read beyond its lines. */
 typedef void (*dot_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large, ptrdiff_t large_channel,
@@ -300,6 +321,8 @@ typedef struct {
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];
     line_blocks_function line_blocks;
     lay_lines_function lay_lines;
+    lay_plane_function lay_plane;
+    lay_planes_function lay_planes;
     line_function lines;
     const segment_tiles *segments; /* NULL where pairs are not adjacent */
     gather_pairs_function gather;

@@ -78,6 +78,15 @@ cdef extern from "core/isa.h" nogil:
         const tile_wish*) noexcept
     ctypedef void (*line_blocks_function)(
         int, int, const tile_run*, Py_ssize_t, const char*, const int64_t*, const float*, Py_ssize_t, float*, int) noexcept
+    ctypedef struct plane_lines:
+        int64_t lines
+        int64_t first
+        int64_t end
+        int64_t count
+        int64_t low
+        int64_t high
+        int64_t line_step
+        int64_t step
     ctypedef struct line_piece:
         int64_t source
         int32_t place
@@ -88,6 +97,8 @@ cdef extern from "core/isa.h" nogil:
         int32_t more
     ctypedef void (*lay_lines_function)(
         char*, Py_ssize_t, int64_t, const line_piece*, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
+    ctypedef void (*lay_plane_function)(char*, const plane_lines*, const void*, int, uint16_t*) noexcept
+    ctypedef void (*lay_planes_function)(char*, Py_ssize_t, int64_t, const plane_lines*, const void*, int, uint16_t*) noexcept
     ctypedef void (*dot_function)(
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
     ctypedef void (*tap_lanes_function)(
@@ -194,6 +205,8 @@ cdef extern from "core/isa.h" nogil:
         strided_function whole_blocks[8][3]
         line_blocks_function line_blocks
         lay_lines_function lay_lines
+        lay_plane_function lay_plane
+        lay_planes_function lay_planes
         line_function lines
         const segment_tiles* segments
         gather_pairs_function gather

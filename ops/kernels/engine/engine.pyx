@@ -21,7 +21,7 @@ from isa cimport (
     LINE_PIECE, NO_TASK, claim, code_values, copy_move, copying, prefetch_lines, DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS,
     NCX_ROWS, NCX_SLOTS, PLANE_OUTPUTS, PLANE_TAPS, PLANE_WIDTHS, plane_row, TILE_LANES, TILE_ROWS, TILE_VECTORS, half_run, instruction_set, instruction_sets, lane_span,
     line_function, masked_function, pair_channel, pair_functions, pair_steps, prepare_codes, result_cell,
-    line_blocks_function, line_piece, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
+    line_blocks_function, line_piece, plane_lines, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
     DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE,
     SEGMENT_BLOCKS, SEGMENT_BLOCK_LENGTH, SEGMENT_CHAIN, SEGMENT_LENGTH, SEGMENT_ONE_HALF, segment_function,
 )
@@ -81,6 +81,7 @@ include "engine/weights/positions.pxi"
 include "engine/weights/product.pxi"
 include "engine/weights/blocks.pxi"
 include "engine/weights/lines.pxi"
+include "engine/weights/windows.pxi"
 include "engine/weights/jobs.pxi"
 include "engine/weights/few_channels.pxi"
 include "engine/weights/depthwise_ncx.pxi"

@@ -20,10 +20,31 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
         __m512i second = n > 16 ? load_words(at(p, format, 32), format, 2 * n - 33) : _mm512_setzero_si512();
         return _mm512_permutex2var_epi16(load_words(p, format, n > 16 ? 32 : 2 * n - 1), even, second);
     }
-    uint16_t words[32] = {0};
-    for (int64_t i = 0; i < n; i++)
-        words[i] = (uint16_t)load_code(p, format, i * step);
-    return _mm512_loadu_si512(words);
+    if (step == 4 && format == NUMBER_BFLOAT16) {
+        __m128i quarter[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            int64_t some = n - 8 * i < 8 ? n - 8 * i : 8;
+            quarter[i] = some > 0 ? _mm512_cvtepi64_epi16(load_words(at(p, format, 32 * i), format, 4 * some - 3)) : _mm_setzero_si128();
+        }
+        __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter[0]), quarter[1], 1);
+        __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter[2]), quarter[3], 1);
+        return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+    if (step == 4) {
+        __m128i half[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            int64_t some = n - 16 * i < 16 ? n - 16 * i : 16;
+            half[i] = some > 0 ? _mm512_cvtepi32_epi8(_mm512_maskz_loadu_epi8(~(__mmask64)0 >> (67 - 4 * some), at(p, format, 64 * i)))
+                               : _mm_setzero_si128();
+        }
+        return _mm512_cvtepu8_epi16(_mm256_inserti128_si256(_mm256_castsi128_si256(half[0]), half[1], 1));
+    }
+    __m256i low = _mm512_cvtepi32_epi16(load_scattered(p, format, n < 16 ? n : 16, step)), high = _mm256_setzero_si256();
+    if (n > 16)
+        high = _mm512_cvtepi32_epi16(load_scattered(at(p, format, 16 * step), format, n - 16, step));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
 INLINE void lay_pairs_format(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
@@ -67,6 +88,101 @@ static void SUFFIX(lay_pairs)(char *first, ptrdiff_t pitch, int64_t lines, const
         lay_pairs_format(first, pitch, lines, pieces, piece_count, source, NUMBER_BFLOAT16, line_stride, step, smallest);
     else
         lay_pairs_format(first, pitch, lines, pieces, piece_count, source, format, line_stride, step, smallest);
+}
+
+/* Numbers [low, high) of a line, zeros before and after them up to `count`; number 0 at `place`. */
+INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, const void *source, int format, int64_t step,
+                     const decoder *d, magnitudes *met, __m512i order)
+{
+    for (int64_t i = 0; i < low; i += 32)
+        _mm512_storeu_si512(place - i - 31, _mm512_setzero_si512());
+    for (int64_t i = low; i < high; i += 32) {
+        int64_t n = high - i < 32 ? high - i : 32;
+        const void *from = at(source, format, (i - low) * step);
+        __m512i words = decode_words(d, format, step == 1 ? load_words(from, format, n) : load_words_apart(from, format, n, step));
+        note(met, words);
+        _mm512_storeu_si512(place - i - 31, _mm512_permutexvar_epi16(order, words));
+    }
+    for (int64_t i = high; i < count; i += 32)
+        _mm512_storeu_si512(place - i - 31, _mm512_setzero_si512());
+}
+
+INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void *source, int format, int64_t step, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    const __m512i order = reversed_words();
+    magnitudes met = none_met;
+    int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
+    memset(place - first + 1, 0, 2 * first);
+    for (int64_t k = first; k < end; k += all->count) {
+        lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);
+        source = at(source, format, all->line_step);
+    }
+    memset(place - numbers + 1, 0, 2 * (numbers - end));
+    note_smallest(smallest, &met);
+}
+
+static void SUFFIX(lay_plane_pairs)(char *place, const plane_lines *all, const void *source, int format, uint16_t *smallest)
+{
+    uint16_t *first = (uint16_t *)place;
+    if (format == NUMBER_BFLOAT16 && all->step == 1)
+        lay_plane_format(first, all, source, NUMBER_BFLOAT16, 1, smallest);
+    else if (format == NUMBER_BFLOAT16 && all->step == 2)
+        lay_plane_format(first, all, source, NUMBER_BFLOAT16, 2, smallest);
+    else if (format == NUMBER_BFLOAT16)
+        lay_plane_format(first, all, source, NUMBER_BFLOAT16, all->step, smallest);
+    else if (all->step == 1)
+        lay_plane_format(first, all, source, format, 1, smallest);
+    else
+        lay_plane_format(first, all, source, format, all->step, smallest);
+}
+
+/* Sixteen numbers of sixteen taps, from y on: those of a position lie side by side, those of a tap are stored so. */
+INLINE void turn_plane_taps(uint16_t *place, ptrdiff_t pitch, int64_t taps, int64_t y, int64_t first_tap, const plane_lines *all,
+                      const void *source, int format, const decoder *d, magnitudes *met)
+{
+    const int64_t numbers = all->count - y < 16 ? all->count - y : 16, some = taps - first_tap < 16 ? taps - first_tap : 16;
+    __m512i row[16];
+    for (int64_t i = 0; i < 16; i++) {
+        int64_t x = (y + i) * all->step + first_tap, low = all->low - x, high = all->high - x;
+        low = low < 0 ? 0 : low > 16 ? 16 : low;
+        high = i >= numbers || high < 0 ? 0 : high > some ? some : high;
+        const __mmask16 inside = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
+        const void *from = at(source, format, x);
+        row[15 - i] = format == NUMBER_BFLOAT16 ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(inside, from))
+                                                : _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(inside, from));
+    }
+    transpose_vectors(row);
+    for (int64_t t = 0; t < some; t++) {
+        __m512i words = decode_words(d, format, _mm512_zextsi256_si512(_mm512_cvtepi32_epi16(row[t])));
+        note(met, words);
+        _mm256_storeu_si256((__m256i *)(place + (first_tap + t) * pitch - y - 15), _mm512_castsi512_si256(words));
+    }
+}
+
+static void SUFFIX(lay_planes_pairs)(char *place, ptrdiff_t pitch, int64_t taps, const plane_lines *all, const void *source, int format,
+                                     uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    uint16_t *first = (uint16_t *)place;
+    int64_t before = all->first * all->count, after = (all->lines - all->end) * all->count;
+    for (int64_t t = 0; t < taps; t++)
+        memset(first + t * pitch / 2 - before + 1, 0, 2 * before);
+    for (int64_t line = all->first; line < all->end; line++) {
+        for (int64_t i = 0; line + 1 < all->end && i < all->high; i += 64 / code_size(format)) /* too short to be foreseen */
+            __builtin_prefetch(at(source, format, all->line_step + i));
+        for (int64_t y = 0; y < all->count; y += 16)
+            for (int64_t t = 0; t < taps; t += 16)
+                if (format == NUMBER_BFLOAT16)
+                    turn_plane_taps(first - line * all->count, pitch / 2, taps, y, t, all, source, NUMBER_BFLOAT16, &d, &met);
+                else
+                    turn_plane_taps(first - line * all->count, pitch / 2, taps, y, t, all, source, format, &d, &met);
+        source = at(source, format, all->line_step);
+    }
+    for (int64_t t = 0; t < taps; t++)
+        memset(first + t * pitch / 2 - all->lines * all->count + 1, 0, 2 * after);
+    note_smallest(smallest, &met);
 }
 
 #include "simd/line_blocks.h"

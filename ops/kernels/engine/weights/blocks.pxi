@@ -181,7 +181,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
-    cdef bint last
+    cdef bint last, in_place = False
     memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
     begin_tiles(plan.pairs)
     while True:
@@ -199,7 +199,13 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         s.met_unbounded = s.met_unbounded or s.unbounded
         if s.unbounded and plan.pairs != NULL:
             break  # the call is repeated without pairs
-        if plan.lines:
+        if plan.windows:
+            window_for(w, plan, part.g, first, end, piece_end, s)
+            chunk.run_count = window_runs(w, plan, isa, first, chunk.count, s)
+            in_place = chunk.run_count > 0
+            if not in_place:
+                chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
+        elif plan.lines:
             if s.kept_chunk[0] != first or s.kept_chunk[1] != end:
                 s.shared = shared_taps(w, plan, &chunk, s)
                 keep_pieces(w, plan, isa, &chunk, &s.shared, s)
@@ -215,8 +221,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
                 for tile in range(c0, c1):
                     run_lines_strand(w, plan, isa, part, tile, &chunk, &s.shared, sums, s)
             elif plan.lines:
-                for tile in range(c0, c1):
-                    run_mixed_lines(w, plan, isa, part, tile, &chunk, &s.shared, sums, s)
+                run_window_tiles(w, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
             else:
                 for tile in range(c0 * tiles, c1 * tiles):
                     run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)

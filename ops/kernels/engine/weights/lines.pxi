@@ -6,8 +6,8 @@ allows it. Such taps share what is laid out: it goes on beyond the positions of 
 A segment is a part of the chunk whose lines follow one another, that is, a plane or a part of it; what is laid out for it is longer
 than the segment by a gap.
 
-Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Where the numbers that a tap meets lie
-apart, they are first brought together, for all taps once.
+Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Tiles that mix taps have windows
+instead (engine/weights/windows.pxi).
 
 uses: core/problem.pxi (Operand), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
@@ -21,8 +21,6 @@ cdef enum:
     SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many
-    SPLIT_TAPS = 4          # from which on lines are copied residue by residue ...
-    SPLIT_BYTES = 4 << 20   # ... of so large a side at most
 
 
 cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -38,55 +36,9 @@ cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
     plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
 
 
-cdef void plan_split(const Weights* w, WeightsPlan* plan) noexcept nogil:
-    """Where tiles that meet several taps would take numbers that lie apart, the large side is copied once, a line of it residue by
-    residue modulo the stride."""
-    cdef double bytes
-    cdef Operand* large = &plan.split_large
-    large[0] = w.large
-    plan.split_length = ceiling(w.X[2], w.s[2])
-    large.x[2] = 1
-    large.x[1] = w.s[2] * plan.split_length
-    bytes = <double>w.N * w.G * w.C * w.X[0] * w.X[1] * large.x[1] * element_size(large.format)
-    plan.split = plan.lines and plan.mixed and w.s[2] * w.large.x[2] != 1 and plan.taps >= SPLIT_TAPS and bytes <= SPLIT_BYTES
-    if plan.split:
-        large.x[0] = w.X[1] * large.x[1]
-        large.c = w.X[0] * large.x[0]
-        large.g = w.C * large.c
-        large.n = w.G * large.g
-        plan.split_bytes = <int64_t>bytes
-
-
-cdef inline const Operand* large_of_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    return &plan.split_large if plan.split else &w.large
-
-
-cdef inline int64_t number_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+cdef inline int64_t number_step(const Weights* w) noexcept nogil:
     """From a number of a line to the next that a tap meets."""
-    return 1 if plan.split else w.s[2] * w.large.x[2]
-
-
-cdef inline int64_t split_place(const Weights* w, const WeightsPlan* plan, int64_t x2) noexcept nogil:
-    """Of number x2 of a line, which may lie outside."""
-    cdef int64_t residue = x2 % w.s[2]
-    if residue < 0:
-        residue += w.s[2]
-    return residue * plan.split_length + (x2 - residue) // w.s[2]
-
-
-cdef void split_residues(const Weights* w, const WeightsPlan* plan, int64_t plane) noexcept nogil:
-    """Plane (n, g, c) of the copy."""
-    cdef const Operand* large = &plan.split_large
-    cdef int64_t c = plane % w.C, g = plane // w.C % w.G, n = plane // w.C // w.G, x0, x1, residue, size = element_size(large.format)
-    cdef char* target = <char*>large.data + size * (n * large.n + g * large.g + c * large.c)
-    cdef const char* source = large_at(w, n * w.large.n + g * w.large.g + c * w.large.c)
-    check_room(b"split_residues", target, size * large.c)
-    for x0 in range(w.X[0]):
-        for x1 in range(w.X[1]):
-            for residue in range(min(w.s[2], w.X[2])):
-                copy_codes(target + size * (x0 * large.x[0] + x1 * large.x[1] + residue * plan.split_length),
-                           source + size * (x0 * w.large.x[0] + x1 * w.large.x[1] + residue * w.large.x[2]),
-                           ceiling(w.X[2] - residue, w.s[2]), w.s[2] * w.large.x[2], size)
+    return w.s[2] * w.large.x[2]
 
 
 cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcept nogil:
@@ -105,7 +57,7 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
     cdef int64_t divisor = common_divisor(w.s[1], w.d[1]), first, segments, laid_out = 0
     cdef SharedTaps alone = SharedTaps(w.K[1], 0, False), shared
     cdef bint even
-    if w.K[1] == 1 or plan.mixed or s.unbounded or w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK:
+    if w.K[1] == 1 or s.unbounded or w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK:
         return alone
     shared.period, shared.apart = w.s[1] // divisor, w.d[1] // divisor
     if shared.period >= w.K[1]:
@@ -136,13 +88,11 @@ cdef int64_t add_pieces(const Weights* w, const WeightsPlan* plan, const Row* pa
     on in the last piece of the line before where it lies as in memory."""
     cdef int64_t x0 = part.y[0] * w.s[0] - w.b[0] + t[0] * w.d[0], x1 = part.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
     cdef int64_t x2 = part.y[2] * w.s[2] - w.b[2] + t[2] * w.d[2], low = 0, high = 0, done = 0, some, source, first, step
-    cdef const Operand* large = large_of_lines(w, plan)
     cdef line_piece* piece
     if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
         meet_inside(x2, w.s[2], w.X[2], part.count, &low, &high)
-    source = part.n * large.n + x0 * large.x[0] + x1 * large.x[1]
-    source += split_place(w, plan, x2) if plan.split else x2 * large.x[2]
-    step = number_step(w, plan)
+    source = part.n * w.large.n + x0 * w.large.x[0] + x1 * w.large.x[1] + x2 * w.large.x[2]
+    step = number_step(w)
     while done < part.count:
         piece = &pieces[number - 1]
         if not (joined and number > 0 and piece.count < LINE_PIECE and piece.source - piece.place == source - place):
@@ -192,7 +142,7 @@ cdef int64_t cut_pieces(const Weights* w, const WeightsPlan* plan, const Chunk* 
 
 cdef inline bint pieces_joined(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
     """Whether pieces are loaded under a mask."""
-    return isa.copy != NULL and number_step(w, plan) == 1
+    return isa.copy != NULL and number_step(w) == 1
 
 
 cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_t t1) noexcept nogil:
@@ -227,7 +177,6 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
     cdef int64_t i, group = (t[0] * shared.period + t[1]) * w.K[2] + t[2], number
     cdef char* first = row_start(plan, s, row)
     cdef const line_piece* pieces = s.pieces
-    cdef const Operand* large = large_of_lines(w, plan)
     cdef bint joined = pieces_joined(w, plan, isa)
     check_room(b"lay_out_lines", <char*>s.block + row * plan.line_bytes, channels * plan.line_bytes)
     if shared.kept:
@@ -236,8 +185,7 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
     else:
         number = cut_pieces(w, plan, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
     plan.pairs.lay_lines(
-        first, plan.line_bytes, channels, pieces, number, <const char*>large.data + start * element_size(large.format), large.format,
-        large.c, number_step(w, plan), &s.smallest_large)
+        first, plan.line_bytes, channels, pieces, number, large_at(w, start), w.large.format, w.large.c, number_step(w), &s.smallest_large)
     if chunk.count % 2 == 1:
         for i in range(channels):  # the other number of the last pair
             (<uint16_t*>(first + i * plan.line_bytes) - chunk.count)[0] = 0
@@ -308,27 +256,11 @@ cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruc
         rows, vectors, chunk.runs, chunk.run_count, <const char*>s.block, offsets, lanes, isa.vectors * isa.width, c, chunk.resume)
 
 
-cdef void run_mixed_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                          const Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
-    """A tile whose rows are channels of several taps."""
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), i = 0, panel, channel, channels
-    cdef int64_t t[3]
-    cdef const Operand* large = large_of_lines(w, plan)
-    while i < rows:
-        tap_at(w, (first + i) // w.C, t)
-        channel = (first + i) % w.C
-        channels = min(w.C - channel, rows - i)
-        lay_out_lines(w, plan, isa, chunk, shared, t, part.g * large.g + channel * large.c, channels, i, s)
-        i += channels
-    for panel in range(part.first_panel, part.end_panel):
-        run_line_tile(w, plan, isa, part, tile, rows, panel, chunk, 0, sums, s)
-
-
 cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t strand,
                            Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
     """The row tiles of all taps of some channels against all lane panels of a task."""
     cdef int64_t tile = strand * plan.taps, channel = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile)
-    cdef int64_t start = part.g * large_of_lines(w, plan).g + channel * large_of_lines(w, plan).c, gap, last_gap = -1, panel, later
+    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, panel, later
     cdef int64_t t[3]
     cdef int64_t tap
     cdef Chunk own = chunk[0]

@@ -66,6 +66,31 @@ cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the sa
     bint kept       # the pieces of all taps are kept in the scratch
 
 
+cdef struct WindowRow:  # where a row (t, c) lies in a window
+    int64_t column
+    int64_t offset          # of the pair at position 0, in bytes
+
+
+cdef struct Segment:  # positions of a window in one plane: whole lines
+    int64_t n
+    int64_t y0
+    int64_t y1
+    int64_t lines
+    int64_t first           # position of the first line
+    int64_t start           # number of a column where it lies
+
+
+cdef struct Window:  # of a thread: engine/weights/windows.pxi
+    int64_t g
+    int64_t first           # positions [first, end)
+    int64_t end
+    int64_t number          # of windows so far
+    int64_t* laid_out       # the last window of which each column was laid out
+    char* numbers
+    Segment* segments
+    int64_t segment_count
+
+
 cdef struct WeightsScratch:  # of one thread
     NextLines next_lines
     float* lanes
@@ -79,6 +104,7 @@ cdef struct WeightsScratch:  # of one thread
     int64_t kept_chunk[2]  # ... whose first and last position these are
     line_piece* pieces     # of its lines
     int64_t* first_piece   # of each tap
+    Window window
     void* codes            # blocks
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
     bint met_unbounded     # ... of any chunk
@@ -99,10 +125,13 @@ cdef struct WeightsPlan:
     bint blocks                  # sums are taken in blocks of positions
     bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
     bint lines                   # ... as lines: engine/weights/lines.pxi
-    bint split                   # ... of a copy of the large side, `split_large`, whose lines go residue by residue
-    int64_t split_length         # numbers of a residue
-    int64_t split_bytes
-    Operand split_large
+    bint windows                 # ... of a window: engine/weights/windows.pxi
+    int64_t window_positions     # that it holds, at most
+    WindowRow* window_rows
+    int64_t columns
+    int64_t column_bytes
+    int64_t phases               # residues of t1*d1 modulo the stride
+    int64_t overlap              # lines of a column beyond those of a plane's positions
     const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
     int64_t rows                 # of a row tile, at most
     int64_t steps                # of a chunk, at most
@@ -148,8 +177,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
     plan.mixed = w.C < plan.rows and plan.taps > 1
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
-    plan.padded = plan.kept = plan.split = False
-    plan.split_bytes = 0
+    plan.padded = plan.kept = plan.windows = False
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
@@ -167,7 +195,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     if plan.packed:
         plan_blocks(w, isa, plan)
         plan_lines(w, plan)
-        plan_split(w, plan)
+        plan.windows = plan.lines and plan.mixed and plan_window(w, plan)
     share_work(w, isa, threads, plan)
 
 
@@ -280,6 +308,8 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
     if plan.packed:
         frames = <double>w.C * plan.taps * (ROW_LINE if plan.lines else ROW_PACKED)
+        if plan.windows:
+            frames = window_moved(w, plan)
     elif plan.framed:
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:
@@ -327,8 +357,11 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
         s.block = <float*>take(memory, plan.rows * (plan.line_bytes if plan.lines else 4 * plan.steps) + 64)
-        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece) if plan.lines else 0)
-        s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines else 0)
+        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece) if plan.lines and not plan.windows else 0)
+        s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines and not plan.windows else 0)
+        s.window.numbers = <char*>take(memory, plan.columns * plan.column_bytes if plan.windows else 0)
+        s.window.laid_out = <int64_t*>take(memory, plan.columns * sizeof(int64_t) if plan.windows else 0)
+        s.window.segments = <Segment*>take(memory, window_segments(w, plan.window_positions) * sizeof(Segment) if plan.windows else 0)
         masked = plan.chunk if plan.padded and plan.pairs == NULL else 0
         s.masks = <float*>take(memory, 4 * masked * isa.vectors * isa.width)
     elif plan.framed:

@@ -229,7 +229,9 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether products in pairs save more than it costs to lay out rows whose positions are apart."""
-    cdef int64_t step = 1 if laid_out_wide(w, plan) or plan.split else magnitude(w.s[2] * w.large.x[2])
+    cdef int64_t step = 1 if laid_out_wide(w, plan) or plan.windows else magnitude(w.s[2] * w.large.x[2])
+    if plan.lines and plan.mixed and not plan.windows:
+        return False
     return w.M >= PAIR_LANES * (min(step, 3) - 1)
 
 
@@ -271,7 +273,7 @@ cdef void lay_out_weights(Problem* q, workspace* memory) noexcept nogil:
         lay_out_weights_scratch(&plan.scratch[worker] if memory.base != NULL else &counted, q.weights, plan, q.isa, memory)
     plan.tap_offsets = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
     plan.waiting = <float*>take(memory, plan.waiting_bytes)
-    plan.split_large.data = take(memory, plan.split_bytes)
+    plan.window_rows = <WindowRow*>take(memory, q.weights.C * plan.taps * sizeof(WindowRow) if plan.windows else 0)
 
 
 cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
@@ -289,12 +291,10 @@ cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
     for tap in range(plan.taps):
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
-    if plan.split and q.threads == 1:
-        for tap in range(w.N * w.G * w.C):
-            split_residues(w, plan, tap)
-    elif plan.split:
-        for tap in prange(w.N * w.G * w.C, schedule="dynamic", num_threads=q.threads):
-            split_residues(w, plan, tap)
+    if plan.windows:
+        find_window_rows(w, plan)
+        for worker in range(q.threads):
+            begin_windows(plan, &scratch[worker])
     some.sums = plan.waiting
     some.first_group = 0
     while some.first_group < w.G:
