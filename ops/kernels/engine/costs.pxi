@@ -73,6 +73,12 @@ cdef double NARROW_FOUR = 14           # lanes as which a vector of 4 counts: ha
 cdef double NARROW_CLASSES = 0.6       # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
 cdef double NARROW_LONG = 2            # ... of chains along lines that are long for blocks, which are cheaper than their estimate
 cdef double NARROW_SHORT = 0.9         # ... of few channels otherwise
+cdef double NARROW_CHAINS = 0.95       # ... of more, for several taps
+cdef double NARROW_POINTS = 1.1        # ... for one
+cdef double NARROW_BLOCKS = 0.82       # ... of sums in blocks, beside algorithms that cost more than their estimate
+cdef double NARROW_LEAST = 4           # positions of a line: a tile of fewer takes as long, since it waits for its chains
+
+cdef double STORED_CYCLES = 0.3        # ... for a result of a panel of pairs, whose tiles have half as many steps
 
 # Packed weights
 

@@ -187,6 +187,8 @@ cdef double panel_cycles(const Problem* q, bint decoded) noexcept nogil:
         work = p.columns * <double>p.tap_count * number_cycles(p, q.isa)
         if p.G > 1 and p.tap_count > 1 and p.S > 0:
             work *= 1 + PANEL_ENDS / (<double>p.tap_count * p.S)
+        if p.pairs != NULL and not on_matrix(p.pairs):
+            cycles += STORED_CYCLES * p.columns * p.G * p.R
         cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
                                + pack_cycles(p) * <double>p.tap_count * p.R)
         if are_far(row_panels(p) * p.panel_size):

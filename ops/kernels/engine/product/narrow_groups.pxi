@@ -245,7 +245,7 @@ cdef bint fits_narrow_groups(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     if q.weights != NULL or q.isa.segments == NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL:
         return False
-    if not (0 < p.R <= NARROW_CHANNELS and 0 < p.D <= NARROW_CHANNELS) or p.pairs != NULL and p.pairs.segments == NULL:
+    if not (p.R > 0 and p.D > 0) or p.pairs != NULL and p.pairs.segments == NULL:
         return False
     return plan_narrow_groups(q, &q.narrow)
 
@@ -257,7 +257,12 @@ cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
     cdef double products = 0, lanes = 0, bias = NARROW_CLASSES
     cdef int64_t i, channel = 0, width, long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES
     if q.count == 1:
-        bias = NARROW_LONG if s.kind == SEGMENT_CHAIN and s.extent[2] > long_line else NARROW_SHORT if p.R <= 16 else 1
+        if s.kind != SEGMENT_CHAIN:
+            bias = NARROW_BLOCKS * max(1, NARROW_LEAST / <double>s.extent[2])
+        elif s.extent[2] > long_line:
+            bias = NARROW_LONG
+        else:
+            bias = NARROW_SHORT if p.R <= 16 else NARROW_CHAINS if p.tap_count > 1 else NARROW_POINTS
     for i in range(s.panels):
         width = narrow_lanes(p, channel)
         lanes += width if width > 4 else NARROW_FOUR

@@ -1,12 +1,11 @@
 """How `narrow_groups` divides its products: panels of channels, blocks of positions, segments of lines.
 
 uses: engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
-gives: NARROW_BLOCK_BYTES, NARROW_CHANNELS, NarrowGroups, NarrowScratch, line_segments, narrow_lanes, narrow_sums, narrow_tap,
+gives: NARROW_BLOCK_BYTES, NarrowGroups, NarrowScratch, line_segments, narrow_lanes, narrow_sums, narrow_tap,
     narrow_weights, narrow_width, plan_narrow_groups
 """
 
 cdef enum:
-    NARROW_CHANNELS = 64             # of a group on either side, at most
     NARROW_BLOCK_BYTES = 3 << 16     # of laid-out input: stays in the middle cache
     NARROW_SUMS_BYTES = 1 << 14      # of lines that are stored together, unless one line is longer
     NARROW_LINE_BYTES = 1 << 17      # of the sums of a line of all images and classes
