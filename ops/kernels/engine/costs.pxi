@@ -72,6 +72,7 @@ cdef double NARROW_STORED = 0.4        # ... for a result that is transposed and
 cdef double NARROW_FOUR = 14           # lanes as which a vector of 4 counts: half of the rate, and ends of short tiles
 cdef double NARROW_CLASSES = 0.6       # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
 cdef double NARROW_LONG = 2            # ... of chains along lines that are long for blocks, which are cheaper than their estimate
+cdef double NARROW_STEPS = 640         # ... unless a sum has so many steps
 cdef double NARROW_SHORT = 0.9         # ... of few channels otherwise
 cdef double NARROW_CHAINS = 0.95       # ... of more, for several taps
 cdef double NARROW_POINTS = 1.1        # ... for one

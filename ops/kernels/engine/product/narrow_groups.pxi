@@ -18,7 +18,7 @@ gives: fits_narrow_groups, lay_out_narrow_groups, narrow_groups_cycles, run_narr
 
 cdef struct NarrowBlock:  # what a task computes
     int64_t g
-    int64_t first[3]  # image, line, position of a class
+    int64_t first[3]  # plane, line, position of a class
     int64_t end[3]
 
 
@@ -95,8 +95,9 @@ cdef NarrowBlock narrow_block(const NarrowGroups* s, int64_t task) noexcept nogi
 cdef void lay_out_narrow_block(const Product* p, const NarrowGroups* s, const instruction_set* isa, const NarrowBlock* block,
                                NarrowScratch* scratch) noexcept nogil:
     """All channels in the order of memory, since lines are overrun."""
-    cdef int64_t x1 = block.first[1] * p.step[1] + s.low[0], x2 = block.first[2] + s.low[1], step, d, n, start, low, high, first, end
-    cdef int64_t lines = (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[0] + 1, width = block.end[2] - block.first[2] + s.span[1]
+    cdef int64_t x1 = block.first[1] * p.step[1] + s.low[1], x2 = block.first[2] + s.low[2], x0, step, d, n, plane, start, low, high
+    cdef int64_t lines = (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[1] + 1, width = block.end[2] - block.first[2] + s.span[2]
+    cdef int64_t first, end, image
     cdef int64_t size = element_size(p.input.format)
     cdef const char* source
     cdef float* place
@@ -106,35 +107,41 @@ cdef void lay_out_narrow_block(const Product* p, const NarrowGroups* s, const in
         first = end = 0
     for step in range(p.S):
         d = first_channel(p, step)
-        for n in range(block.end[0] - block.first[0]):
-            place = scratch.block + step * s.channel + n * s.image
+        for n in range((block.end[0] - block.first[0]) * (s.span[0] + 1)):
+            plane, image = n % (s.span[0] + 1), block.first[0] + n // (s.span[0] + 1)
+            x0 = image % p.Q[0] * p.step[0] + s.low[0] + plane
+            place = scratch.block + step * s.channel + n * s.plane
             check_room(b"lay_out_narrow_block", place, 4 * (lines * s.line + isa.width))
+            if end <= first or x0 < 0 or x0 >= p.I[0]:
+                memset(place, 0, 4 * lines * s.line)
+                continue
             memset(place, 0, 4 * first * s.line)
-            if end > first:
-                start = ((block.first[0] + n) * p.input.n + block.g * p.input.g + d * p.input.c + (x1 + first) * p.input.x[1] + x2 + low)
-                source = <const char*>p.input.data + start * size
-                if p.pairs == NULL:
-                    isa.frame(place + first * s.line, s.line, end - first, width, low, high, source, p.input.format, p.input.x[1], 1,
-                              p.input.c)
-                else:
-                    p.pairs.frame(place + first * s.line, s.line, end - first, width, low, high, source,
-                                  source + p.input.c * size if d + 1 < p.D else NULL, p.input.format, p.input.x[1], 1, 2 * p.input.c,
-                                  &scratch.smallest)
+            start = (image // p.Q[0] * p.input.n + block.g * p.input.g + d * p.input.c + x0 * p.input.x[0] + (x1 + first) * p.input.x[1]
+                     + x2 + low)
+            source = <const char*>p.input.data + start * size
+            if p.pairs == NULL:
+                isa.frame(place + first * s.line, s.line, end - first, width, low, high, source, p.input.format, p.input.x[1], 1,
+                          p.input.c)
+            else:
+                p.pairs.frame(place + first * s.line, s.line, end - first, width, low, high, source,
+                              source + p.input.c * size if d + 1 < p.D else NULL, p.input.format, p.input.x[1], 1, 2 * p.input.c,
+                              &scratch.smallest)
             memset(place + end * s.line, 0, 4 * (lines - end) * s.line)
 
 
-cdef int64_t narrow_runs(const Product* p, const NarrowGroups* s, int64_t line, int64_t first_line, int64_t position, int64_t lanes,
-                         tile_run* runs) noexcept nogil:
+cdef int64_t narrow_runs(const Product* p, const NarrowGroups* s, int64_t plane, int64_t line, int64_t first_line, int64_t position,
+                         int64_t lanes, tile_run* runs) noexcept nogil:
     """The taps that meet the input in a line, of all positions, or where `position` is not negative, at that one."""
-    cdef int64_t t, number = 0, x1, x2
+    cdef int64_t t, number = 0, x0, x1, x2
     cdef const Tap* tap
     check_room(b"narrow_runs", runs, p.tap_count * sizeof(tile_run))
     for t in range(p.tap_count):
         tap = &p.taps[t]
-        x1, x2 = line * p.step[1] + tap.offset[1], position + tap.offset[2]
-        if x1 < 0 or x1 >= p.I[1] or position >= 0 and (x2 < 0 or x2 >= p.I[2]):
+        x0, x1, x2 = plane * p.step[0] + tap.offset[0], line * p.step[1] + tap.offset[1], position + tap.offset[2]
+        if s.volume and (x0 < 0 or x0 >= p.I[0]) or x1 < 0 or x1 >= p.I[1] or position >= 0 and (x2 < 0 or x2 >= p.I[2]):
             continue
-        runs[number] = tile_run(((line - first_line) * p.step[1] + tap.offset[1] - s.low[0]) * s.line + tap.offset[2] - s.low[1],
+        runs[number] = tile_run((tap.offset[0] - s.low[0]) * s.plane + tap.offset[2] - s.low[2]
+                                + ((line - first_line) * p.step[1] + tap.offset[1] - s.low[1]) * s.line,
                                 t * narrow_tap(p, lanes), p.S)
         number += 1
     return number
@@ -148,11 +155,11 @@ cdef void run_narrow_line(const Product* p, const NarrowGroups* s, const instruc
     cdef int64_t units = (block.end[0] - block.first[0]) * segments, unit = 0, place, run_count = 0, together, apart, sums_apart, last
     cdef const segment_function* tiles = &(isa.segments if p.pairs == NULL else p.pairs.segments).tile[s.kind][narrow_width(lanes)][0][0]
     if not special:
-        run_count = narrow_runs(p, s, line, block.first[1], -1, lanes, scratch.runs)
+        run_count = narrow_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], -1, lanes, scratch.runs)
     while unit < units:
         place = min(unit % segments * length, count - length)
         if special:
-            run_count = narrow_runs(p, s, line, block.first[1], block.first[2] + place, lanes, scratch.runs)
+            run_count = narrow_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], block.first[2] + place, lanes, scratch.runs)
         together = 2 if not special and unit + 1 < units and tiles[SEGMENT_LENGTH + length - 1] != NULL else 1
         last = min((unit + 1) % segments * length, count - length)
         apart = (unit + 1) // segments - unit // segments
@@ -179,7 +186,7 @@ cdef void store_narrow(const Problem* q, const NarrowGroups* s, const NarrowBloc
     for n in range(block.end[0] - block.first[0]):
         line = 0
         while line < lines:
-            place = size * ((block.first[0] + n) * p.output.n + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
+            place = size * (narrow_place(&p.output, p.Q[0], block.first[0] + n) + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
                             + block.first[2] * p.output.x[2])
             start = scratch.sums + n * image_sums + line * width * lanes
             if step == 1:
@@ -195,16 +202,20 @@ cdef NarrowAhead next_input(const Problem* q, const NarrowGroups* s, int64_t tas
     """What a thread is likely to lay out next."""
     cdef const Product* p = q.products
     cdef NarrowBlock block
-    cdef int64_t first, end, low
+    cdef int64_t first, end, low, plane
     task += q.threads
     if task >= p.G * s.cut[0] * s.cut[1] * s.cut[2]:
         return narrow_ahead(&p.input, 0, 0, 0, 0, 1, False)
     block = narrow_block(s, task)
-    low = block.first[1] * p.step[1] + s.low[0]
-    first, end = max(0, low), min(p.I[1], low + (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[0] + 1)
+    low = block.first[1] * p.step[1] + s.low[1]
+    first, end = max(0, low), min(p.I[1], low + (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[1] + 1)
+    plane = block.first[0] % p.Q[0] * p.step[0] + s.low[0] + s.span[0]  # the others were met before
+    if plane < 0 or plane >= p.I[0]:
+        end = first
     return narrow_ahead(&p.input, block.end[0] - block.first[0] if end > first else 0, p.D,
-                        block.first[0] * p.input.n + block.g * p.input.g + first * p.input.x[1] + max(0, block.first[2] + s.low[1]),
-                        (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[1]), calls, False)
+                        block.first[0] // p.Q[0] * p.input.n + block.g * p.input.g + plane * p.input.x[0] + first * p.input.x[1]
+                        + max(0, block.first[2] + s.low[2]),
+                        (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[2]), calls, False)
 
 
 cdef void run_narrow_task(const Problem* q, const NarrowGroups* s, int64_t task, NarrowScratch* scratch) noexcept nogil:
@@ -221,7 +232,7 @@ cdef void run_narrow_task(const Problem* q, const NarrowGroups* s, int64_t task,
         lines = min(end * s.ways[0], s.result[0]) - first * s.ways[0]
         channel = 0
         results = narrow_ahead(&p.output, block.end[0] - block.first[0], p.R,
-                               block.first[0] * p.output.n + block.g * p.output.g + first * p.output.x[1] + block.first[2] * p.output.x[2],
+                               narrow_place(&p.output, p.Q[0], block.first[0]) + block.g * p.output.g + first * p.output.x[1] + block.first[2] * p.output.x[2],
                                (lines - 1) * s.unit[0] + width, (end - first) * q.count, True)
         for panel in range(s.panels):
             lanes = narrow_lanes(p, channel)
@@ -259,7 +270,7 @@ cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
     if q.count == 1:
         if s.kind != SEGMENT_CHAIN:
             bias = NARROW_BLOCKS * max(1, NARROW_LEAST / <double>s.extent[2])
-        elif s.extent[2] > long_line:
+        elif s.extent[2] > long_line and <double>p.tap_count * p.S < NARROW_STEPS:
             bias = NARROW_LONG
         else:
             bias = NARROW_SHORT if p.R <= 16 else NARROW_CHAINS if p.tap_count > 1 else NARROW_POINTS
@@ -270,10 +281,10 @@ cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
     for i in range(q.count):
         p = &q.products[i]
         width = line_segments(p.Q[2], s.length)
-        products += <double>p.tap_count * p.Q[1] * width * ceiling(p.Q[2], width)
+        products += <double>p.tap_count * (p.met if s.volume else 1) * p.Q[1] * width * ceiling(p.Q[2], width)
     if s.unit[1] != 1:
         bias *= NARROW_LONG  # results are stored one by one
-    return bias * p.G * (p.N * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
+    return bias * p.G * (s.extent[0] * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
                                 + NARROW_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
                                 + NARROW_STORED * p.R * <double>s.result[0] * s.result[1])
                          + PACK_CYCLES * s.taps * p.S * p.R)

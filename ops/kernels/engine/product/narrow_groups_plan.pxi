@@ -1,8 +1,8 @@
 """How `narrow_groups` divides its products: panels of channels, blocks of positions, segments of lines.
 
 uses: engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
-gives: NARROW_BLOCK_BYTES, NarrowGroups, NarrowScratch, line_segments, narrow_lanes, narrow_sums, narrow_tap,
-    narrow_weights, narrow_width, plan_narrow_groups
+gives: NARROW_BLOCK_BYTES, NarrowGroups, NarrowScratch, line_segments, narrow_lanes, narrow_place, narrow_sums,
+    narrow_tap, narrow_weights, narrow_width, plan_narrow_groups
 """
 
 cdef enum:
@@ -10,6 +10,7 @@ cdef enum:
     NARROW_SUMS_BYTES = 1 << 14      # of lines that are stored together, unless one line is longer
     NARROW_LINE_BYTES = 1 << 17      # of the sums of a line of all images and classes
     NARROW_TAPS = 1 << 10            # and classes: so few are computed together
+    NARROW_PLANES = 1 << 16          # lines that a line of results meets, at most
     NARROW_FAR = 1 << 12             # between taps or lines: blocks would not fit
     NARROW_WEIGHTS_BYTES = 6 << 20   # of all packed weights
     NARROW_OVERRUN = 16              # floats
@@ -30,18 +31,20 @@ cdef struct NarrowGroups:
     int64_t length         # positions of a segment, at most
     int64_t ways[2]        # classes that take turns along the lines and in a line
     int64_t unit[2]        # elements of the result from a line, and from a position, to the next
-    int64_t extent[3]      # images, and positions of the largest class
+    int64_t extent[3]      # planes of all images, and positions of the largest class
+    bint volume            # a block has one plane of results, and several of the input
     int64_t result[2]      # lines of the result and their length
-    int64_t low[2]         # smallest offset of a tap
-    int64_t span[2]        # ... from the largest
+    int64_t low[3]         # smallest offset of a tap: plane, line, position
+    int64_t span[3]        # ... from the largest
     int64_t most_taps      # of a class
     int64_t taps           # of all
     int64_t panels
     int64_t lanes          # of all panels
-    int64_t cut[3]         # images, lines and positions in so many parts
+    int64_t cut[3]         # planes, lines and positions in so many parts
     int64_t most[3]        # ... each of at most so many
     int64_t line           # floats of a line that is laid out
-    int64_t image
+    int64_t plane
+    int64_t image          # ... of all planes that a plane of results meets
     int64_t channel
     int64_t chunk          # lines of a class whose sums wait
     float* packed          # [group][panel][class][tap][step][lane]
@@ -78,6 +81,11 @@ cdef inline int64_t line_segments(int64_t count, int64_t most) noexcept nogil:
     return segments + 1 if (segments + 1) * ceiling(count, segments + 1) < segments * ceiling(count, segments) else segments
 
 
+cdef inline int64_t narrow_place(const Operand* operand, int64_t planes, int64_t plane) noexcept nogil:
+    """Where plane number `plane` of all images begins, each of which has so many."""
+    return plane // planes * operand.n + plane % planes * operand.x[0]
+
+
 cdef inline int64_t narrow_sums(const NarrowGroups* s) noexcept nogil:
     """Of the lines that are stored together, one panel."""
     return s.most[0] * s.chunk * s.ways[0] * s.most[2] * s.ways[1] * min(16, s.lanes)
@@ -88,8 +96,9 @@ cdef void measure_narrow(const Product* p, NarrowGroups* s) noexcept nogil:
     cdef int i
     for i in range(3):
         s.most[i] = ceiling(s.extent[i], s.cut[i])
-    s.line = s.most[2] + s.span[1]
-    s.image = ((s.most[1] - 1) * p.step[1] + s.span[0] + 1) * s.line
+    s.line = s.most[2] + s.span[2]
+    s.plane = ((s.most[1] - 1) * p.step[1] + s.span[1] + 1) * s.line
+    s.image = (s.span[0] + 1) * s.plane
     s.channel = (ceiling(s.most[0] * s.image, 16) | 1) * 16  # an odd number of cache lines
     s.chunk = 1
     s.chunk = max(1, min(s.most[1], NARROW_SUMS_BYTES // (4 * narrow_sums(s))))
@@ -99,7 +108,7 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
     cdef const Product* first = q.products
     cdef const Product* p
     cdef int64_t i, t, reached = 0
-    cdef int64_t high[2]
+    cdef int64_t high[3]
     cdef int64_t size = element_size(first.output.format)
     cdef int axis
     cdef bint wide
@@ -111,21 +120,19 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
         s.unit[axis] = first.output.x[1 + axis]
         if s.ways[axis] > 1:
             s.unit[axis] = (<char*>q.products[1 if axis else s.ways[1]].output.data - <char*>first.output.data) // size
-    s.extent[0], s.extent[1], s.extent[2] = first.N, 0, 0
-    s.result[0] = s.result[1] = s.taps = s.most_taps = high[0] = high[1] = 0
+    s.extent[0], s.extent[1], s.extent[2] = first.N * first.Q[0], 0, 0
+    s.result[0] = s.result[1] = s.taps = s.most_taps = high[0] = high[1] = high[2] = 0
     for i in range(q.count):
         p = &q.products[i]
-        if (p.Q[0] != 1 or p.I[0] != 1 or p.step[2] != 1
+        if (p.Q[0] != first.Q[0] or p.step[2] != 1
                 or <char*>p.output.data != <char*>first.output.data + (i // s.ways[1] * s.unit[0] + i % s.ways[1] * s.unit[1]) * size):
             return False
         for t in range(p.tap_count):
-            if p.taps[t].offset[0] != 0:
-                return False
-            for axis in range(2):
-                if s.taps + t == 0 or p.taps[t].offset[1 + axis] < s.low[axis]:
-                    s.low[axis] = p.taps[t].offset[1 + axis]
-                if s.taps + t == 0 or p.taps[t].offset[1 + axis] > high[axis]:
-                    high[axis] = p.taps[t].offset[1 + axis]
+            for axis in range(3):
+                if s.taps + t == 0 or p.taps[t].offset[axis] < s.low[axis]:
+                    s.low[axis] = p.taps[t].offset[axis]
+                if s.taps + t == 0 or p.taps[t].offset[axis] > high[axis]:
+                    high[axis] = p.taps[t].offset[axis]
         s.extent[1], s.extent[2] = max(s.extent[1], p.Q[1]), max(s.extent[2], p.Q[2])
         if i % s.ways[1] == 0:
             s.result[0] += p.Q[1]
@@ -141,10 +148,13 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
         return False
     if s.taps == 0 or s.extent[0] * s.extent[1] * s.extent[2] == 0:
         return False
-    for axis in range(2):
+    for axis in range(3):
         s.span[axis] = high[axis] - s.low[axis]
-        if s.span[axis] > NARROW_FAR or first.step[1] > NARROW_FAR or s.ways[axis] > NARROW_FAR:
+        if s.span[axis] > NARROW_FAR or first.step[axis] > NARROW_FAR:
             return False
+    if s.ways[0] > NARROW_FAR or s.ways[1] > NARROW_FAR or (s.span[0] + 1.0) * (s.span[1] + 1) > NARROW_PLANES:
+        return False
+    s.volume = first.Q[0] > 1 or first.I[0] > 1 or s.low[0] != 0 or s.span[0] > 0
     s.kind = SEGMENT_CHAIN if not first.blocks else SEGMENT_ONE_HALF if first.D <= HALF_BLOCK else SEGMENT_BLOCKS
     s.length = SEGMENT_BLOCK_LENGTH if s.kind == SEGMENT_BLOCKS else SEGMENT_LENGTH
     s.panels = s.lanes = 0
@@ -152,7 +162,9 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
         s.lanes += narrow_lanes(first, s.lanes)
         s.panels += 1
     # Images that fill tiles where a line is one segment; then as much as stays near, and enough for all threads.
-    s.cut[0], s.cut[1], s.cut[2] = ceiling(first.N, 2 if line_segments(s.extent[2], s.length) % 2 else 1), 1, 1
+    s.cut[0], s.cut[1], s.cut[2] = s.extent[0], 1, 1
+    if not s.volume and line_segments(s.extent[2], s.length) % 2:
+        s.cut[0] = ceiling(first.N, 2)
     measure_narrow(first, s)
     while True:
         wide = 4 * narrow_sums(s) > NARROW_LINE_BYTES * s.chunk
