@@ -58,6 +58,7 @@ cdef struct Problem:
     ProductPlan laid_out
     FewColumns few_columns
     NarrowGroups narrow
+    Patches patches
     NxcPlan nxc
     NcxCall ncx
     Planes planes
@@ -92,7 +93,7 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 16
+    ALGORITHMS = 17
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -109,6 +110,7 @@ algorithms[:] = [
               rows_are_positions_cycles, lay_out_rows_are_positions, run_rows_are_positions),
     Algorithm(b"narrow_groups", b"product/narrow_groups.pxi", True, fits_narrow_groups, narrow_groups_cycles, lay_out_narrow_groups,
               run_narrow_groups),
+    Algorithm(b"patches", b"product/patches.pxi", True, fits_patches, patches_cycles, lay_out_patches, run_patches),
     Algorithm(b"few_columns", b"product/few_columns.pxi", False, fits_few_columns, few_columns_cycles,
               lay_out_few_columns, run_few_columns),
     Algorithm(b"float64", b"product/float64.pxi", False, fits_doubles, doubles_cycles, lay_out_all_doubles, run_doubles),

@@ -81,6 +81,8 @@ cdef double NARROW_LEAST = 4           # positions of a line: a tile of fewer ta
 
 cdef double STORED_CYCLES = 0.3        # ... for a result of a panel of pairs, whose tiles have half as many steps
 
+cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost other algorithms twice their estimate
+
 # Packed weights
 
 cdef double PACK_CYCLES = 2            # cycles for a packed weight
