@@ -92,6 +92,28 @@ def few_channels_case(rng: random.Random) -> Case:
     return case_of(rng.choice([1, 1, 2]), rng.choice([1, 1, 2]), *channels, axes)
 
 
+def patches_case(rng: random.Random) -> Case:
+    """Kernels as large as their stride, mostly without padding: patch embeddings."""
+    axes = []
+    for _ in range(rng.choice([1, 2, 2, 3])):
+        k, y = rng.choice([1, 2, 2, 3] if axes else [8, 8, 9, 14, 16]), rng.randint(1, 9)
+        b = rng.choice([0] * 9 + [1])
+        axes.append((max(y * k - b - rng.choice([0] * 9 + [1]), 1), y, k, k, 1, b))
+    axes.reverse()
+    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), rng.choice([1, 3, 3, 8, 20]), rng.choice([5, 16, 33, 70]), axes)
+
+
+def first_layer_case(rng: random.Random) -> Case:
+    """Few channels of the large side and many positions: planes of even and odd extents, strides, dilations, volumes."""
+    dimensions = rng.choice([1, 2, 2, 3])
+    axes = []
+    for _ in range(dimensions):
+        k, s, d = (rng.choice(some) for some in ([1, 2, 3, 5, 7], [1, 1, 2, 2, 3, 4, 5, 8], [1, 1, 1, 2, 3]))
+        b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1]), rng.randint(1, {1: 300, 2: 26, 3: 8}[dimensions])
+        axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3]), 1), y, k, s, d, b))
+    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), rng.randint(1, 7), rng.choice([9, 16, 24, 33, 64]), axes)
+
+
 def many_channels_case(rng: random.Random) -> Case:
     """Many channels on small planes, where rows of a product are positions."""
     dimensions = rng.choice([1, 2, 2, 3])
@@ -226,6 +248,10 @@ DRAWS = {
     "depthwise": Draw(depthwise_case, 4, 6, np.inf, ("float32", "float32", "bfloat16", "float16")),
     "narrow planes": Draw(narrow_planes_case, 6, 12, np.inf),
     "few channels": Draw(few_channels_case, 6, 10, 5e6, ("float32", "float32", "bfloat16", *DTYPES)),
+    "patches": Draw(patches_case, 6, 12, 5e6, ("float32", "bfloat16", *DTYPES)),
+    "first layers": Draw(
+        first_layer_case, 6, 10, 4e6, ("bfloat16", "bfloat16", "float8_e4m3fn", "hifloat8"), mixed=0.2,
+        kernels=("backward_weights",), exact=0.8),
     "many channels": Draw(many_channels_case, 6, 8, 5e6),
     "wide sums": Draw(
         wide_sums_case, 8, 12, 4e6, ("bfloat16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), mixed=0.3,

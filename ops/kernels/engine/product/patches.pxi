@@ -24,6 +24,7 @@ cdef struct PatchesScratch:  # of one thread
     float* lanes           # [step][lane]
     int64_t lanes_of       # the panel, of all groups'
     float* sums
+    float* biases          # of the lanes
     lane_span* spans       # of the result
     lane_span* sources     # of the weights
     int64_t span_count
@@ -45,16 +46,16 @@ cdef bint fits_patches(Problem* q) noexcept nogil:
     cdef const Product* first = q.products
     cdef const Product* p
     cdef Patches* s = &q.patches
-    cdef int64_t i, most, runs = 0, size = element_size(first.output.format)
+    cdef int64_t i, most, runs = 0
     cdef int axis
-    if (q.weights != NULL or q.count < 2 or on_matrix(q.pairs) or first.input.format == NUMBER_FLOAT64 or first.bias != NULL
+    if (q.weights != NULL or q.count < 2 or on_matrix(q.pairs) or first.input.format == NUMBER_FLOAT64
             or first.S == 0 or first.R == 0):
         return False
     for i in range(q.count):
         p = &q.products[i]
         if p.tap_count != 1:
             return False
-        runs += i == 0 or <char*>p.output.data - <char*>q.products[i - 1].output.data != size
+        runs += i == 0 or <char*>p.output.data - <char*>q.products[i - 1].output.data != element_size(p.output.format)
         for axis in range(3):
             if p.taps.offset[axis] != 0 or p.step[axis] != 1 or p.Q[axis] != first.Q[axis] or p.Q[axis] > p.I[axis]:
                 return False
@@ -95,6 +96,7 @@ cdef void lay_out_patches(Problem* q, workspace* memory) noexcept nogil:
         scratch.rows = <float*>take(memory, 4 * ceiling(s.lines, s.chunks) * s.tiles * s.tile_floats)
         scratch.lanes = <float*>take(memory, 4 * (q.products.S * pitch + q.isa.width))
         scratch.sums = <float*>take(memory, 4 * q.products.rows * pitch)
+        scratch.biases = <float*>take(memory, 4 * pitch)
         scratch.spans = <lane_span*>take(memory, (pitch + 1) * sizeof(lane_span))
         scratch.sources = <lane_span*>take(memory, (pitch + 1) * sizeof(lane_span))
         scratch.rows_of = scratch.lanes_of = -1
@@ -125,10 +127,12 @@ cdef void pack_patch_lanes(const Problem* q, int64_t g, int64_t panel, PatchesSc
     cdef int64_t lane = patch_lane(s, q.isa, panel), end = patch_lane(s, q.isa, panel + 1), low = lane, sources = 0, rest
     cdef int64_t pitch = q.isa.vectors * q.isa.width
     scratch.span_count = 0
+    check_room(b"pack_patch_lanes", scratch.biases, 4 * (end - low))
     while lane < end:
         p = &q.products[lane % q.count]
         add_patch_lane(scratch.spans, &scratch.span_count, lane - low, lane // q.count * first.output.c
                        + (<char*>p.output.data - <char*>first.output.data) // element_size(first.output.format))
+        scratch.biases[lane - low] = 0 if p.bias == NULL else p.bias[g * p.R + lane // q.count]
         add_patch_lane(scratch.sources, &sources, lane - low, lane // q.count * first.weights.n + p.tap_offsets[0])
         lane += 1
     rest = ceiling(end - low, q.isa.width) * q.isa.width - (end - low)
@@ -161,6 +165,15 @@ cdef void pack_patch_rows(const Problem* q, int64_t g, int64_t chunk, PatchesScr
             place += s.tile_floats
 
 
+cdef void add_patch_biases(PatchesScratch* scratch, int64_t rows, int64_t pitch, int64_t lanes) noexcept nogil:
+    """To finished sums: the +0 that they are stored with changes nothing after it."""
+    cdef int64_t i, lane
+    check_room(b"add_patch_biases", scratch.sums, 4 * rows * pitch)
+    for i in range(rows):
+        for lane in range(lanes):
+            scratch.sums[i * pitch + lane] = scratch.sums[i * pitch + lane] + <float>0 + scratch.biases[lane]
+
+
 cdef void run_patches_task(const Problem* q, int64_t task, PatchesScratch* scratch) noexcept nogil:
     """One panel of lanes against the positions of a chunk of lines."""
     cdef const Product* p = q.products
@@ -168,6 +181,7 @@ cdef void run_patches_task(const Problem* q, int64_t task, PatchesScratch* scrat
     cdef int64_t panel = task % s.panels, chunk = task // s.panels % s.chunks, g = task // s.panels // s.chunks, line, tile, first, rows
     cdef int64_t vectors = share(ceiling(s.lanes, q.isa.width), s.panels, panel + 1) - share(ceiling(s.lanes, q.isa.width), s.panels, panel)
     cdef int64_t size = element_size(p.output.format), pitch = q.isa.vectors * q.isa.width
+    cdef int64_t lanes = patch_lane(s, q.isa, panel + 1) - patch_lane(s, q.isa, panel)
     cdef const float* packed = scratch.rows
     cdef tile_run run = tile_run(0, 0, p.S)
     if scratch.lanes_of != g * s.panels + panel:
@@ -183,6 +197,8 @@ cdef void run_patches_task(const Problem* q, int64_t task, PatchesScratch* scrat
             check_room(b"run_patches_task", scratch.sums, 4 * rows * pitch)
             tile_of(q.isa, q.pairs, p.blocks, rows, vectors)(
                 &run, 1, packed, 0, scratch.lanes, pitch, scratch.sums, False, NULL, NULL)
+            if p.bias != NULL:
+                add_patch_biases(scratch, rows, pitch, lanes)
             q.isa.scatter(scratch.sums, pitch, rows,
                           <char*>p.output.data + size * (patch_line(p, &p.output, g, line) + first * p.output.x[2]), p.output.format,
                           p.output.x[2], scratch.spans, scratch.span_count, NULL)
