@@ -8,11 +8,12 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
     FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
-    NARROW_CLASSES, NARROW_FOUR, NARROW_LONG, NARROW_MOVED, NARROW_SHORT, NARROW_STORED, NUMBER_MOVED, PACK_CYCLES,
-    PANEL_ENDS, PANEL_MOVED, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS,
-    RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TILE_STEPS,
-    TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels, number_cycles,
-    number_quarters, pack_cycles, peak_cycles
+    LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LONG,
+    LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES,
+    PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS,
+    QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES,
+    TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels,
+    number_cycles, number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -66,18 +67,18 @@ cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy 
 
 # Groups of few channels: lanes are channels of a group, rows are positions of a line
 
-cdef double NARROW_MOVED = 0.2         # cycles for a number or pair that is laid out
-cdef double NARROW_STORED = 0.4        # ... for a result that is transposed and stored
+cdef double LINE_ROWS_MOVED = 0.2         # cycles for a number or pair that is laid out
+cdef double LINE_ROWS_STORED = 0.4        # ... for a result that is transposed and stored
 
-cdef double NARROW_FOUR = 14           # lanes as which a vector of 4 counts: half of the rate, and ends of short tiles
-cdef double NARROW_CLASSES = 0.6       # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
-cdef double NARROW_LONG = 2            # ... of chains along lines that are long for blocks, which are cheaper than their estimate
-cdef double NARROW_STEPS = 640         # ... unless a sum has so many steps
-cdef double NARROW_SHORT = 0.9         # ... of few channels otherwise
-cdef double NARROW_CHAINS = 0.95       # ... of more, for several taps
-cdef double NARROW_POINTS = 1.1        # ... for one
-cdef double NARROW_BLOCKS = 0.82       # ... of sums in blocks, beside algorithms that cost more than their estimate
-cdef double NARROW_LEAST = 4           # positions of a line: a tile of fewer takes as long, since it waits for its chains
+cdef double LINE_ROWS_FOUR = 14           # lanes as which a vector of 4 counts: half of the rate, and ends of short tiles
+cdef double LINE_ROWS_CLASSES = 0.6       # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
+cdef double LINE_ROWS_LONG = 2            # ... of chains along lines that are long for blocks, which are cheaper than their estimate
+cdef double LINE_ROWS_STEPS = 640         # ... unless a sum has so many steps
+cdef double LINE_ROWS_SHORT = 0.9         # ... of few channels otherwise
+cdef double LINE_ROWS_CHAINS = 0.95       # ... of more, for several taps
+cdef double LINE_ROWS_POINTS = 1.1        # ... for one
+cdef double LINE_ROWS_BLOCKS = 0.82       # ... of sums in blocks, beside algorithms that cost more than their estimate
+cdef double LINE_ROWS_LEAST = 4           # positions of a line: a tile of fewer takes as long, since it waits for its chains
 
 cdef double STORED_CYCLES = 0.3        # ... for a result of a panel of pairs, whose tiles have half as many steps
 

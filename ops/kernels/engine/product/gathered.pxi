@@ -6,7 +6,7 @@ next steps; the sums wait in a scratch block.  The last steps store.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/jobs.pxi (run_product_plan),
     engine/product/pack.pxi (TAKEN, input_spans, mask_spans), engine/product/pairs.pxi (first_channel, gather_steps,
-    tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
+    on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
     engine/product/position_classes.pxi (cut_fragments), engine/product/product.pxi, engine/product/store.pxi
     (find_result, output_spans, result_rows, store_tile)
 gives: fits_gathered, gathered_cycles, lay_out_gathered, panel_cycles, run_block, run_gathered

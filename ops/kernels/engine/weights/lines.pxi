@@ -9,11 +9,11 @@ than the segment by a gap.
 Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Tiles that mix taps have windows
 instead (engine/weights/windows.pxi).
 
-uses: core/problem.pxi (Operand), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
-    engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, plan_split, run_lines_strand,
-    run_mixed_lines, shared_taps, split_residues
+uses: engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi
+    (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
+    engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, row_start, run_lines_strand,
+    shared_taps
 """
 
 cdef enum:

@@ -1,12 +1,13 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: core/problem.pxi (Operand), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters),
-    engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi
-    (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
-    engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines, plan_split)
-gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, SharedTaps, WeightsPart,
-    WeightsPlan, WeightsScratch, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors,
-    strand_tiles, tile_rows, tile_start, whole_units
+uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
+    (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
+    reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi (KEPT_PIECES,
+    KEPT_TAPS, LINE_GAPS, has_lines, plan_lines), engine/weights/windows.pxi (plan_window, window_moved, window_rows,
+    window_segments)
+gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment, SharedTaps,
+    WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch, make_plan,
+    panel_floats, panel_vectors, strand_tiles, tile_rows, tile_start, whole_units
 """
 
 cdef enum:

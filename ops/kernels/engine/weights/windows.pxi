@@ -9,9 +9,11 @@ a tile first needs it.
 Positions of another plane are a segment of their own, since the lines that lie between taps (`overlap`) end a plane.  A chunk
 in which a segment begins within a pair has its rows copied.
 
-uses: engine/weights/gradient.pxi (Weights, large_at, tap_at), engine/weights/lines.pxi (line_runs, row_start),
-    engine/weights/plan.pxi
-gives: plan_window, run_window_tiles, window_for, window_numbers, window_runs
+uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi
+    (Weights, large_at, tap_at), engine/weights/lines.pxi (row_start), engine/weights/plan.pxi, engine/weights/sums.pxi
+    (tile_sums)
+gives: begin_windows, find_window_rows, plan_window, run_window_tiles, window_for, window_moved, window_rows,
+    window_runs, window_segments
 """
 
 cdef enum:

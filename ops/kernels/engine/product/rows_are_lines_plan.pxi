@@ -1,23 +1,23 @@
-"""How `narrow_groups` divides its products: panels of channels, blocks of positions, segments of lines.
+"""How `rows_are_lines` divides its products: panels of channels, blocks of positions, segments of lines.
 
-uses: engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
-gives: NARROW_BLOCK_BYTES, NarrowGroups, NarrowScratch, line_segments, narrow_lanes, narrow_place, narrow_sums,
-    narrow_tap, narrow_weights, narrow_width, plan_narrow_groups
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
+gives: LINE_ROWS_BLOCK_BYTES, LineRows, LineRowsScratch, line_rows_lanes, line_rows_place, line_rows_sums,
+    line_rows_tap, line_rows_weights, line_rows_width, line_segments, plan_rows_are_lines
 """
 
 cdef enum:
-    NARROW_BLOCK_BYTES = 3 << 16     # of laid-out input: stays in the middle cache
-    NARROW_SUMS_BYTES = 1 << 14      # of lines that are stored together, unless one line is longer
-    NARROW_LINE_BYTES = 1 << 17      # of the sums of a line of all images and classes
-    NARROW_TAPS = 1 << 10            # and classes: so few are computed together
-    NARROW_PLANES = 1 << 16          # lines that a line of results meets, at most
-    NARROW_FAR = 1 << 12             # between taps or lines: blocks would not fit
-    NARROW_WEIGHTS_BYTES = 6 << 20   # of all packed weights
-    NARROW_OVERRUN = 16              # floats
-    NARROW_TASKS = 4                 # of a thread, at least, where there is something to divide
+    LINE_ROWS_BLOCK_BYTES = 3 << 16     # of laid-out input: stays in the middle cache
+    LINE_ROWS_SUMS_BYTES = 1 << 14      # of lines that are stored together, unless one line is longer
+    LINE_ROWS_LINE_BYTES = 1 << 17      # of the sums of a line of all images and classes
+    LINE_ROWS_TAPS = 1 << 10            # and classes: so few are computed together
+    LINE_ROWS_PLANES = 1 << 16          # lines that a line of results meets, at most
+    LINE_ROWS_FAR = 1 << 12             # between taps or lines: blocks would not fit
+    LINE_ROWS_WEIGHTS_BYTES = 6 << 20   # of all packed weights
+    LINE_ROWS_OVERRUN = 16              # floats
+    LINE_ROWS_TASKS = 4                 # of a thread, at least, where there is something to divide
 
 
-cdef struct NarrowScratch:  # of one thread
+cdef struct LineRowsScratch:  # of one thread
     float* block
     float* sums
     int64_t* order            # sums of positions of a line
@@ -26,7 +26,7 @@ cdef struct NarrowScratch:  # of one thread
     uint16_t smallest_weight
 
 
-cdef struct NarrowGroups:
+cdef struct LineRows:
     int kind               # of tiles
     int64_t length         # positions of a segment, at most
     int64_t ways[2]        # classes that take turns along the lines and in a line
@@ -49,10 +49,10 @@ cdef struct NarrowGroups:
     int64_t chunk          # lines of a class whose sums wait
     float* packed          # [group][panel][class][tap][step][lane]
     uint8_t* special       # whether some weight of a panel is infinite or NaN
-    NarrowScratch* scratch
+    LineRowsScratch* scratch
 
 
-cdef inline int64_t narrow_lanes(const Product* p, int64_t first) noexcept nogil:
+cdef inline int64_t line_rows_lanes(const Product* p, int64_t first) noexcept nogil:
     """Of the panel of channels from `first` on."""
     cdef int64_t rest = p.R - first
     if p.blocks:
@@ -60,19 +60,19 @@ cdef inline int64_t narrow_lanes(const Product* p, int64_t first) noexcept nogil
     return 4 if rest <= 4 else 8 if rest <= 12 else 16
 
 
-cdef inline int narrow_width(int64_t lanes) noexcept nogil:
+cdef inline int line_rows_width(int64_t lanes) noexcept nogil:
     """The number of a panel's vectors among those of 4, 8 and 16 lanes."""
     return 0 if lanes == 4 else 1 if lanes == 8 else 2
 
 
-cdef inline int64_t narrow_tap(const Product* p, int64_t lanes) noexcept nogil:
+cdef inline int64_t line_rows_tap(const Product* p, int64_t lanes) noexcept nogil:
     """Packed weights of a panel from a tap to the next: the last step may be overrun."""
-    return p.S * lanes + NARROW_OVERRUN
+    return p.S * lanes + LINE_ROWS_OVERRUN
 
 
-cdef inline int64_t narrow_weights(const Product* p, const NarrowGroups* s, int64_t g, int64_t panel, int64_t channel) noexcept nogil:
+cdef inline int64_t line_rows_weights(const Product* p, const LineRows* s, int64_t g, int64_t panel, int64_t channel) noexcept nogil:
     """Where those of the panel of channels from `channel` on begin."""
-    return s.taps * ((g * s.lanes + channel) * p.S + (g * s.panels + panel) * NARROW_OVERRUN)
+    return s.taps * ((g * s.lanes + channel) * p.S + (g * s.panels + panel) * LINE_ROWS_OVERRUN)
 
 
 cdef inline int64_t line_segments(int64_t count, int64_t most) noexcept nogil:
@@ -81,17 +81,17 @@ cdef inline int64_t line_segments(int64_t count, int64_t most) noexcept nogil:
     return segments + 1 if (segments + 1) * ceiling(count, segments + 1) < segments * ceiling(count, segments) else segments
 
 
-cdef inline int64_t narrow_place(const Operand* operand, int64_t planes, int64_t plane) noexcept nogil:
+cdef inline int64_t line_rows_place(const Operand* operand, int64_t planes, int64_t plane) noexcept nogil:
     """Where plane number `plane` of all images begins, each of which has so many."""
     return plane // planes * operand.n + plane % planes * operand.x[0]
 
 
-cdef inline int64_t narrow_sums(const NarrowGroups* s) noexcept nogil:
+cdef inline int64_t line_rows_sums(const LineRows* s) noexcept nogil:
     """Of the lines that are stored together, one panel."""
     return s.most[0] * s.chunk * s.ways[0] * s.most[2] * s.ways[1] * min(16, s.lanes)
 
 
-cdef void measure_narrow(const Product* p, NarrowGroups* s) noexcept nogil:
+cdef void measure_line_rows(const Product* p, LineRows* s) noexcept nogil:
     """Extents of the blocks that the cuts leave."""
     cdef int i
     for i in range(3):
@@ -101,10 +101,10 @@ cdef void measure_narrow(const Product* p, NarrowGroups* s) noexcept nogil:
     s.image = (s.span[0] + 1) * s.plane
     s.channel = (ceiling(s.most[0] * s.image, 16) | 1) * 16  # an odd number of cache lines
     s.chunk = 1
-    s.chunk = max(1, min(s.most[1], NARROW_SUMS_BYTES // (4 * narrow_sums(s))))
+    s.chunk = max(1, min(s.most[1], LINE_ROWS_SUMS_BYTES // (4 * line_rows_sums(s))))
 
 
-cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
+cdef bint plan_rows_are_lines(const Problem* q, LineRows* s) noexcept nogil:
     cdef const Product* first = q.products
     cdef const Product* p
     cdef int64_t i, t, reached = 0
@@ -144,40 +144,40 @@ cdef bint plan_narrow_groups(const Problem* q, NarrowGroups* s) noexcept nogil:
     for axis in range(2):  # fewer lines than classes have room for are one of each
         if s.extent[1 + axis] > 1 and first.output.x[1 + axis] != s.ways[axis] * s.unit[axis]:
             return False
-    if s.taps > NARROW_TAPS or q.count > NARROW_TAPS or q.count > 1 and reached == 1:  # which may be cells, as its result lies
+    if s.taps > LINE_ROWS_TAPS or q.count > LINE_ROWS_TAPS or q.count > 1 and reached == 1:  # which may be cells, as its result lies
         return False
     if s.taps == 0 or s.extent[0] * s.extent[1] * s.extent[2] == 0:
         return False
     for axis in range(3):
         s.span[axis] = high[axis] - s.low[axis]
-        if s.span[axis] > NARROW_FAR or first.step[axis] > NARROW_FAR:
+        if s.span[axis] > LINE_ROWS_FAR or first.step[axis] > LINE_ROWS_FAR:
             return False
-    if s.ways[0] > NARROW_FAR or s.ways[1] > NARROW_FAR or (s.span[0] + 1.0) * (s.span[1] + 1) > NARROW_PLANES:
+    if s.ways[0] > LINE_ROWS_FAR or s.ways[1] > LINE_ROWS_FAR or (s.span[0] + 1.0) * (s.span[1] + 1) > LINE_ROWS_PLANES:
         return False
     s.volume = first.Q[0] > 1 or first.I[0] > 1 or s.low[0] != 0 or s.span[0] > 0
     s.kind = SEGMENT_CHAIN if not first.blocks else SEGMENT_ONE_HALF if first.D <= HALF_BLOCK else SEGMENT_BLOCKS
     s.length = SEGMENT_BLOCK_LENGTH if s.kind == SEGMENT_BLOCKS else SEGMENT_LENGTH
     s.panels = s.lanes = 0
     while s.lanes < first.R:
-        s.lanes += narrow_lanes(first, s.lanes)
+        s.lanes += line_rows_lanes(first, s.lanes)
         s.panels += 1
     # Images that fill tiles where a line is one segment; then as much as stays near, and enough for all threads.
     s.cut[0], s.cut[1], s.cut[2] = s.extent[0], 1, 1
     if not s.volume and line_segments(s.extent[2], s.length) % 2:
         s.cut[0] = ceiling(first.N, 2)
-    measure_narrow(first, s)
+    measure_line_rows(first, s)
     while True:
-        wide = 4 * narrow_sums(s) > NARROW_LINE_BYTES * s.chunk
-        if not wide and 4 * first.S * s.channel <= NARROW_BLOCK_BYTES:
+        wide = 4 * line_rows_sums(s) > LINE_ROWS_LINE_BYTES * s.chunk
+        if not wide and 4 * first.S * s.channel <= LINE_ROWS_BLOCK_BYTES:
             break
         axis = 0 if s.most[0] > 1 else 1 if s.most[1] > 1 and not wide else 2
         if s.most[axis] == 1:
             break
         s.cut[axis] = min(2 * s.cut[axis], s.extent[axis])
-        measure_narrow(first, s)
-    while q.threads > 1 and s.cut[0] * s.cut[1] * s.cut[2] * first.G < NARROW_TASKS * q.threads and s.most[0] * s.most[1] > 1:
+        measure_line_rows(first, s)
+    while q.threads > 1 and s.cut[0] * s.cut[1] * s.cut[2] * first.G < LINE_ROWS_TASKS * q.threads and s.most[0] * s.most[1] > 1:
         axis = 0 if s.most[0] > 1 else 1
         s.cut[axis] = min(2 * s.cut[axis], s.extent[axis])
-        measure_narrow(first, s)
-    return (not wide and 4 * first.S * s.channel <= 2 * NARROW_BLOCK_BYTES
-            and 4.0 * first.G * s.taps * (s.lanes * first.S + s.panels * NARROW_OVERRUN) <= NARROW_WEIGHTS_BYTES)
+        measure_line_rows(first, s)
+    return (not wide and 4 * first.S * s.channel <= 2 * LINE_ROWS_BLOCK_BYTES
+            and 4.0 * first.G * s.taps * (s.lanes * first.S + s.panels * LINE_ROWS_OVERRUN) <= LINE_ROWS_WEIGHTS_BYTES)

@@ -1,8 +1,7 @@
-"""Algorithm `narrow_groups`: products of few channels, whose lanes are the output channels of a group and whose rows are positions
-side by side in a line.
+"""Algorithm `rows_are_lines`: products whose lanes are output channels and whose rows are positions side by side in a line.
 
-The input of a task, all channels of a group, is laid out once with zeros outside, [step][image][line][position], as numbers or as
-pairs of channels. Tiles broadcast it from there: a broadcast in the operand of a multiply-add costs nothing beside it, and no lane
+The input of a task, all channels of a group, is laid out once with zeros outside, [step][image][plane][line][position], as numbers or
+as pairs of channels. In volumes an image is a plane of results, with all planes of the input that it meets. Tiles broadcast it from there: a broadcast in the operand of a multiply-add costs nothing beside it, and no lane
 is lost where planes are small. A panel of 16 channels is a vector of 16 lanes, one of 8 or 4 channels a shorter vector.
 
 All stride classes of a data gradient take the same laid-out input. Their sums lie interleaved, [image][line][position][channel],
@@ -10,19 +9,19 @@ until they are transposed and stored line by line. Where a weight is infinite or
 itself takes the taps that it meets.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi,
-    engine/product/narrow_groups_plan.pxi, engine/product/pack.pxi (gather_all_taps), engine/product/pairs.pxi
+    engine/product/rows_are_lines_plan.pxi, engine/product/pack.pxi (gather_all_taps), engine/product/pairs.pxi
     (are_finite, first_channel, never_subnormal, on_matrix), engine/product/product.pxi (LINE_BYTES, Product, Tap,
     biases)
-gives: fits_narrow_groups, lay_out_narrow_groups, narrow_groups_cycles, run_narrow_groups
+gives: fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles, run_rows_are_lines
 """
 
-cdef struct NarrowBlock:  # what a task computes
+cdef struct LineRowsBlock:  # what a task computes
     int64_t g
     int64_t first[3]  # plane, line, position of a class
     int64_t end[3]
 
 
-cdef void pack_narrow(const Problem* q, const NarrowGroups* s, int64_t item, NarrowScratch* scratch) noexcept nogil:
+cdef void pack_line_rows(const Problem* q, const LineRows* s, int64_t item, LineRowsScratch* scratch) noexcept nogil:
     """The weights of one panel, all classes."""
     cdef int64_t g = item // s.panels, channel = 0, lanes, rows, i, floats
     cdef const Product* p = q.products
@@ -30,24 +29,24 @@ cdef void pack_narrow(const Problem* q, const NarrowGroups* s, int64_t item, Nar
     cdef float* packed
     cdef bint special = False
     for i in range(item % s.panels):
-        channel += narrow_lanes(p, channel)
-    lanes = narrow_lanes(p, channel)
+        channel += line_rows_lanes(p, channel)
+    lanes = line_rows_lanes(p, channel)
     rows = min(lanes, p.R - channel)
     start = <const char*>p.weights.data + (g * p.weights.g + channel * p.weights.n) * element_size(p.weights.format)
-    floats = narrow_tap(p, lanes)
-    packed = s.packed + narrow_weights(p, s, g, item % s.panels, channel)
-    check_room(b"pack_narrow", packed, 4 * s.taps * floats)
+    floats = line_rows_tap(p, lanes)
+    packed = s.packed + line_rows_weights(p, s, g, item % s.panels, channel)
+    check_room(b"pack_line_rows", packed, 4 * s.taps * floats)
     memset(packed, 0, 4 * s.taps * floats)
     for i in range(q.count):
         p = &q.products[i]
         gather_all_taps(p, q.isa, packed, floats, lanes, rows, start, &scratch.smallest_weight)
         special = special or p.padded and not are_finite(q.isa, p.pairs, packed, p.tap_count * floats)
         packed += p.tap_count * floats
-    check_room(b"pack_narrow", s.special + item, 1)
+    check_room(b"pack_line_rows", s.special + item, 1)
     s.special[item] = special
 
 
-cdef struct NarrowAhead:  # memory that is asked for while a task computes, a part with each line
+cdef struct LineRowsAhead:  # memory that is asked for while a task computes, a part with each line
     const char* place
     int64_t image     # bytes from one to the next
     int64_t channel
@@ -59,19 +58,19 @@ cdef struct NarrowAhead:  # memory that is asked for while a task computes, a pa
     bint written
 
 
-cdef NarrowAhead narrow_ahead(const Operand* operand, int64_t images, int64_t channels, int64_t start, int64_t count, int64_t calls,
+cdef LineRowsAhead line_rows_ahead(const Operand* operand, int64_t images, int64_t channels, int64_t start, int64_t count, int64_t calls,
                               bint written) noexcept nogil:
     """`count` numbers of all channels of some images from element `start` on, in so many calls."""
-    cdef NarrowAhead a
+    cdef LineRowsAhead a
     cdef int64_t size = element_size(operand.format)
     a.place, a.image, a.channel = <const char*>operand.data + start * size, operand.n * size, operand.c * size
     a.channels, a.lines, a.written = channels, ceiling(count * size, LINE_BYTES), written
-    a.total, a.done = images * channels * a.lines if count * size <= NARROW_BLOCK_BYTES else 0, 0  # lines may be far apart
+    a.total, a.done = images * channels * a.lines if count * size <= LINE_ROWS_BLOCK_BYTES else 0, 0  # lines may be far apart
     a.step = ceiling(a.total, max(1, calls))
     return a
 
 
-cdef inline void ask_ahead(NarrowAhead* a) noexcept nogil:
+cdef inline void ask_ahead(LineRowsAhead* a) noexcept nogil:
     cdef int64_t end = min(a.total, a.done + a.step), row, line, count
     while a.done < end:
         row, line = a.done // a.lines, a.done % a.lines
@@ -80,9 +79,9 @@ cdef inline void ask_ahead(NarrowAhead* a) noexcept nogil:
         a.done += count
 
 
-cdef NarrowBlock narrow_block(const NarrowGroups* s, int64_t task) noexcept nogil:
+cdef LineRowsBlock line_rows_block(const LineRows* s, int64_t task) noexcept nogil:
     """Tasks of a group, which use the same weights, follow one another."""
-    cdef NarrowBlock block
+    cdef LineRowsBlock block
     cdef int i
     for i in range(2, -1, -1):
         block.first[i] = share(s.extent[i], s.cut[i], task % s.cut[i])
@@ -92,8 +91,8 @@ cdef NarrowBlock narrow_block(const NarrowGroups* s, int64_t task) noexcept nogi
     return block
 
 
-cdef void lay_out_narrow_block(const Product* p, const NarrowGroups* s, const instruction_set* isa, const NarrowBlock* block,
-                               NarrowScratch* scratch) noexcept nogil:
+cdef void lay_out_line_rows_block(const Product* p, const LineRows* s, const instruction_set* isa, const LineRowsBlock* block,
+                               LineRowsScratch* scratch) noexcept nogil:
     """All channels in the order of memory, since lines are overrun."""
     cdef int64_t x1 = block.first[1] * p.step[1] + s.low[1], x2 = block.first[2] + s.low[2], x0, step, d, n, plane, start, low, high
     cdef int64_t lines = (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[1] + 1, width = block.end[2] - block.first[2] + s.span[2]
@@ -111,7 +110,7 @@ cdef void lay_out_narrow_block(const Product* p, const NarrowGroups* s, const in
             plane, image = n % (s.span[0] + 1), block.first[0] + n // (s.span[0] + 1)
             x0 = image % p.Q[0] * p.step[0] + s.low[0] + plane
             place = scratch.block + step * s.channel + n * s.plane
-            check_room(b"lay_out_narrow_block", place, 4 * (lines * s.line + isa.width))
+            check_room(b"lay_out_line_rows_block", place, 4 * (lines * s.line + isa.width))
             if end <= first or x0 < 0 or x0 >= p.I[0]:
                 memset(place, 0, 4 * lines * s.line)
                 continue
@@ -129,12 +128,12 @@ cdef void lay_out_narrow_block(const Product* p, const NarrowGroups* s, const in
             memset(place + end * s.line, 0, 4 * (lines - end) * s.line)
 
 
-cdef int64_t narrow_runs(const Product* p, const NarrowGroups* s, int64_t plane, int64_t line, int64_t first_line, int64_t position,
+cdef int64_t line_rows_runs(const Product* p, const LineRows* s, int64_t plane, int64_t line, int64_t first_line, int64_t position,
                          int64_t lanes, tile_run* runs) noexcept nogil:
     """The taps that meet the input in a line, of all positions, or where `position` is not negative, at that one."""
     cdef int64_t t, number = 0, x0, x1, x2
     cdef const Tap* tap
-    check_room(b"narrow_runs", runs, p.tap_count * sizeof(tile_run))
+    check_room(b"line_rows_runs", runs, p.tap_count * sizeof(tile_run))
     for t in range(p.tap_count):
         tap = &p.taps[t]
         x0, x1, x2 = plane * p.step[0] + tap.offset[0], line * p.step[1] + tap.offset[1], position + tap.offset[2]
@@ -142,30 +141,30 @@ cdef int64_t narrow_runs(const Product* p, const NarrowGroups* s, int64_t plane,
             continue
         runs[number] = tile_run((tap.offset[0] - s.low[0]) * s.plane + tap.offset[2] - s.low[2]
                                 + ((line - first_line) * p.step[1] + tap.offset[1] - s.low[1]) * s.line,
-                                t * narrow_tap(p, lanes), p.S)
+                                t * line_rows_tap(p, lanes), p.S)
         number += 1
     return number
 
 
-cdef void run_narrow_line(const Product* p, const NarrowGroups* s, const instruction_set* isa, const NarrowBlock* block, int64_t line,
+cdef void run_line_rows_line(const Product* p, const LineRows* s, const instruction_set* isa, const LineRowsBlock* block, int64_t line,
                           int64_t count, bint special, int64_t lanes, const float* packed, float* sums, int64_t image_sums,
-                          int64_t position_sums, NarrowScratch* scratch) noexcept nogil:
+                          int64_t position_sums, LineRowsScratch* scratch) noexcept nogil:
     """`count` positions of a line of a class, in all images of a block."""
     cdef int64_t segments = count if special else line_segments(count, s.length), length = ceiling(count, segments)
     cdef int64_t units = (block.end[0] - block.first[0]) * segments, unit = 0, place, run_count = 0, together, apart, sums_apart, last
-    cdef const segment_function* tiles = &(isa.segments if p.pairs == NULL else p.pairs.segments).tile[s.kind][narrow_width(lanes)][0][0]
+    cdef const segment_function* tiles = &(isa.segments if p.pairs == NULL else p.pairs.segments).tile[s.kind][line_rows_width(lanes)][0][0]
     if not special:
-        run_count = narrow_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], -1, lanes, scratch.runs)
+        run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], -1, lanes, scratch.runs)
     while unit < units:
         place = min(unit % segments * length, count - length)
         if special:
-            run_count = narrow_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], block.first[2] + place, lanes, scratch.runs)
+            run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], block.first[2] + place, lanes, scratch.runs)
         together = 2 if not special and unit + 1 < units and tiles[SEGMENT_LENGTH + length - 1] != NULL else 1
         last = min((unit + 1) % segments * length, count - length)
         apart = (unit + 1) // segments - unit // segments
         sums_apart = apart * image_sums + (last - place) * position_sums
         apart = apart * s.image + last - place
-        check_room(b"run_narrow_line", sums + unit // segments * image_sums + place * position_sums,
+        check_room(b"run_line_rows_line", sums + unit // segments * image_sums + place * position_sums,
                    4 * ((length - 1) * position_sums + lanes))
         tiles[(together - 1) * SEGMENT_LENGTH + length - 1](
             scratch.runs, run_count, scratch.block + unit // segments * s.image + place, apart, s.channel, packed,
@@ -173,20 +172,20 @@ cdef void run_narrow_line(const Product* p, const NarrowGroups* s, const instruc
         unit += together
 
 
-cdef void store_narrow(const Problem* q, const NarrowGroups* s, const NarrowBlock* block, int64_t first_line, int64_t lines, int64_t width,
-                       int64_t channel, int64_t lanes, int64_t image_sums, NarrowScratch* scratch) noexcept nogil:
+cdef void store_line_rows(const Problem* q, const LineRows* s, const LineRowsBlock* block, int64_t first_line, int64_t lines, int64_t width,
+                       int64_t channel, int64_t lanes, int64_t image_sums, LineRowsScratch* scratch) noexcept nogil:
     """Lines of the result, which are stored as one where they follow one another."""
     cdef const Product* p = q.products
     cdef int64_t unit = s.unit[0], step = s.unit[1], n, line, i
     cdef int64_t size = element_size(p.output.format), place, together = lines if step == 1 and unit == width else 1
     cdef const float* start
-    check_room(b"store_narrow", scratch.order, width * sizeof(int64_t))
+    check_room(b"store_line_rows", scratch.order, width * sizeof(int64_t))
     for i in range(width if step != 1 else 0):
         scratch.order[i] = i * lanes
     for n in range(block.end[0] - block.first[0]):
         line = 0
         while line < lines:
-            place = size * (narrow_place(&p.output, p.Q[0], block.first[0] + n) + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
+            place = size * (line_rows_place(&p.output, p.Q[0], block.first[0] + n) + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
                             + block.first[2] * p.output.x[2])
             start = scratch.sums + n * image_sums + line * width * lanes
             if step == 1:
@@ -198,134 +197,134 @@ cdef void store_narrow(const Problem* q, const NarrowGroups* s, const NarrowBloc
             line += together
 
 
-cdef NarrowAhead next_input(const Problem* q, const NarrowGroups* s, int64_t task, int64_t calls) noexcept nogil:
+cdef LineRowsAhead next_input(const Problem* q, const LineRows* s, int64_t task, int64_t calls) noexcept nogil:
     """What a thread is likely to lay out next."""
     cdef const Product* p = q.products
-    cdef NarrowBlock block
+    cdef LineRowsBlock block
     cdef int64_t first, end, low, plane
     task += q.threads
     if task >= p.G * s.cut[0] * s.cut[1] * s.cut[2]:
-        return narrow_ahead(&p.input, 0, 0, 0, 0, 1, False)
-    block = narrow_block(s, task)
+        return line_rows_ahead(&p.input, 0, 0, 0, 0, 1, False)
+    block = line_rows_block(s, task)
     low = block.first[1] * p.step[1] + s.low[1]
     first, end = max(0, low), min(p.I[1], low + (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[1] + 1)
     plane = block.first[0] % p.Q[0] * p.step[0] + s.low[0] + s.span[0]  # the others were met before
     if plane < 0 or plane >= p.I[0]:
         end = first
-    return narrow_ahead(&p.input, block.end[0] - block.first[0] if end > first else 0, p.D,
+    return line_rows_ahead(&p.input, block.end[0] - block.first[0] if end > first else 0, p.D,
                         block.first[0] // p.Q[0] * p.input.n + block.g * p.input.g + plane * p.input.x[0] + first * p.input.x[1]
                         + max(0, block.first[2] + s.low[2]),
                         (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[2]), calls, False)
 
 
-cdef void run_narrow_task(const Problem* q, const NarrowGroups* s, int64_t task, NarrowScratch* scratch) noexcept nogil:
-    cdef NarrowBlock block = narrow_block(s, task)
+cdef void run_line_rows_task(const Problem* q, const LineRows* s, int64_t task, LineRowsScratch* scratch) noexcept nogil:
+    cdef LineRowsBlock block = line_rows_block(s, task)
     cdef const Product* p = q.products
     cdef int64_t width = min(block.end[2] * s.ways[1], s.result[1]) - block.first[2] * s.ways[1]
     cdef int64_t first, end, line, lines, channel, lanes, panel, i, image_sums
     cdef const float* packed
-    cdef NarrowAhead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * s.panels)
-    lay_out_narrow_block(p, s, q.isa, &block, scratch)
+    cdef LineRowsAhead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * s.panels)
+    lay_out_line_rows_block(p, s, q.isa, &block, scratch)
     first = block.first[1]
     while first < block.end[1]:
         end = min(block.end[1], first + s.chunk)
         lines = min(end * s.ways[0], s.result[0]) - first * s.ways[0]
         channel = 0
-        results = narrow_ahead(&p.output, block.end[0] - block.first[0], p.R,
-                               narrow_place(&p.output, p.Q[0], block.first[0]) + block.g * p.output.g + first * p.output.x[1] + block.first[2] * p.output.x[2],
+        results = line_rows_ahead(&p.output, block.end[0] - block.first[0], p.R,
+                               line_rows_place(&p.output, p.Q[0], block.first[0]) + block.g * p.output.g + first * p.output.x[1] + block.first[2] * p.output.x[2],
                                (lines - 1) * s.unit[0] + width, (end - first) * q.count, True)
         for panel in range(s.panels):
-            lanes = narrow_lanes(p, channel)
-            packed = s.packed + narrow_weights(p, s, block.g, panel, channel)
+            lanes = line_rows_lanes(p, channel)
+            packed = s.packed + line_rows_weights(p, s, block.g, panel, channel)
             image_sums = lines * width * lanes
             for i in range(q.count):
                 for line in range(first, min(end, q.products[i].Q[1])):
                     ask_ahead(&inputs)
                     ask_ahead(&results)
-                    run_narrow_line(&q.products[i], s, q.isa, &block, line, min(block.end[2], q.products[i].Q[2]) - block.first[2],
+                    run_line_rows_line(&q.products[i], s, q.isa, &block, line, min(block.end[2], q.products[i].Q[2]) - block.first[2],
                                     s.special[block.g * s.panels + panel], lanes, packed,
                                     scratch.sums + (((line - first) * s.ways[0] + i // s.ways[1]) * width + i % s.ways[1]) * lanes,
                                     image_sums, s.ways[1] * lanes, scratch)
-                packed += q.products[i].tap_count * narrow_tap(p, lanes)
-            store_narrow(q, s, &block, first * s.ways[0], lines, width, channel, lanes, image_sums, scratch)
+                packed += q.products[i].tap_count * line_rows_tap(p, lanes)
+            store_line_rows(q, s, &block, first * s.ways[0], lines, width, channel, lanes, image_sums, scratch)
             channel += lanes
         first = end
 
 
-cdef bint fits_narrow_groups(Problem* q) noexcept nogil:
+cdef bint fits_rows_are_lines(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     if q.weights != NULL or q.isa.segments == NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL:
         return False
     if not (p.R > 0 and p.D > 0) or p.pairs != NULL and p.pairs.segments == NULL:
         return False
-    return plan_narrow_groups(q, &q.narrow)
+    return plan_rows_are_lines(q, &q.line_rows)
 
 
-cdef double narrow_groups_cycles(const Problem* q) noexcept nogil:
+cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
     """Of products, the laid-out input, packed weights and stored results."""
-    cdef const NarrowGroups* s = &q.narrow
+    cdef const LineRows* s = &q.line_rows
     cdef const Product* p = q.products
-    cdef double products = 0, lanes = 0, bias = NARROW_CLASSES
+    cdef double products = 0, lanes = 0, bias = LINE_ROWS_CLASSES
     cdef int64_t i, channel = 0, width, long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES
     if q.count == 1:
         if s.kind != SEGMENT_CHAIN:
-            bias = NARROW_BLOCKS * max(1, NARROW_LEAST / <double>s.extent[2])
-        elif s.extent[2] > long_line and <double>p.tap_count * p.S < NARROW_STEPS:
-            bias = NARROW_LONG
+            bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2])
+        elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
+            bias = LINE_ROWS_LONG
         else:
-            bias = NARROW_SHORT if p.R <= 16 else NARROW_CHAINS if p.tap_count > 1 else NARROW_POINTS
+            bias = LINE_ROWS_SHORT if p.R <= 16 else LINE_ROWS_CHAINS if p.tap_count > 1 else LINE_ROWS_POINTS
     for i in range(s.panels):
-        width = narrow_lanes(p, channel)
-        lanes += width if width > 4 else NARROW_FOUR
+        width = line_rows_lanes(p, channel)
+        lanes += width if width > 4 else LINE_ROWS_FOUR
         channel += width
     for i in range(q.count):
         p = &q.products[i]
         width = line_segments(p.Q[2], s.length)
         products += <double>p.tap_count * (p.met if s.volume else 1) * p.Q[1] * width * ceiling(p.Q[2], width)
     if s.unit[1] != 1:
-        bias *= NARROW_LONG  # results are stored one by one
+        bias *= LINE_ROWS_LONG  # results are stored one by one
     return bias * p.G * (s.extent[0] * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
-                                + NARROW_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
-                                + NARROW_STORED * p.R * <double>s.result[0] * s.result[1])
+                                + LINE_ROWS_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
+                                + LINE_ROWS_STORED * p.R * <double>s.result[0] * s.result[1])
                          + PACK_CYCLES * s.taps * p.S * p.R)
 
 
-cdef void lay_out_narrow_groups(Problem* q, workspace* memory) noexcept nogil:
-    cdef NarrowGroups* s = &q.narrow
+cdef void lay_out_rows_are_lines(Problem* q, workspace* memory) noexcept nogil:
+    cdef LineRows* s = &q.line_rows
     cdef const Product* p = q.products
-    cdef NarrowScratch counted
-    cdef NarrowScratch* scratch
+    cdef LineRowsScratch counted
+    cdef LineRowsScratch* scratch
     cdef int worker
-    s.scratch = <NarrowScratch*>take(memory, q.threads * sizeof(NarrowScratch))
+    s.scratch = <LineRowsScratch*>take(memory, q.threads * sizeof(LineRowsScratch))
     for worker in range(q.threads):
         scratch = &s.scratch[worker] if memory.base != NULL else &counted
         scratch.block = <float*>take(memory, 4 * (p.S * s.channel + q.isa.width))
         # Whole vectors of positions are read.
-        scratch.sums = <float*>take(memory, 4 * (narrow_sums(s) + 16 * min(16, s.lanes)))
+        scratch.sums = <float*>take(memory, 4 * (line_rows_sums(s) + 16 * min(16, s.lanes)))
         scratch.order = <int64_t*>take(memory, s.most[2] * s.ways[1] * sizeof(int64_t))
         scratch.runs = <tile_run*>take(memory, s.most_taps * sizeof(tile_run))
         scratch.smallest = scratch.smallest_weight = 0xffff
-    s.packed = <float*>take(memory, 4 * narrow_weights(p, s, p.G, 0, 0))
+    s.packed = <float*>take(memory, 4 * line_rows_weights(p, s, p.G, 0, 0))
     s.special = <uint8_t*>take(memory, p.G * s.panels)
 
 
-cdef bint run_narrow_groups(Problem* q, workspace* memory) noexcept nogil:
+cdef bint run_rows_are_lines(Problem* q, workspace* memory) noexcept nogil:
     """Returns false where pairs do not do: something is so small that a sum might become subnormal."""
-    cdef const NarrowGroups* s = &q.narrow
-    cdef NarrowScratch* scratch = s.scratch
+    cdef const LineRows* s = &q.line_rows
+    cdef LineRowsScratch* scratch = s.scratch
     cdef int64_t items = q.products.G * s.panels, tasks = q.products.G * s.cut[0] * s.cut[1] * s.cut[2], task
     cdef uint16_t smallest = 0x7fff, smallest_weight = 0x7fff
     cdef int worker
     if q.threads == 1:
         for task in range(items):
-            pack_narrow(q, s, task, scratch)
+            pack_line_rows(q, s, task, scratch)
         for task in range(tasks):
-            run_narrow_task(q, s, task, scratch)
+            run_line_rows_task(q, s, task, scratch)
     else:
         for task in prange(items, schedule="dynamic", num_threads=q.threads):
-            pack_narrow(q, s, task, &scratch[thread_number()])
+            pack_line_rows(q, s, task, &scratch[thread_number()])
         for task in prange(tasks, schedule="dynamic", num_threads=q.threads):
-            run_narrow_task(q, s, task, &scratch[thread_number()])
+            run_line_rows_task(q, s, task, &scratch[thread_number()])
     for worker in range(q.threads):
         smallest = min(smallest, scratch[worker].smallest)
         smallest_weight = min(smallest_weight, scratch[worker].smallest_weight)
