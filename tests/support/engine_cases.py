@@ -100,18 +100,20 @@ def patches_case(rng: random.Random) -> Case:
         b = rng.choice([0] * 9 + [1])
         axes.append((max(y * k - b - rng.choice([0] * 9 + [1]), 1), y, k, k, 1, b))
     axes.reverse()
-    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), rng.choice([1, 3, 3, 8, 20]), rng.choice([5, 16, 33, 70]), axes)
+    channels = rng.choice([1, 3, 3, 8, 20]), rng.choice([5, 16, 33, 70])
+    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), *channels, axes)
 
 
 def first_layer_case(rng: random.Random) -> Case:
-    """Few channels of the large side and many positions: planes of even and odd extents, strides, dilations, volumes."""
+    """Few channels of the large side and many positions: planes of even and odd extents, strides, volumes."""
     dimensions = rng.choice([1, 2, 2, 3])
     axes = []
     for _ in range(dimensions):
         k, s, d = (rng.choice(some) for some in ([1, 2, 3, 5, 7], [1, 1, 2, 2, 3, 4, 5, 8], [1, 1, 1, 2, 3]))
         b, y = rng.choice([0, 0, 1, k // 2, k - 1, -1]), rng.randint(1, {1: 300, 2: 26, 3: 8}[dimensions])
         axes.append((max((y - 1) * s - b + (k - 1) * d + 1 + rng.choice([0, 0, -1, 1, -b, 3]), 1), y, k, s, d, b))
-    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), rng.randint(1, 7), rng.choice([9, 16, 24, 33, 64]), axes)
+    channels = rng.randint(1, 7), rng.choice([9, 16, 24, 33, 64])
+    return case_of(rng.choice([1, 2, 3]), rng.choice([1, 1, 2]), *channels, axes)
 
 
 def many_channels_case(rng: random.Random) -> Case:
