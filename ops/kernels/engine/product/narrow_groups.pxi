@@ -13,7 +13,8 @@ uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.
     engine/product/narrow_groups_plan.pxi, engine/product/pack.pxi (gather_all_taps), engine/product/pairs.pxi
     (are_finite, first_channel, never_subnormal, on_matrix), engine/product/product.pxi (LINE_BYTES, Product, Tap,
     biases)
-gives: fits_narrow_groups, lay_out_narrow_groups, narrow_groups_cycles, run_narrow_groups
+gives: NarrowAhead, ask_ahead, fits_narrow_groups, lay_out_narrow_groups, narrow_ahead, narrow_groups_cycles,
+    run_narrow_groups
 """
 
 cdef struct NarrowBlock:  # what a task computes

@@ -6,8 +6,8 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
-    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi
-    (Weights)
+    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/few_pairs.pxi
+    (large_lines), engine/weights/gradient.pxi (Weights)
 gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights
 """
 
