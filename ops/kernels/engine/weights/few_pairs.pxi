@@ -11,7 +11,7 @@ uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.
     engine/product/narrow_groups.pxi (NarrowAhead, ask_ahead, narrow_ahead), engine/product/pairs.pxi (never_subnormal,
     on_matrix), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi
     (Weights), engine/weights/positions.pxi (large_step)
-gives: FewPairs, few_pairs_cycles, fits_few_pairs, large_lines, lay_out_few_pairs, near_steps, run_few_pairs
+gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps, run_few_pairs
 """
 
 cdef enum:
@@ -56,13 +56,13 @@ cdef struct PairsBlock:
     int64_t images
 
 
-cdef inline int64_t large_lines(const Weights* w, const FewPairs* p, int64_t lines) noexcept nogil:
+cdef inline int64_t met_lines(const Weights* w, const FewPairs* p, int64_t lines) noexcept nogil:
     """Of the large side, which so many of the small side meet."""
     return ((ceiling(lines, 2) * 2 - 2 if p.by_lines else lines - 1) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1)
 
 
 cdef void measure_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
-    p.large_image = large_lines(w, p, p.block) * p.large_line
+    p.large_image = met_lines(w, p, p.block) * p.large_line
     p.small_image = ceiling(p.block, 2 if p.by_lines else 1) * p.small_line
     p.large_channel = (ceiling(p.images * p.large_image, DOT_LANES) | 1) * DOT_LANES
     p.small_channel = (p.images * p.small_image // DOT_LANES | 1) * DOT_LANES
@@ -122,7 +122,7 @@ cdef void lay_out_pairs_block(const Weights* w, const FewPairs* p, const pair_fu
                               FewPairsScratch* s) noexcept nogil:
     cdef int64_t line = block.y * w.s[1] - w.b[1], apart = 1 if p.by_lines else 0
     cdef chain_lines l
-    l.lines, l.images, l.channels = large_lines(w, p, block.lines), block.images, w.C
+    l.lines, l.images, l.channels = met_lines(w, p, block.lines), block.images, w.C
     l.pitch, l.image_pitch, l.channel_pitch = p.large_line, p.large_image, p.large_channel
     lay_side(&w.large, p, pairs, &p.large, s.large, &l,
              block.n * w.large.n + block.g * w.large.g + line * w.large.x[1] - w.b[2], line, 1, apart * w.s[1], w.X[1], &s.smallest_large)
@@ -196,7 +196,7 @@ cdef NarrowAhead next_pairs(const Weights* w, const FewPairs* p, const PairsBloc
     if not large:
         return narrow_ahead(&w.small, block.images if block.lines > 0 else 0, w.M,
                             block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], block.lines * w.small.x[1], calls, False)
-    end = min(w.X[1], block.y * w.s[1] - w.b[1] + large_lines(w, p, block.lines))
+    end = min(w.X[1], block.y * w.s[1] - w.b[1] + met_lines(w, p, block.lines))
     return narrow_ahead(&w.large, block.images if block.lines > 0 and end > first else 0, w.C,
                         block.n * w.large.n + block.g * w.large.g + first * w.large.x[1], (end - first) * w.large.x[1], calls, False)
 
