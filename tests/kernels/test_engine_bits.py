@@ -17,6 +17,7 @@ from kernel_cases import Case, bits
 FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
 NEED_MASKS = ("depthwise_ncx", "weights_depthwise_ncx")
 NEED_AVX512 = ("depthwise_planes", "weights_depthwise_planes")
+NEED_DOT_PRODUCTS = ("weights_few_pairs", "weights_tap_pairs")
 TRIES = 1000  # drawn calls for each that an algorithm fits; one in 120 fits the rarest
 
 
@@ -49,12 +50,14 @@ def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
         pytest.skip("no instruction set with masked loads is usable or named")
     if algorithm in NEED_AVX512 and {*SETS} <= {"generic", "avx2"}:
         pytest.skip("AVX-512 is not usable or named")
+    if algorithm in NEED_DOT_PRODUCTS and "avx512bf16" not in SETS:
+        pytest.skip("no instruction set with dot products is usable or named")
     assert check_algorithm(algorithm, calls, TRIES * calls, seed) == calls
 
 
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize(("calls", "seed"), [(60, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("algorithm", ["rows_are_positions", "rows_are_lines", "patches", "weights_product"])
+@pytest.mark.parametrize("algorithm", ["rows_are_positions", "rows_are_lines", "patches", "weights_product", *NEED_DOT_PRODUCTS])
 def test_drawn_calls_in_pairs(algorithm, calls, seed):
     """Other draws seldom meet dot products and enough channels at once."""
     if "avx512bf16" not in SETS:

@@ -299,6 +299,8 @@ typedef struct {
 typedef void (*store_segments_function)(int lanes, void *target, int format, int64_t channel_step, const float *sums, int64_t count,
                                         int64_t channels, const float *bias);
 
+#include "core/isa_pairs.h"
+
 /* Sets up or releases what a unit needs besides ordinary registers. */
 typedef void (*unit_function)(void);
 
@@ -330,6 +332,13 @@ typedef struct {
     gather_positions_function gather_positions; /* NULL where pairs are not adjacent */
     frame_pairs_function frame;
     finite_function finite;
+    lay_chains_function lay_chains; /* NULL where pairs are not adjacent, as those that follow */
+    chain_tile_function chain_tile[DOT_TILE][DOT_TILE]; /* [channels of small - 1][channels of large - 1] */
+    sum_chains_function sum_chains;
+    lay_tap_pairs_function lay_tap_pairs;
+    join_tap_pairs_function join_tap_pairs;
+    lay_row_pairs_function lay_row_pairs;
+    tap_pairs_function tap_pairs[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1], or NULL */
 } pair_functions;
 
 typedef struct {

@@ -193,6 +193,45 @@ cdef extern from "core/isa.h" nogil:
         segment_function tile[3][3][2][14]  # SEGMENT_KINDS, SEGMENT_WIDTHS, SEGMENT_COUNT, SEGMENT_LENGTH
     ctypedef void (*store_segments_function)(
         int, void*, int, int64_t, const float*, int64_t, int64_t, const float*) noexcept
+    ctypedef struct chain_units:
+        int64_t units
+        int64_t width
+        int64_t past
+        int64_t reach
+        int64_t step
+        int64_t ways
+        int64_t whole
+        int64_t low[2]
+        int64_t high[2]
+    ctypedef struct chain_lines:
+        int64_t lines
+        int64_t images
+        int64_t channels
+        int64_t partner
+        int64_t first[2]
+        int64_t end[2]
+        int64_t line_stride
+        int64_t image_stride
+        int64_t channel_stride
+        int64_t pitch
+        int64_t image_pitch
+        int64_t channel_pitch
+    ctypedef void (*lay_chains_function)(float*, const chain_units*, const chain_lines*, const void*, int, uint16_t*) noexcept
+    ctypedef void (*chain_tile_function)(
+        float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, int64_t,
+        int64_t) noexcept
+    ctypedef void (*sum_chains_function)(float*, const float*, int64_t) noexcept
+    ctypedef void (*lay_tap_pairs_function)(
+        float*, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t, int64_t, int64_t,
+        uint16_t*) noexcept
+    ctypedef void (*join_tap_pairs_function)(float*, const float*, const float*, int64_t) noexcept
+    ctypedef void (*lay_row_pairs_function)(
+        float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
+    ctypedef struct tap_pair:
+        int32_t row
+        int32_t lanes
+    ctypedef void (*tap_pairs_function)(
+        const tap_pair*, const int32_t*, int64_t, const float*, Py_ssize_t, const float*, float*, Py_ssize_t) noexcept
     ctypedef struct pair_functions:
         int panel_rows
         int apart
@@ -214,6 +253,13 @@ cdef extern from "core/isa.h" nogil:
         gather_positions_function gather_positions
         frame_pairs_function frame
         finite_function finite
+        lay_chains_function lay_chains
+        chain_tile_function chain_tile[4][4]  # DOT_TILE
+        sum_chains_function sum_chains
+        lay_tap_pairs_function lay_tap_pairs
+        join_tap_pairs_function join_tap_pairs
+        lay_row_pairs_function lay_row_pairs
+        tap_pairs_function tap_pairs[8][3]
     ctypedef struct conversion_functions:
         pass
     ctypedef struct instruction_set:

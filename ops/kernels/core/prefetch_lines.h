@@ -11,6 +11,7 @@ __attribute__((target("prfchw")))
 #endif
 static inline void prefetch_lines(const char *place, int64_t lines, int written)
 {
+    __asm__ volatile(""); /* GCC 12 takes a function of prefetches alone for one without effect, and drops its calls */
     for (int64_t i = 0; i < lines; i++)
         if (written)
             __builtin_prefetch(place + 64 * i, 1);

@@ -25,11 +25,13 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights,
     depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
     run_depthwise_planes_weights), engine/weights/few_channels.pxi (FewChannels, few_channels_cycles, fits_few_channels,
-    lay_out_few_channels, run_few_channels), engine/weights/float64.pxi (DoublesPlan, fits_double_weights,
+    lay_out_few_channels, run_few_channels), engine/weights/few_pairs.pxi (FewPairs, few_pairs_cycles, fits_few_pairs,
+    lay_out_few_pairs, run_few_pairs), engine/weights/float64.pxi (DoublesPlan, fits_double_weights,
     lay_out_double_weights, run_double_weights), engine/weights/gradient.pxi (Weights, join_lines, relate_weights),
     engine/weights/plan.pxi (WeightsPlan), engine/weights/product.pxi (fits_weights, lay_out_weights, run_weights,
     weights_cycles), engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes,
-    tap_lanes_cycles)
+    tap_lanes_cycles), engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs,
+    tap_pairs_cycles)
 gives: ALGORITHMS, Algorithm, Inquiry, Problem, algorithms, begin_sums, begin_weights, chosen_bytes, compute,
     end_problem
 """
@@ -67,10 +69,12 @@ cdef struct Problem:
     DoubleTasks doubles
     WeightsPlan weights_plan
     FewChannels few_channels
+    FewPairs few_pairs
     NcxWeights ncx_weights
     PlanesWeights planes_weights
     NxcWeights nxc_weights
     TapLanes weights_lanes
+    TapPairs tap_pairs
     DoublesPlan double_weights
     PositionRowsScratch* position_rows
     float* transposed
@@ -95,7 +99,7 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 17
+    ALGORITHMS = 19
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -124,9 +128,13 @@ algorithms[:] = [
               lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights),
     Algorithm(b"weights_few_channels", b"weights/few_channels.pxi", False, fits_few_channels, few_channels_cycles,
               lay_out_few_channels, run_few_channels),
+    Algorithm(b"weights_few_pairs", b"weights/few_pairs.pxi", True, fits_few_pairs, few_pairs_cycles, lay_out_few_pairs,
+              run_few_pairs),
     Algorithm(b"weights_product", b"weights/product.pxi", True, fits_weights, weights_cycles, lay_out_weights, run_weights),
     Algorithm(b"weights_tap_lanes", b"weights/tap_lanes.pxi", False, fits_tap_lanes, tap_lanes_cycles, lay_out_tap_lanes,
               run_tap_lanes),
+    Algorithm(b"weights_tap_pairs", b"weights/tap_pairs.pxi", True, fits_tap_pairs, tap_pairs_cycles, lay_out_tap_pairs,
+              run_tap_pairs),
     Algorithm(b"weights_float64", b"weights/float64.pxi", False, fits_double_weights, doubles_cycles,
               lay_out_double_weights, run_double_weights),
 ]

@@ -6,14 +6,15 @@ bit of a result. Most constants were fitted to the layers of `tools/data/bench_s
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
-gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_INPUT,
-    FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
-    LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LONG,
-    LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES,
-    PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS,
-    QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES,
-    TAP_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels,
-    number_cycles, number_quarters, pack_cycles, peak_cycles
+gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_MOVED, CHAIN_PAIRS, CLASS_SHARE, COPY_HASTE, DECODED,
+    FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS,
+    LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FOUR, LINE_ROWS_LEAST,
+    LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED,
+    PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
+    POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED,
+    STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES,
+    UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles,
+    peak_cycles
 """
 
 cdef enum:
@@ -107,10 +108,20 @@ cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term
 cdef double BLOCKS_IN_PLACE = 1.3      # factor of a weights gradient whose sums are taken in blocks of positions
 cdef double BLOCKS_PACKED = 1.15       # ... with dot products, measured over modelled cost (machine 1)
 
+# Weights gradients in chains, as dot products of pairs: less than in chains of floats, whose estimate is as low
+
+cdef double CHAIN_PAIRS = 0.35         # cycles for a unit of 16 pairs, a tap and two channels
+cdef double CHAIN_MOVED = 0.05         # ... for a pair that is laid out
+
 # Weights gradients whose lanes are channels at several taps
 
 cdef double BLOCKS_JOINED = 1.15       # factor of products whose sums are taken in blocks, which are joined in memory
 cdef double TAP_MOVED = 0.6            # cycles for a number that is transposed to a block
+
+cdef double TAP_PAIRS_JOINED = 0.62    # factor of products in pairs, half of the time beside estimates of the general product, which are
+                                       # as low (machine 1, "Weights gradients of narrow groups")
+cdef double TAP_PAIRS_MOVED = 0.4      # cycles for a number that is transposed to a block of pairs
+cdef double TAP_PAIRS_LINE = 200       # ... for a line of the small side
 
 
 cdef double peak_cycles(const Problem* q) noexcept nogil:

@@ -325,6 +325,8 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 }
 
 #include "simd/pair_lines.h"
+#include "simd/chain_pairs.h"
+#include "simd/tap_pairs.h"
 
 #define SEGMENT_PAIRS
 #include "simd/segments.h"
@@ -346,6 +348,13 @@ const pair_functions SUFFIX(pairs) = {
     .gather_positions = SUFFIX(gather_positions),
     .frame = SUFFIX(frame_pairs),
     .finite = SUFFIX(finite_pairs),
+    .lay_chains = SUFFIX(lay_chains),
+    .chain_tile = {CHAIN_ENTRIES(1), CHAIN_ENTRIES(2), CHAIN_ENTRIES(3), CHAIN_ENTRIES(4)},
+    .sum_chains = SUFFIX(sum_chains),
+    .lay_tap_pairs = SUFFIX(lay_tap_pairs),
+    .join_tap_pairs = SUFFIX(join_tap_pairs),
+    .lay_row_pairs = SUFFIX(lay_row_pairs),
+    .tap_pairs = TAP_PAIR_ENTRIES,
 };
 
 #include "simd/matrix_pairs.h"

@@ -8,11 +8,11 @@ All stride classes of a data gradient take the same laid-out input. Their sums l
 until they are transposed and stored line by line. Where a weight is infinite or NaN, a zero outside is no term: each position by
 itself takes the taps that it meets.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi,
-    engine/product/rows_are_lines_plan.pxi, engine/product/pack.pxi (gather_all_taps), engine/product/pairs.pxi
-    (are_finite, first_channel, never_subnormal, on_matrix), engine/product/product.pxi (LINE_BYTES, Product, Tap,
-    biases)
-gives: fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles, run_rows_are_lines
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
+    (gather_all_taps), engine/product/pairs.pxi (are_finite, first_channel, never_subnormal, on_matrix),
+    engine/product/product.pxi (LINE_BYTES, Product, Tap, biases), engine/product/rows_are_lines_plan.pxi
+gives: LineRowsAhead, ask_ahead, fits_rows_are_lines, lay_out_rows_are_lines, line_rows_ahead, rows_are_lines_cycles,
+    run_rows_are_lines
 """
 
 cdef struct LineRowsBlock:  # what a task computes

@@ -11,7 +11,7 @@ transposing it costs more.
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
     (gather_all_taps), engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of),
     engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product,
-    STEPS, Tap, biases, staggered), engine/product/transposed.pxi
+    STEPS, Tap, biases, staggered), engine/product/transposed.pxi, engine/weights/few_pairs.pxi (near_steps)
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """

@@ -6,8 +6,7 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
-    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi
-    (Weights)
+    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights)
 gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights
 """
 
@@ -150,32 +149,22 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
 cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t g, int64_t n, int64_t line,
                     int64_t lines_end, float* sums, NcxWeightsScratch* scratch) noexcept nogil:
     """Lines [line, lines_end) of the small side, counted through all planes of image n and group g."""
-    cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0, ahead_large, ahead_small
-    cdef int64_t large_lines = 0, small_lines = 0, small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
+    cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0
+    cdef int64_t small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
     cdef const float* large = scratch.large
     cdef const float* small = scratch.small
-    if s.plan.direct:
-        large_lines = ceiling(w.X[0] * w.X[1] * w.X[2], 16)
-    if s.direct:
-        small_lines = ceiling(w.Y[0] * w.Y[1] * w.Y[2], 16)
-    if large_lines + small_lines > NCX_PLANE_LINES:
-        large_lines = small_lines = 0
-    ahead_large = 2 * (w.large.n if s.group_block == 1 else w.large.g)
-    ahead_small = 2 * (w.small.n if s.group_block == 1 else w.small.g)
     if w.Y[0] == 1:  # a piece may be a small part of a plane
         first, end = line, lines_end
         low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
         high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
     if s.plan.direct:
         large = <const float*>w.large.data + n * w.large.n + g * w.large.g
-        prefetch_lines(<const char*>(large + ahead_large), large_lines, False)
     elif high > low:
         if w.Y[0] == 1 and s.plan.whole == 0:  # every band at the same place, which is in the nearest cache
             large -= low * s.plan.pitch[1]
         decode_image(&s.plan, isa, n, g, low, high, <float*>large)
     if s.direct:
         small = <const float*>w.small.data + n * w.small.n + g * w.small.g
-        prefetch_lines(<const char*>(small + ahead_small), small_lines, False)
     else:
         if w.Y[0] == 1:
             small -= first * w.Y[2]

@@ -58,10 +58,34 @@ cdef void join_axes(Weights* w, int outer) noexcept nogil:
         w.X[outer] = w.Y[outer] = 1
 
 
+cdef void join_taps(Weights* w) noexcept nogil:
+    """Make channels of taps, where the small side has one position, at which each tap meets one number of the large side, and both the
+    large side and the result hold a channel's numbers side by side.  The sides change places: lanes are what lies side by side."""
+    cdef int64_t taps = w.K[0] * w.K[1] * w.K[2], place = 1
+    cdef int axis
+    cdef Operand large = w.large
+    for axis in range(2, -1, -1):
+        if w.Y[axis] != 1 or w.b[axis] != 0 or w.K[axis] != w.X[axis]:
+            return
+        if w.K[axis] > 1 and (w.d[axis] != 1 or w.large.x[axis] != place or w.taps_stride[3 + axis] != place):
+            return
+        place *= w.K[axis]
+    if taps == 1 or w.large.c != taps or w.taps_stride[2] != taps:
+        return
+    w.large, w.small = w.small, large
+    w.small.c = 1
+    w.C, w.M = w.M, w.C * taps
+    w.taps_stride[2], w.taps_stride[1] = w.taps_stride[1], 1
+    for axis in range(3):
+        w.K[axis] = w.X[axis] = 1
+        w.large.x[axis], w.small.x[axis] = w.C, w.M  # of one position: not beside it
+
+
 cdef void join_lines(Weights* w) noexcept nogil:
     """Positions in as few lines as possible, but for sums in chains, which go by lines."""
     if w.cut.chains > 1 or w.large.format == NUMBER_FLOAT64:
         return
+    join_taps(w)
     join_axes(w, 1)
     if w.Y[1] == 1:
         join_axes(w, 0)

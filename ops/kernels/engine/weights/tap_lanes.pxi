@@ -10,9 +10,10 @@ A task is a group, or where there are few a part of its rows, through all pieces
 something infinite may have met a zero of the frame: they are computed again, each tap along the positions that it meets.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED, NUMBER_MOVED, TAP_MOVED,
-    VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at),
-    engine/weights/positions.pxi (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
-gives: TapLanes, fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles
+    VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at), engine/weights/positions.pxi
+    (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
+gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, fits_tap_lanes, lay_out_tap_lanes,
+    run_tap_lanes, store_tap_lanes, tap_lanes_cycles
 """
 
 cdef enum:

@@ -1,0 +1,282 @@
+"""Algorithm `weights_few_pairs`: the sums of `weights_few_channels` as dot products of pairs.
+
+Terms that follow one another in a chain (`core/reduction.h`) are a pair: positions DOT_LANES apart in a line, or of two lines, where
+a line has no more.  A unit holds a pair of each of the chains.  Both sides of a block of lines are laid out as units, so that every
+tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.
+
+Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
+repeated without pairs.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (CHAIN_MOVED, CHAIN_PAIRS),
+    engine/product/rows_are_lines.pxi (LineRowsAhead, ask_ahead, line_rows_ahead), engine/product/pairs.pxi (never_subnormal,
+    on_matrix), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi
+    (Weights), engine/weights/positions.pxi (large_step)
+gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps, run_few_pairs
+"""
+
+cdef enum:
+    PAIRS_BYTES = 1 << 17        # of a block of both sides
+    PAIRS_NEAR = 3 << 11         # floats of both sides, while all taps meet them
+    PAIRS_WIDTH = 256            # pairs of a unit, at most
+    PAIRS_TAPS = 256
+
+
+cdef struct FewPairsScratch:  # of one thread
+    float* large             # [c][line][unit][way][pair]
+    float* small             # [m][line][unit][DOT_LANES]
+    float* sums              # [m][c][tap][DOT_LANES]
+    bint unbounded           # some sum is infinite or NaN
+    uint16_t smallest_large
+    uint16_t smallest_small
+
+
+cdef struct FewPairs:
+    bint by_lines            # pairs are of two lines
+    chain_units large        # of a line
+    chain_units small
+    int64_t large_line       # floats of a line, or two ...
+    int64_t small_line
+    int64_t large_channel    # ... of a channel
+    int64_t small_channel
+    int64_t block            # lines of the small side, at most ...
+    int64_t images           # ... or so many images
+    int64_t large_image      # floats of one
+    int64_t small_image
+    int64_t taps
+    reduction_cut cut
+    FewPairsScratch* scratch
+    float* partials          # [group][piece][m][c][tap]
+
+
+cdef struct PairsBlock:
+    int64_t g
+    int64_t n
+    int64_t y                # the first line
+    int64_t lines            # of each image
+    int64_t images
+
+
+cdef inline int64_t met_lines(const Weights* w, const FewPairs* p, int64_t lines) noexcept nogil:
+    """Of the large side, which so many of the small side meet."""
+    return ((ceiling(lines, 2) * 2 - 2 if p.by_lines else lines - 1) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1)
+
+
+cdef void measure_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
+    p.large_image = met_lines(w, p, p.block) * p.large_line
+    p.small_image = ceiling(p.block, 2 if p.by_lines else 1) * p.small_line
+    p.large_channel = (ceiling(p.images * p.large_image, DOT_LANES) | 1) * DOT_LANES
+    p.small_channel = (p.images * p.small_image // DOT_LANES | 1) * DOT_LANES
+
+
+cdef inline double pairs_bytes(const Weights* w, const FewPairs* p) noexcept nogil:
+    return 4.0 * (w.C * <double>p.large_channel + w.M * <double>p.small_channel)
+
+
+cdef inline bint one_step(const Weights* w, const FewPairs* p) noexcept nogil:
+    """Whether all units of an image lie equally far apart."""
+    return p.large.units == 1 or w.s[1] == 1
+
+
+cdef bint plan_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
+    cdef int64_t units = ceiling(w.Y[2], 2 * DOT_LANES), ways = 2 if w.s[2] == 2 and w.K[2] > 1 and w.d[2] % 2 else 1
+    cdef int64_t apart, span
+    cdef double reach = (w.K[2] - 1) * <double>w.d[2]
+    if (w.N * w.Y[1] * w.Y[2] == 0 or w.X[1] * w.X[2] == 0 or w.K[0] != 1 or w.Y[0] != 1 or w.X[0] != 1 or w.b[0] != 0
+            or w.s[2] < 1 or w.s[2] > 2 or w.large.x[2] != 1 or w.small.x[2] != 1 or reach > PAIRS_WIDTH - DOT_LANES
+            or (w.K[1] - 1) * <double>w.d[1] > PAIRS_BYTES or w.s[1] > PAIRS_BYTES or w.K[1] * w.K[2] > PAIRS_TAPS):
+        return False
+    p.cut, p.taps, p.by_lines = w.cut, w.K[1] * w.K[2], w.Y[2] <= DOT_LANES
+    apart = 0 if p.by_lines else DOT_LANES
+    span = <int64_t>reach // w.s[2]
+    p.small = chain_units(units=units, width=DOT_LANES, past=0, reach=2 * DOT_LANES, step=1, ways=1, whole=not p.by_lines)
+    p.large = chain_units(units=units, width=max(DOT_LANES, min(DOT_LANES, w.Y[2]) + span), past=span, reach=2 * DOT_LANES, step=w.s[2],
+                          ways=ways, whole=not p.by_lines)
+    p.small.low[0], p.small.low[1], p.small.high[0], p.small.high[1] = 0, -apart, w.Y[2], w.Y[2] - apart
+    p.large.low[0], p.large.low[1] = w.b[2], w.b[2] - apart * w.s[2]
+    p.large.high[0], p.large.high[1] = w.b[2] + w.X[2], w.b[2] + w.X[2] - apart * w.s[2]
+    p.large_line, p.small_line = units * ways * p.large.width, units * DOT_LANES
+    p.block, p.images = w.Y[1] + (w.Y[1] % 2 if p.by_lines else 0), 1
+    measure_few_pairs(w, p)
+    while pairs_bytes(w, p) > PAIRS_BYTES and p.block > 2:
+        p.block = ceiling(p.block, 4) * 2
+        measure_few_pairs(w, p)
+    if p.block >= w.Y[1] and one_step(w, p):  # small images, together
+        p.images = max(1, min(w.N, <int64_t>(PAIRS_BYTES / (pairs_bytes(w, p) + 1))))
+        measure_few_pairs(w, p)
+    return pairs_bytes(w, p) <= 4 * PAIRS_BYTES
+
+
+cdef void lay_side(const Operand* o, const FewPairs* p, const pair_functions* pairs, const chain_units* u, float* place, chain_lines* l,
+                   int64_t start, int64_t line, int64_t stride, int64_t apart, int64_t extent, uint16_t* smallest) noexcept nogil:
+    """Lines `line`, `line` + stride, ... of some channels and images, the first at element `start` if it were inside; the others of their
+    pairs lie `apart` lines further, or if that is 0, in the same line."""
+    check_room(b"lay_side", place, 4 * ((l.channels - 1) * l.channel_pitch + (l.images - 1) * l.image_pitch + l.lines * l.pitch + u.past))
+    meet_inside(line, stride, extent, l.lines, &l.first[0], &l.end[0])
+    meet_inside(line + apart, stride, extent, l.lines, &l.first[1], &l.end[1])
+    l.partner = apart * o.x[1] if p.by_lines else DOT_LANES * u.step
+    l.line_stride, l.image_stride, l.channel_stride = stride * o.x[1], o.n, o.c
+    pairs.lay_chains(place, u, l, <const char*>o.data + element_size(o.format) * start, o.format, smallest)
+
+
+cdef void lay_out_pairs_block(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block,
+                              FewPairsScratch* s) noexcept nogil:
+    cdef int64_t line = block.y * w.s[1] - w.b[1], apart = 1 if p.by_lines else 0
+    cdef chain_lines l
+    l.lines, l.images, l.channels = met_lines(w, p, block.lines), block.images, w.C
+    l.pitch, l.image_pitch, l.channel_pitch = p.large_line, p.large_image, p.large_channel
+    lay_side(&w.large, p, pairs, &p.large, s.large, &l,
+             block.n * w.large.n + block.g * w.large.g + line * w.large.x[1] - w.b[2], line, 1, apart * w.s[1], w.X[1], &s.smallest_large)
+    l.lines, l.channels = ceiling(block.lines, 1 + apart), w.M
+    l.pitch, l.image_pitch, l.channel_pitch = p.small_line, p.small_image, p.small_channel
+    lay_side(&w.small, p, pairs, &p.small, s.small, &l, block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], 0, 1 + apart,
+             apart, block.lines, &s.smallest_small)
+
+
+cdef PairsBlock pairs_block(const Weights* w, const FewPairs* p, int64_t task, int64_t line) noexcept nogil:
+    """From line `line` of a piece on, or none."""
+    cdef int64_t positions = w.N * w.Y[1] * w.Y[2], first = piece_start(&p.cut, task % p.cut.pieces, positions) // w.Y[2] + line
+    cdef int64_t end = piece_start(&p.cut, task % p.cut.pieces + 1, positions) // w.Y[2]
+    cdef int64_t images = min(p.images, (end - first) // w.Y[1]) if first % w.Y[1] == 0 else 1
+    return PairsBlock(task // p.cut.pieces, first // w.Y[1], first % w.Y[1],
+                      max(0, min(end - first, min(p.block, w.Y[1] - first % w.Y[1]))), max(1, images))
+
+
+cdef inline int64_t steps_of_block(const FewPairs* p, const PairsBlock* block) noexcept nogil:
+    """Lines, or two, or images."""
+    return block.images if p.images > 1 else ceiling(block.lines, 2) if p.by_lines else block.lines
+
+
+cdef inline int64_t near_steps(const Weights* w, const FewPairs* p) noexcept nogil:
+    """So many of them are met by all taps before the next."""
+    cdef int64_t floats = p.small_line + w.s[1] * p.large_line * (2 if p.by_lines else 1)
+    return max(1, PAIRS_NEAR // (DOT_TILE * (p.small_image + p.large_image if p.images > 1 else floats)))
+
+
+cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, LineRowsAhead* large,
+                    LineRowsAhead* small, FewPairsScratch* s) noexcept nogil:
+    """Several channels of either side together, some lines or images at a time, which stay near while all taps meet them."""
+    cdef int64_t steps = steps_of_block(p, block), near = near_steps(w, p), first = 0, count, lines, units, line_step
+    cdef int64_t step = w.s[1] * p.large_line * (2 if p.by_lines else 1), unit = p.large.ways * p.large.width
+    cdef int64_t rows = ceiling(w.M, DOT_TILE), columns = ceiling(w.C, DOT_TILE), row, column, t1, t2, m, c, m_end, c_end, reach
+    cdef int64_t large_step = p.large_image if p.images > 1 else step, small_step = p.small_image if p.images > 1 else p.small_line
+    if p.large.units == 1:
+        unit = step
+    while first < steps:
+        count = min(near, steps - first)
+        lines, units, line_step = count, p.small.units, step
+        if p.images > 1:
+            units, line_step = p.small_image // DOT_LANES, large_step
+            if count == 1:
+                units = p.small.units * (ceiling(block.lines, 2) if p.by_lines else block.lines)
+        elif one_step(w, p):
+            lines, units = 1, count * units
+        for row in range(rows):
+            m, m_end = share(w.M, rows, row), share(w.M, rows, row + 1)
+            for column in range(columns):
+                c, c_end = share(w.C, columns, column), share(w.C, columns, column + 1)
+                for t1 in range(w.K[1]):
+                    for t2 in range(w.K[2]):
+                        ask_ahead(large)
+                        ask_ahead(small)
+                        reach = t2 * w.d[2]
+                        pairs.chain_tile[m_end - m - 1][c_end - c - 1](
+                            s.sums + ((m * w.C + c) * p.taps + t1 * w.K[2] + t2) * DOT_LANES, w.C * p.taps * DOT_LANES,
+                            p.taps * DOT_LANES,
+                            s.large + c * p.large_channel + first * large_step + t1 * w.d[1] * p.large_line
+                            + reach % w.s[2] * p.large.width + reach // w.s[2],
+                            p.large_channel, line_step, unit, s.small + m * p.small_channel + first * small_step, p.small_channel,
+                            lines, units)
+        first += count
+
+
+cdef LineRowsAhead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* block, bint large) noexcept nogil:
+    """What a thread is likely to lay out next, of one side."""
+    cdef int64_t first = max(0, block.y * w.s[1] - w.b[1]), end
+    cdef int64_t calls = ceiling(w.M, DOT_TILE) * ceiling(w.C, DOT_TILE) * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
+    if not large:
+        return line_rows_ahead(&w.small, block.images if block.lines > 0 else 0, w.M,
+                            block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], block.lines * w.small.x[1], calls, False)
+    end = min(w.X[1], block.y * w.s[1] - w.b[1] + met_lines(w, p, block.lines))
+    return line_rows_ahead(&w.large, block.images if block.lines > 0 and end > first else 0, w.C,
+                        block.n * w.large.n + block.g * w.large.g + first * w.large.x[1], (end - first) * w.large.x[1], calls, False)
+
+
+cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks,
+                              FewPairsScratch* s) noexcept nogil:
+    """One piece of one group."""
+    cdef int64_t line = 0, count = w.M * w.C * p.taps
+    cdef float* partial = p.partials + task * count
+    cdef PairsBlock block = pairs_block(w, p, task, 0), following
+    cdef LineRowsAhead large, small
+    check_room(b"run_few_pairs_piece", s.sums, 4 * count * DOT_LANES)
+    check_room(b"run_few_pairs_piece", partial, 4 * count)
+    memset(s.sums, 0, count * DOT_LANES * sizeof(float))
+    while block.lines > 0:
+        lay_out_pairs_block(w, p, q.pairs, &block, s)
+        line += block.lines * block.images
+        following = pairs_block(w, p, task, line)
+        if following.lines == 0 and task + 1 < tasks:
+            following = pairs_block(w, p, task + 1, 0)
+        large, small = next_pairs(w, p, &following, True), next_pairs(w, p, &following, False)
+        add_units(w, p, q.pairs, &block, &large, &small, s)
+        block = pairs_block(w, p, task, line)
+    s.unbounded = s.unbounded or not q.isa.finite(s.sums, count * DOT_LANES)
+    q.pairs.sum_chains(partial, s.sums, count)
+
+
+cdef bint fits_few_pairs(Problem* q) noexcept nogil:
+    if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains == 1 or not in_dot_tiles(q.weights)):
+        return False
+    return plan_few_pairs(q.weights, &q.few_pairs)
+
+
+cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
+    """Of products with whole vectors, and of units that are laid out."""
+    cdef const Weights* w = q.weights
+    cdef const FewPairs* p = &q.few_pairs
+    cdef double lines = <double>w.N * w.Y[1] * w.G
+    cdef double units = p.small.units * (ceiling(w.Y[1], 2) / <double>w.Y[1] if p.by_lines else 1)
+    return lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
+                    + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
+
+
+cdef void lay_out_few_pairs(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef FewPairs* p = &q.few_pairs
+    cdef FewPairsScratch counted
+    cdef FewPairsScratch* s
+    cdef int worker
+    p.scratch = <FewPairsScratch*>take(memory, q.threads * sizeof(FewPairsScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.large = <float*>take(memory, 4 * (w.C * p.large_channel + PAIRS_WIDTH))
+        s.small = <float*>take(memory, 4 * w.M * p.small_channel)
+        s.sums = <float*>take(memory, 4 * w.M * w.C * p.taps * DOT_LANES)
+        s.unbounded, s.smallest_large, s.smallest_small = False, 0xffff, 0xffff
+    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * p.taps)
+
+
+cdef bint run_few_pairs(Problem* q, workspace* memory) noexcept nogil:
+    """Returns false where pairs do not do."""
+    cdef const Weights* w = q.weights
+    cdef const FewPairs* p = &q.few_pairs
+    cdef FewPairsScratch* scratch = p.scratch
+    cdef int64_t count = w.M * w.C * p.taps, tasks = w.G * p.cut.pieces, task
+    cdef uint16_t smallest_large = 0xffff, smallest_small = 0xffff
+    cdef bint unbounded = False
+    cdef int threads = q.threads, worker
+    if threads == 1:
+        for task in range(tasks):
+            run_few_pairs_piece(w, p, q, task, tasks, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (16 * threads)), num_threads=threads):
+            run_few_pairs_piece(w, p, q, task, tasks, &scratch[thread_number()])
+    for worker in range(threads):
+        smallest_large = min(smallest_large, scratch[worker].smallest_large)
+        smallest_small = min(smallest_small, scratch[worker].smallest_small)
+        unbounded = unbounded or scratch[worker].unbounded
+    if unbounded or not never_subnormal(smallest_large, smallest_small):
+        return False
+    for task in prange(w.G, schedule="static", num_threads=threads):
+        store_few_channels(w, p.taps, p.cut.pieces, q.isa, task, p.partials + task * p.cut.pieces * count)
+    return True

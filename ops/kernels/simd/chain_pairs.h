@@ -1,0 +1,169 @@
+/* Sums in chains along lines (core/reduction.h) as dot products of pairs: included by simd/pairs.h.
+ *
+ * Chain j takes the positions j modulo REDUCTION_CHAINS of every line.  Terms that follow one another in a chain are a pair: numbers
+ * REDUCTION_CHAINS apart in a line, or in two lines, where a line has no more.  A unit is a vector with a pair of each chain; on the
+ * large side it is wider, by what taps reach. */
+
+/* 16 numbers that a mask tells, as 32 bits each, zeros in the places of others. */
+INLINE __m512i load_chain(const void *p, int format, uint32_t mask)
+{
+    if (format == NUMBER_BFLOAT16)
+        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)mask, p));
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)mask, p));
+}
+
+/* Which of 32 numbers from `first` on lie in [low, high). */
+INLINE uint32_t chain_mask(int64_t low, int64_t high, int64_t first)
+{
+    low = low > first ? low - first : 0;
+    high = high - first < 32 ? high - first : 32;
+    return low < high ? 0xffffffffu >> (32 - (high - low)) << low : 0;
+}
+
+/* A vector of pairs of each of some lines: numbers from `number` on. */
+INLINE void lay_vectors(int noted, float *place, const chain_units *u, const chain_lines *l, const char *source, int64_t number, int format,
+                        const decoder *d, magnitudes *met)
+{
+    const __m512i high = _mm512_set1_epi32((int)0xffff0000), order = halves_order();
+    const uint32_t first_mask = chain_mask(u->low[0], u->high[0], number), second_mask = chain_mask(u->low[1], u->high[1], number);
+    for (int64_t line = 0; line < l->lines; line++, place += l->pitch) {
+        const char *first = at(source, format, line * l->line_stride + number), *second = at(first, format, l->partner);
+        uint32_t taken = first_mask, partners = second_mask;
+        if (line < l->first[0] || line >= l->end[0]) {
+            first = source; /* nothing is loaded, but a place outside the memory would take time */
+            taken = 0;
+        }
+        if (line < l->first[1] || line >= l->end[1]) {
+            second = source;
+            partners = 0;
+        }
+        __m512i pairs, more = _mm512_setzero_si512();
+        if (u->step == 2) {
+            __m512i upper = load_words_masked(first, format, taken), lower = load_words_masked(second, format, partners);
+            pairs = _mm512_or_si512(_mm512_slli_epi32(upper, 16), _mm512_andnot_si512(high, lower));
+            more = _mm512_or_si512(_mm512_and_si512(upper, high), _mm512_srli_epi32(lower, 16));
+        } else if (u->whole)
+            pairs = _mm512_permutexvar_epi16(order, load_words_masked(first, format, taken));
+        else
+            pairs = _mm512_or_si512(_mm512_slli_epi32(load_chain(first, format, taken), 16), load_chain(second, format, partners));
+        pairs = decode_words(d, format, pairs);
+        _mm512_storeu_si512(place, pairs);
+        if (noted)
+            note(met, pairs);
+        if (u->step == 2 && u->ways > 1) {
+            more = decode_words(d, format, more);
+            _mm512_storeu_si512(place + u->width, more);
+            if (noted)
+                note(met, more);
+        }
+    }
+}
+
+INLINE void lay_chains_format(float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    magnitudes met = none_met;
+    for (int64_t part = 0; part < l->channels * l->images; part++) {
+        const int64_t channel = part / l->images, image = part % l->images;
+        const char *start = at(source, format, channel * l->channel_stride + image * l->image_stride);
+        float *place = block + channel * l->channel_pitch + image * l->image_pitch;
+        for (int64_t unit = 0; unit < u->units; unit++)
+            for (int64_t i = 0;;) {
+                const int64_t number = (unit * u->reach + i) * u->step;
+                if (i == 0 || unit + 1 == u->units || !u->whole)
+                    lay_vectors(1, place + unit * u->ways * u->width + i, u, l, start, number, format, &d, &met);
+                else /* the next unit has these numbers too */
+                    lay_vectors(0, place + unit * u->ways * u->width + i, u, l, start, number, format, &d, &met);
+                if (i + WIDTH >= u->width)
+                    break;
+                i = i + 2 * WIDTH <= u->width ? i + WIDTH : u->width - WIDTH; /* the last vectors overlap: none goes beyond a unit */
+            }
+        for (int64_t i = 0; i < u->past; i += WIDTH)
+            _mm512_storeu_si512(place + l->lines * l->pitch + i, _mm512_setzero_si512());
+    }
+    note_smallest(smallest, &met);
+}
+
+static void SUFFIX(lay_chains)(float *block, const chain_units *u, const chain_lines *l, const void *source, int format, uint16_t *smallest)
+{
+    const chain_units units = *u;
+    const chain_lines lines = *l;
+    if (format == NUMBER_BFLOAT16 && units.step == 1 && units.whole)
+        lay_chains_format(block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
+    else if (format == NUMBER_BFLOAT16 && units.step == 1)
+        lay_chains_format(block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
+    else if (format == NUMBER_BFLOAT16)
+        lay_chains_format(block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
+    else
+        lay_chains_format(block, &units, &lines, source, format, smallest);
+}
+
+INLINE void chain_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large,
+                            ptrdiff_t large_channel, ptrdiff_t large_line, ptrdiff_t large_unit, const float *small,
+                            ptrdiff_t small_channel, int64_t lines, int64_t units)
+{
+    vector sum[DOT_TILE][DOT_TILE];
+#pragma GCC unroll 4
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            sum[m][c] = *(const vector *)(sums + m * row_sums + c * column_sums);
+    for (int64_t y = 0; y < lines; y++) {
+        const float *b = large + y * large_line;
+        for (int64_t unit = 0; unit < units; unit++) {
+            vector factor[DOT_TILE];
+#pragma GCC unroll 4
+            for (int m = 0; m < rows; m++) {
+                factor[m] = *(const vector *)(small + m * small_channel);
+                KEEP(factor[m]);
+            }
+#pragma GCC unroll 4
+            for (int c = 0; c < columns; c++) {
+                vector lanes = *(const vector *)(b + c * large_channel);
+                KEEP(lanes);
+#pragma GCC unroll 4
+                for (int m = 0; m < rows; m++)
+                    sum[m][c] = MULTIPLY_ADD_PAIRS(lanes, factor[m], sum[m][c]);
+            }
+            small += WIDTH;
+            b += large_unit;
+        }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            *(vector *)(sums + m * row_sums + c * column_sums) = sum[m][c];
+}
+
+#define CHAIN_TILE(rows, columns)                                                                                             \
+    static void SUFFIX(chain_tile_##rows##_##columns)(                                                                        \
+        float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large, ptrdiff_t large_channel,                  \
+        ptrdiff_t large_line, ptrdiff_t large_unit, const float *small, ptrdiff_t small_channel, int64_t lines, int64_t units) \
+    {                                                                                                                         \
+        chain_tile_body(rows, columns, sums, row_sums, column_sums, large, large_channel, large_line, large_unit, small,      \
+                        small_channel, lines, units);                                                                         \
+    }
+#define CHAIN_TILES(rows) CHAIN_TILE(rows, 1) CHAIN_TILE(rows, 2) CHAIN_TILE(rows, 3) CHAIN_TILE(rows, 4)
+CHAIN_TILES(1) CHAIN_TILES(2) CHAIN_TILES(3) CHAIN_TILES(4)
+#define CHAIN_ENTRIES(rows) \
+    {SUFFIX(chain_tile_##rows##_1), SUFFIX(chain_tile_##rows##_2), SUFFIX(chain_tile_##rows##_3), SUFFIX(chain_tile_##rows##_4)}
+
+/* Each sum's chains, added as core/reduction.h says. */
+static void SUFFIX(sum_chains)(float *sums, const float *chains, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        int64_t n = count - i < WIDTH ? count - i : WIDTH;
+        __m512i lane[WIDTH];
+        vector part[WIDTH];
+        for (int k = 0; k < WIDTH; k++)
+            lane[k] = _mm512_loadu_si512(chains + (i + (k < n ? k : 0)) * WIDTH);
+        transpose_vectors(lane);
+        for (int k = 0; k < WIDTH; k++)
+            part[k] = (vector)lane[k];
+        for (int half = WIDTH / 2; half > 0; half /= 2)
+            for (int k = 0; k < half; k++)
+                part[k] += part[k + half];
+        _mm512_mask_storeu_ps(sums + i, (__mmask16)(0xffffu >> (WIDTH - n)), (__m512)part[0]);
+    }
+}

@@ -1,0 +1,87 @@
+"""Weights gradients of groups of few channels: every algorithm that fits a layer gives the bits of the plain loops."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from convreg.ops import kernels
+from convreg.ops.kernels import engine
+from engine_cases import STORED, case_of
+from engine_comparison import SETS, by_plain_loops, check_bits
+from kernel_cases import Case, bits
+
+import convreg
+from convreg.geometry import Window
+
+WEIGHTS = [name for name in engine.algorithm_names() if name.startswith("weights_")]
+
+
+def layer(width: int, rows: int, plane: int, step: int, taps: int, batch: int = 3) -> Case:
+    """Two groups, with a padding that keeps the plane if the step is 1; lines have one position less than there are lines."""
+    axes = [(step * (plane - i), plane - i, taps, step, 1, taps // 2) for i in range(2)]
+    return case_of(batch, 2, width, rows, axes)
+
+
+CHANNELS = ((3, 4), (4, 3), (8, 5), (9, 9), (16, 12), (24, 10))
+PLANES = ((7, 1), (8, 2), (15, 1), (16, 2), (29, 1))
+LAYERS = {
+    **{f"{width} on {plane}, step {step}": layer(width, rows, plane, step, 3)
+       for width, rows in CHANNELS for plane, step in PLANES},
+    "long lines": layer(4, 4, 50, 1, 5, 1), "long lines, step 2": layer(5, 8, 36, 2, 4, 2),
+    "wide": layer(40, 20, 10, 1, 3, 2), "several pieces": layer(4, 4, 40, 1, 3, 6), "several pieces of rows": layer(10, 9, 40, 1, 2, 6),
+    "one position": case_of(5, 2, 7, 11, [(4, 1, 4, 1, 1, 0), (3, 1, 3, 1, 1, 0)]),
+    "one position, many images": case_of(40, 1, 20, 30, [(4, 1, 4, 1, 1, 0), (4, 1, 4, 1, 1, 0)]),
+}
+FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "float16")
+
+
+def check_layer(case: Case, name: str, isa: str, special: float | None, seed: int) -> None:
+    rng, formats = random.Random(seed), (name,) * 3
+    gen = np.random.default_rng(seed)
+    operands = [bits(gen.standard_normal(getattr(case, side)).astype(STORED[name])) for side in ("large", "small")]
+    if special is not None:
+        side = rng.choice(operands).reshape(-1)
+        side[rng.randrange(side.size)] = bits(np.array([special], np.float32).astype(STORED[name]))[0]
+    if name == "float32":
+        operands = [operand.view(np.float32) for operand in operands]
+    arrays = (*operands, np.zeros(case.taps, operands[0].dtype))
+    expected = by_plain_loops("backward_weights", case, arrays, formats, None, None)
+    for algorithm in WEIGHTS:
+        for threads in (1, 3):
+            settings = {**case.window, "formats": formats, "threads": threads}
+            try:
+                kernels.choices("backward_weights", arrays, settings, algorithm)
+            except OverflowError:
+                continue
+            with convreg.force_algorithm(algorithm):
+                kernels.backward_weights(*arrays, Window(*case.window.values(), formats), threads=threads)
+            check_bits(arrays[2], expected, name, algorithm, f"{case} {isa} {threads}")
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("which", LAYERS)
+def test_layers(which, name):
+    before = engine.isa()
+    try:
+        for isa in SETS:
+            engine.use_isa(isa)
+            check_layer(LAYERS[which], name, isa, None, 0)
+    finally:
+        engine.use_isa(before)
+
+
+@pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
+@pytest.mark.parametrize("which", ["4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position"])
+def test_numbers_that_pairs_do_not_do(which, special):
+    """The call is repeated without pairs."""
+    before = engine.isa()
+    try:
+        for seed in range(4):
+            for isa in SETS:
+                engine.use_isa(isa)
+                check_layer(LAYERS[which], "bfloat16", isa, special, seed)
+    finally:
+        engine.use_isa(before)
