@@ -201,14 +201,6 @@ cdef void window_rows(const Weights* w, const WeightsPlan* plan, int64_t tile, i
         offsets[i] = row[i].offset
 
 
-cdef void ask_for_rows(const Chunk* chunk, int64_t rows, const int64_t* offsets, const Window* window) noexcept nogil:
-    """Into the nearest cache: the middle one has them."""
-    cdef int64_t i
-    cdef const tile_run* last = &chunk.runs[chunk.run_count - 1]
-    for i in range(rows):
-        prefetch_lines(window.numbers + offsets[i] + last.rows - 4 * last.steps, ceiling(2 * chunk.count, LINE_BYTES) + 1, False)
-
-
 cdef void run_window_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                           const Chunk* chunk, const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
     cdef int64_t rows = tile_rows(w, plan, tile), panel, vectors
@@ -225,19 +217,14 @@ cdef void run_window_tile(const Weights* w, const WeightsPlan* plan, const instr
 cdef void run_window_tiles(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_tile,
                            int64_t end_tile, const Chunk* chunk, int64_t first, bint in_place, float* sums, WeightsScratch* s) noexcept nogil:
     """Tiles at positions from `first` on, along runs of the window, or if not `in_place` of lines that rows are copied to."""
-    cdef int64_t tile, i, next = 0
-    cdef int64_t offsets[2][TILE_ROWS]
-    window_rows(w, plan, first_tile, offsets[0], s)
+    cdef int64_t tile, i
+    cdef int64_t offsets[TILE_ROWS]
     for tile in range(first_tile, end_tile):
-        if tile + 1 < end_tile:
-            window_rows(w, plan, tile + 1, offsets[1 - next], s)
+        window_rows(w, plan, tile, offsets, s)
         if in_place:
-            if tile + 1 < end_tile:
-                ask_for_rows(chunk, tile_rows(w, plan, tile + 1), offsets[1 - next], &s.window)
-            run_window_tile(w, plan, isa, part, tile, chunk, s.window.numbers, offsets[next], sums, s)
-        else:
-            for i in range(tile_rows(w, plan, tile)):
-                copy_row(w, plan, s.window.numbers + offsets[next][i] + 2, first, chunk.count, i, s)
-                offsets[next][i] = row_start(plan, s, i) - <char*>s.block - 2
-            run_window_tile(w, plan, isa, part, tile, chunk, <const char*>s.block, offsets[next], sums, s)
-        next = 1 - next
+            run_window_tile(w, plan, isa, part, tile, chunk, s.window.numbers, offsets, sums, s)
+            continue
+        for i in range(tile_rows(w, plan, tile)):
+            copy_row(w, plan, s.window.numbers + offsets[i] + 2, first, chunk.count, i, s)
+            offsets[i] = row_start(plan, s, i) - <char*>s.block - 2
+        run_window_tile(w, plan, isa, part, tile, chunk, <const char*>s.block, offsets, sums, s)
