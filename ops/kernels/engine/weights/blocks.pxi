@@ -10,7 +10,7 @@ that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi
     (keep_pieces, line_runs, run_lines_strand, shared_taps), engine/weights/plan.pxi, engine/weights/positions.pxi
-    (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/product.pxi (pack_lanes),
+    (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/product.pxi (begin_next_lines, pack_lanes),
     engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi
     (run_window_tiles, window_for, window_runs)
 gives: laid_out_wide, plan_blocks, run_blocks_piece
@@ -212,6 +212,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
                 keep_pieces(w, plan, isa, &chunk, &s.shared, s)
                 s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
+        begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:

@@ -11,7 +11,8 @@ instead (engine/weights/windows.pxi).
 
 uses: engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi
     (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
+    engine/weights/positions.pxi (inside_of, reach_of), engine/weights/product.pxi (ask_for_lines),
+    engine/weights/sums.pxi (tile_sums)
 gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, row_start, run_lines_strand,
     shared_taps
 """
@@ -282,6 +283,7 @@ cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const inst
                     else:
                         own.run_count = chunk.run_count
                     for panel in range(part.first_panel, part.end_panel):
+                        ask_for_lines(&s.next_lines)
                         run_line_tile(w, plan, isa, part, tile + tap, rows, panel, &own,
                                       (later - t[1]) // shared.period * shared.apart * w.Y[2], sums, s)
                     later += shared.period

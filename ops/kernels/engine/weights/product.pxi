@@ -16,7 +16,8 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS
     run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
     large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together,
     sums_from, tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
-gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, weights_cycles
+gives: ask_for_lines, begin_next_lines, fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece,
+    weights_cycles
 """
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
@@ -79,6 +80,14 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
     lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
     lines.channel += lines.at_once
     return &lines.wish
+
+
+cdef inline void ask_for_lines(NextLines* lines) noexcept nogil:
+    """The same at once, where tiles take no wish."""
+    cdef const tile_wish* wish = next_wish(lines)
+    cdef int64_t i
+    for i in range(wish.rows if wish != NULL else 0):
+        prefetch_lines(wish.place + i * wish.row_step, wish.parts, False)
 
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,

@@ -10,8 +10,8 @@ Positions of another plane are a segment of their own, since the lines that lie 
 in which a segment begins within a pair has its rows copied.
 
 uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi
-    (Weights, large_at, tap_at), engine/weights/lines.pxi (row_start), engine/weights/plan.pxi, engine/weights/sums.pxi
-    (tile_sums)
+    (Weights, large_at, tap_at), engine/weights/lines.pxi (row_start), engine/weights/plan.pxi,
+    engine/weights/product.pxi (ask_for_lines), engine/weights/sums.pxi (tile_sums)
 gives: begin_windows, find_window_rows, plan_window, run_window_tiles, window_for, window_moved, window_rows,
     window_runs, window_segments
 """
@@ -220,6 +220,7 @@ cdef void run_window_tiles(const Weights* w, const WeightsPlan* plan, const inst
     cdef int64_t tile, i
     cdef int64_t offsets[TILE_ROWS]
     for tile in range(first_tile, end_tile):
+        ask_for_lines(&s.next_lines)
         window_rows(w, plan, tile, offsets, s)
         if in_place:
             run_window_tile(w, plan, isa, part, tile, chunk, s.window.numbers, offsets, sums, s)
