@@ -37,12 +37,14 @@ cdef struct PlanesScratch:
 
 cdef struct Planes:
     PlaneProduct plans[PLANES_PRODUCTS]
-    int64_t inputs       # positions of a band of lines of the input, at most
-    int64_t results      # ... of the results
+    int axis             # along which bands follow one another: lines of the only plane, or planes
+    int64_t unit         # lines of the input that a number of this axis has
+    int64_t ring         # lines of the input that are held: line i is at place i modulo `ring`
+    int64_t results      # positions of the results of a band, at most
     bint joined          # the results of all products are one plane without gaps
     int64_t plane        # positions of the results
-    int64_t lines        # of the product that has most
-    int64_t band         # ... that are computed together: all, or some of the only plane
+    int64_t lines        # numbers of the axis, of the product that has most
+    int64_t band         # ... that are computed together
     int64_t band_step    # positions of the results from one of them to the next
     int64_t taps         # that are stored, with those between them
     int64_t weights      # that are summed, of all products
@@ -84,7 +86,7 @@ cdef void place_results(Problem* q) noexcept nogil:
     cdef const Product* p
     cdef int64_t i, last, numbers = 0
     cdef int axis
-    s.joined, s.plane, s.band_step = True, 0, q.products.output.x[1]
+    s.joined, s.plane, s.band_step = True, 0, q.products.output.x[s.axis]
     for i in range(q.count):
         p = &q.products[i]
         last = ((<const char*>p.output.data - <const char*>q.products.output.data) // element_size(p.output.format))
@@ -108,47 +110,47 @@ cdef void place_results(Problem* q) noexcept nogil:
 
 
 cdef bint in_bands(const Problem* q) noexcept nogil:
-    """Whether the lines of a plane can be computed some at a time: those of all products lie in one order."""
+    """Whether a part of the axis can be computed at a time: the results of all products lie in its order."""
     cdef int64_t i
     if not q.planes.joined:
         return False
     for i in range(q.count):
-        if (q.products[i].I[0] > 1 or q.products[i].Q[0] > 1 or q.products[i].output.x[1] != q.planes.band_step
-                or q.planes.plans[i].target >= q.planes.band_step):
+        if q.products[i].output.x[q.planes.axis] != q.planes.band_step or q.planes.plans[i].target >= q.planes.band_step:
             return False
     return True
 
 
 cdef void input_lines(const Problem* q, int64_t first, int64_t end, int64_t* low, int64_t* high) noexcept nogil:
-    """Lines [low, high) of the input, counted through all planes, that lines [first, end) of the products meet."""
+    """Lines [low, high) of the input, counted through all planes, that numbers [first, end) of the products' axis meet."""
     cdef const Planes* s = &q.planes
     cdef const NcxAxis* axis
-    cdef int64_t i, span, step = q.products.step[1], lines = q.products.I[0] * q.products.I[1]
-    low[0] = 0 if s.band == s.lines else lines
-    high[0] = lines if s.band == s.lines else 0
+    cdef int64_t i, span, step = q.products.step[s.axis], extent = q.products.I[s.axis]
+    low[0] = 0 if s.band == s.lines else extent
+    high[0] = extent if s.band == s.lines else 0
     for i in range(q.count):
-        axis = &s.plans[i].axes[1]
+        axis = &s.plans[i].axes[s.axis]
         span = (axis.count - 1) * axis.apart
         if s.band < s.lines and q.products[i].all_count > 0:
             low[0] = min(low[0], max(0, first * step + axis.first + min(0, span)))
-            high[0] = max(high[0], min(lines, (min(end, q.products[i].Q[1]) - 1) * step + axis.first + max(0, span) + 1))
-    high[0] = max(low[0], high[0])
+            high[0] = max(high[0], min(extent, (min(end, q.products[i].Q[s.axis]) - 1) * step + axis.first + max(0, span) + 1))
+    low[0] *= s.unit
+    high[0] = max(low[0], high[0] * s.unit)
 
 
 cdef inline int64_t results_until(const Planes* s, int64_t line) noexcept nogil:
-    """Positions of the results before a line of the products."""
+    """Positions of the results before a number of the axis."""
     return s.plane if line >= s.lines else line * s.band_step
 
 
 cdef void measure_band(Problem* q) noexcept nogil:
-    """Positions of the input and of the results of a band."""
+    """Lines of the input and positions of the results of a band."""
     cdef Planes* s = &q.planes
     cdef int64_t line = 0, end, low, high
-    s.inputs = s.results = 0
+    s.ring = s.results = 0
     while line < s.lines:
         end = min(line + s.band, s.lines)
         input_lines(q, line, end, &low, &high)
-        s.inputs = max(s.inputs, (high - low) * q.products.I[2])
+        s.ring = max(s.ring, high - low)
         s.results = max(s.results, results_until(s, end) - results_until(s, line))
         line = end
 
@@ -160,12 +162,16 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     if (q.weights != NULL or q.isa.planes.load == NULL or p.input.format == NUMBER_FLOAT64 or p.D != 1 or p.R != 1
             or p.G < q.isa.width or q.count > PLANES_PRODUCTS or not dense_planes(&p.input, p.I) or p.N == 0):
         return False
-    s.lines, s.taps, s.weights, s.rows = 0, 1, 1, 1
+    s.lines, s.taps, s.weights, s.rows, s.axis = 0, 1, 1, 1, 1
+    for i in range(q.count):
+        if q.products[i].I[0] > 1 or q.products[i].Q[0] > 1:
+            s.axis = 0
+    s.unit = q.products.I[1] if s.axis == 0 else 1
     for i in range(q.count):
         p = &q.products[i]
         if not plan_plane_product(p, &s.plans[i]):
             return False
-        s.lines = max(s.lines, p.Q[1])
+        s.lines = max(s.lines, p.Q[s.axis])
         s.weights += p.all_count
         s.rows = max(s.rows, s.plans[i].axes[0].count * s.plans[i].axes[1].count * s.plans[i].parts)
         for t in range(p.all_count):
@@ -178,10 +184,10 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     s.band = s.lines
     while True:
         measure_band(q)
-        if 4 * q.isa.width * (s.inputs + s.results) <= PLANES_BAND or s.band == 1 or not in_bands(q):
+        if 4 * q.isa.width * (s.ring * q.products.I[2] + s.results) <= PLANES_BAND or s.band == 1 or not in_bands(q):
             break
         s.band = ceiling(s.band, 2)
-    if 4 * q.isa.width * (s.inputs + s.results) > PLANES_BYTES:
+    if 4 * q.isa.width * (s.ring * q.products.I[2] + s.results) > PLANES_BYTES:
         return False
     s.chunks = min(p.N, ceiling(8 * q.threads, ceiling(p.G, q.isa.width)))
     return True
@@ -207,16 +213,17 @@ cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil
     p.scratch = <PlanesScratch*>take(memory, q.threads * sizeof(PlanesScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.input = <float*>take(memory, vector * p.inputs)
+        s.input = <float*>take(memory, vector * p.ring * q.products.I[2])
         s.results = <float*>take(memory, vector * p.results)
         s.taps = <float*>take(memory, vector * p.taps)
         s.weights = <float*>take(memory, vector * p.weights)
         s.rows = <plane_row*>take(memory, p.rows * sizeof(plane_row))
 
 
-cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t first, int64_t q0, int64_t q1, plane_row* rows) noexcept nogil:
+cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t ring, int64_t first, int64_t q0, int64_t q1,
+                          plane_row* rows) noexcept nogil:
     """Those that output line (q0, q1) meets inside; `first`: of the product's weights. Returns their number."""
-    cdef int64_t t0, t1, x0, x1, part, tap, count = 0
+    cdef int64_t t0, t1, x0, x1, line, part, tap, count = 0
     cdef plane_row* row
     for t0 in range(s.axes[0].count):
         x0 = q0 * p.step[0] + s.axes[0].first + t0 * s.axes[0].apart
@@ -226,10 +233,13 @@ cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t first
             x1 = q1 * p.step[1] + s.axes[1].first + t1 * s.axes[1].apart
             if x1 < 0 or x1 >= p.I[1]:
                 continue
+            line = x0 * p.I[1] + x1
+            if line >= ring:
+                line %= ring
             for part in range(s.parts):
                 tap = share(s.axes[2].count, s.parts, part)
                 row = &rows[count]
-                row.line = (x0 * p.I[1] + x1) * p.I[2]
+                row.line = line * p.I[2]
                 row.first = s.axes[2].first + tap * s.axes[2].apart
                 row.weights = first + (t0 * s.axes[1].count + t1) * s.axes[2].count + tap
                 row.taps = share(s.axes[2].count, s.parts, part + 1) - tap
@@ -237,48 +247,65 @@ cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t first
     return count
 
 
-cdef void run_plane_product(const Product* p, const PlaneProduct* s, const instruction_set* isa, int64_t first, int64_t begin, int64_t end,
-                            const float* input, float* results, const PlanesScratch* scratch) noexcept nogil:
-    """Lines [begin, end) of all planes of one product; `first`: of its weights. Both sides are given as if they were there from
+cdef void run_plane_product(const Problem* q, int64_t i, int64_t first, int64_t begin, int64_t end, float* results,
+                            const PlanesScratch* scratch) noexcept nogil:
+    """Numbers [begin, end) of the axis of product i; `first`: of its weights. The results are given as if they were there from
     position 0 on."""
+    cdef const Product* p = &q.products[i]
+    cdef const PlaneProduct* s = &q.planes.plans[i]
+    cdef const instruction_set* isa = q.isa
     cdef int64_t q0, q1, column, count, q2, width = isa.width
+    cdef int64_t[2] low = [0, 0], high = [p.Q[0], p.Q[1]]
     cdef int direction = 1 if s.axes[2].apart > 0 else -1
     cdef float* line
-    for q0 in range(p.Q[0]):
-        for q1 in range(begin, min(end, p.Q[1])):
-            count = rows_of_taps(p, s, first, q0, q1, scratch.rows)
+    low[q.planes.axis], high[q.planes.axis] = begin, min(end, high[q.planes.axis])
+    for q0 in range(low[0], high[0]):
+        for q1 in range(low[1], high[1]):
+            count = rows_of_taps(p, s, q.planes.ring, first, q0, q1, scratch.rows)
             line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
                 if direction < 0:
                     q2 += s.width - 1
-                isa.planes.sums[s.kind](scratch.rows, count, input, p.I[2], q2, direction, scratch.weights,
+                isa.planes.sums[s.kind](scratch.rows, count, scratch.input, p.I[2], q2, direction, scratch.weights,
                                         line + q2 * s.x[2] * width, direction * s.x[2] * width)
 
 
-cdef void run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t ahead,
-                          PlanesScratch* scratch) noexcept nogil:
-    """Some lines of all products from `begin` on, of 16 groups of an image, of which those from `kept` on are stored."""
+cdef void load_lines(const Problem* q, int64_t n, int64_t g, int64_t low, int64_t high, int64_t ahead, float* input) noexcept nogil:
+    """Lines [low, high) of the input of 16 groups of an image, to their places in the ring."""
+    cdef const Product* p = q.products
+    cdef int64_t place, some, size = element_size(p.input.format)
+    while low < high:
+        place = low % q.planes.ring
+        some = min(high - low, q.planes.ring - place)
+        check_room(b"load_lines", input + place * p.I[2] * q.isa.width, 4 * q.isa.width * some * p.I[2])
+        q.isa.planes.load(input + place * p.I[2] * q.isa.width, some * p.I[2],
+                          <const char*>p.input.data + (n * p.input.n + g * p.input.g + low * p.I[2]) * size,
+                          p.input.format, p.input.g, ahead * size)
+        low += some
+
+
+cdef int64_t run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t held, int64_t ahead,
+                             PlanesScratch* scratch) noexcept nogil:
+    """Some numbers of the axis from `begin` on, of 16 groups of an image, of which those from `kept` on are stored. Lines of the
+    input before `held` are there already; returns what is then. The next image's first is `ahead` elements after this one's."""
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
     cdef int64_t i, low, high, taps = 0, end = min(begin + s.band, s.lines), start = results_until(s, begin)
-    cdef int64_t in_size = element_size(p.input.format), out_size = element_size(p.output.format)
     input_lines(q, begin, end, &low, &high)
-    check_room(b"run_planes_band", scratch.input, 4 * isa.width * (high - low) * p.I[2])
     check_room(b"run_planes_band", scratch.results, 4 * isa.width * (results_until(s, end) - start))
-    isa.planes.load(scratch.input, (high - low) * p.I[2],
-                    <const char*>p.input.data + (n * p.input.n + g * p.input.g + low * p.I[2]) * in_size,
-                    p.input.format, p.input.g, (ahead if end == s.lines else (high - low) * p.I[2]) * in_size)
+    low = max(low, held)
+    load_lines(q, n, g, low, high, ahead - low * p.I[2] if end == s.lines else (high - low) * p.I[2], scratch.input)
     for i in range(q.count):
-        run_plane_product(&q.products[i], &s.plans[i], isa, taps, begin, end, scratch.input - low * p.I[2] * isa.width,
-                          scratch.results - start * isa.width, scratch)
+        run_plane_product(q, i, taps, begin, end, scratch.results - start * isa.width, scratch)
         taps += q.products[i].all_count
     if s.joined:
-        isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * out_size, p.output.format, p.output.g, kept,
-                         scratch.results, results_until(s, end) - start, biases(p, g, 0))
+        isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * element_size(p.output.format),
+                         p.output.format, p.output.g, kept, scratch.results, results_until(s, end) - start, biases(p, g, 0))
     else:
         scatter_results(q, n, g, kept, scratch.results)
+    return max(held, high)
 
 
 cdef void scatter_results(const Problem* q, int64_t n, int64_t g, int64_t kept, float* results) noexcept nogil:
@@ -307,7 +334,7 @@ cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
     cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = group_of_block(isa, p.G, block)
-    cdef int64_t n, t, i, line, first = 0, ahead
+    cdef int64_t n, t, i, line, held, first = 0, ahead
     cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
     check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)
     check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.weights)
@@ -319,9 +346,9 @@ cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch
         first += q.products[i].all_count
     for n in range(begin, end):
         ahead = p.input.n if n + 1 < end else (begin - n) * p.input.n + isa.width * p.input.g
-        line = 0
+        line = held = 0
         while line < s.lines:
-            run_planes_band(q, n, g, block * isa.width - g, line, ahead, scratch)
+            held = run_planes_band(q, n, g, block * isa.width - g, line, held, ahead, scratch)
             line += s.band
 
 
