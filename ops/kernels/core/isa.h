@@ -307,6 +307,7 @@ typedef struct {
     gather_positions_function gather_positions; /* NULL where pairs are not adjacent */
     frame_pairs_function frame;
     finite_function finite;
+    plane_pair_functions planes; /* all NULL where pairs are not adjacent */
 } pair_functions;
 
 typedef struct {

@@ -132,6 +132,12 @@ cdef extern from "core/isa.h" nogil:
         store_planes_function store
         planes_function sums[4]  # PLANE_WIDTHS
         planes_weights_function weights[2][7][7]  # PLANE_TAPS
+    ctypedef void (*load_plane_pairs_function)(
+        float*, int64_t, int64_t, int, const void*, int, int64_t, int64_t, uint16_t*, uint16_t*) noexcept
+    ctypedef struct plane_pair_functions:
+        load_plane_pairs_function load
+        store_planes_function store
+        planes_function sums[4]  # PLANE_WIDTHS
     ctypedef void (*nxc_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
         const float*, Py_ssize_t, const float*) noexcept
@@ -201,6 +207,7 @@ cdef extern from "core/isa.h" nogil:
         gather_positions_function gather_positions
         frame_pairs_function frame
         finite_function finite
+        plane_pair_functions planes
     ctypedef struct conversion_functions:
         pass
     ctypedef struct instruction_set:

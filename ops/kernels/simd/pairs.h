@@ -328,6 +328,7 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 
 #define SEGMENT_PAIRS
 #include "simd/segments.h"
+#include "simd/plane_pairs.h"
 
 const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
@@ -344,6 +345,8 @@ const pair_functions SUFFIX(pairs) = {
     .gather_positions = SUFFIX(gather_positions),
     .frame = SUFFIX(frame_pairs),
     .finite = SUFFIX(finite_pairs),
+    .planes = {SUFFIX(load_plane_pairs), SUFFIX(store_plane_pairs),
+               {SUFFIX(plane_pairs_4), SUFFIX(plane_pairs_7), SUFFIX(plane_pairs_8), SUFFIX(plane_pairs_14)}},
 };
 
 #include "simd/matrix_pairs.h"

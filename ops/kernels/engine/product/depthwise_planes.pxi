@@ -4,10 +4,11 @@ The planes of 16 groups of an image, or some lines of large ones, are transposed
 for each stride class, take their input from there. Their results are transposed back together. So a call in any format
 multiplies whole vectors, only terms that exist, and decodes and rounds every number once.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles),
-    engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps), engine/product/product.pxi (Product, biases)
-gives: PLANE_WEIGHTS, Planes, dense_planes, depthwise_planes_cycles, fits_depthwise_planes, group_of_block, lay_out_depthwise_planes,
-    run_depthwise_planes
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE,
+    peak_cycles), engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps), engine/product/pairs.pxi
+    (never_subnormal), engine/product/product.pxi (Product, biases)
+gives: PLANE_WEIGHTS, Planes, dense_planes, depthwise_planes_cycles, fits_depthwise_planes, group_of_block,
+    lay_out_depthwise_planes, run_depthwise_planes
 """
 
 cdef enum:
@@ -15,11 +16,11 @@ cdef enum:
     PLANE_WEIGHTS = 128         # taps of a layer, at most
     PLANES_BAND = 1 << 18       # bytes of input and results of the lines of 16 planes that are computed before the next ones
     PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
+    PAIR_POSITIONS = 16         # that are loaded as pairs at a time, at least
 
 
 cdef struct PlaneProduct:
     NcxAxis axes[3]
-    int64_t parts        # rows of taps that a row of the kernel is divided into, since registers hold so many factors
     int64_t kind         # of the function
     int64_t width        # outputs that it computes
     int64_t columns      # its calls for a line; the last may overlap the one before
@@ -33,6 +34,9 @@ cdef struct PlanesScratch:
     float* taps          # as they are stored, [tap][lane]
     float* weights       # in the order of the sum
     plane_row* rows
+    const plane_pair_functions* pairs  # which the task at hand takes, or NULL
+    uint16_t smallest    # magnitudes of the input that was loaded, less one, as bfloat16 codes
+    uint16_t largest
 
 
 cdef struct Planes:
@@ -50,6 +54,8 @@ cdef struct Planes:
     int64_t weights      # that are summed, of all products
     int64_t rows         # of a position, at most
     int64_t chunks       # of images
+    const plane_pair_functions* pairs  # that take two taps of a row at a time, or NULL
+    int direction        # in which taps meet the positions of a line
     PlanesScratch* scratch
 
 
@@ -72,12 +78,37 @@ cdef bint plan_plane_product(const Product* p, PlaneProduct* s) noexcept nogil:
         s.axes[axis] = axis_taps(p, axis) if p.all_count > 0 else NcxAxis(0, 0, 1)
     if p.step[2] != 1 or magnitude(s.axes[2].apart) != 1 or p.Q[0] == 0 or p.Q[1] == 0 or p.Q[2] < widths[0]:
         return False
-    s.parts = ceiling(s.axes[2].count, PLANE_TAPS)
     for i in range(PLANE_WIDTHS):
         cost = ceiling(p.Q[2], widths[i]) * (widths[i] + 1)
         if p.Q[2] >= widths[i] and (least == 0 or cost <= least):
             s.kind, s.width, s.columns, least = i, widths[i], ceiling(p.Q[2], widths[i]), cost
     return True
+
+
+cdef inline int64_t steps_of_row(const PlaneProduct* s, bint pairs) noexcept nogil:
+    """Taps of a row of the kernel, or pairs of them."""
+    return ceiling(s.axes[2].count, 2) if pairs else s.axes[2].count
+
+
+cdef inline int64_t positions_of_line(const Problem* q, bint pairs) noexcept nogil:
+    """Of the input: a line of pairs begins with its first number beside nothing."""
+    return q.products.I[2] + (1 if pairs else 0)
+
+
+cdef bint plan_plane_pairs(Problem* q) noexcept nogil:
+    """Whether dot products take the taps in pairs. Decides the direction of products with one tap in a row, which is free."""
+    cdef Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef int64_t i
+    cdef bint paired = False
+    s.direction = 1
+    for i in range(q.count):
+        if s.plans[i].axes[2].count > 1:
+            if paired and s.direction != s.plans[i].axes[2].apart:
+                return False
+            paired, s.direction = True, s.plans[i].axes[2].apart
+    return (paired and q.isa.pairs != NULL and q.isa.pairs.planes.load != NULL and within_bfloat16(p.input.format)
+            and within_bfloat16(p.weights.format) and p.I[0] * p.I[1] * p.I[2] >= PAIR_POSITIONS)
 
 
 cdef void place_results(Problem* q) noexcept nogil:
@@ -173,21 +204,24 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
             return False
         s.lines = max(s.lines, p.Q[s.axis])
         s.weights += p.all_count
-        s.rows = max(s.rows, s.plans[i].axes[0].count * s.plans[i].axes[1].count * s.plans[i].parts)
+        s.rows = max(s.rows, s.plans[i].axes[0].count * s.plans[i].axes[1].count * ceiling(s.plans[i].axes[2].count, PLANE_TAPS))
         for t in range(p.all_count):
             if p.all_offsets[t] < 0 or p.all_offsets[t] >= PLANE_WEIGHTS:
                 return False
             s.taps = max(s.taps, p.all_offsets[t] + 1)
     if q.products.I[0] * q.products.I[1] * q.products.I[2] == 0:
         return False
+    s.pairs = &q.isa.pairs.planes if plan_plane_pairs(q) else NULL
     place_results(q)
     s.band = s.lines
     while True:
         measure_band(q)
-        if 4 * q.isa.width * (s.ring * q.products.I[2] + s.results) <= PLANES_BAND or s.band == 1 or not in_bands(q):
+        if 4 * q.isa.width * (s.ring * positions_of_line(q, s.pairs != NULL) + s.results) <= PLANES_BAND or s.band == 1 or not in_bands(q):
             break
         s.band = ceiling(s.band, 2)
-    if 4 * q.isa.width * (s.ring * q.products.I[2] + s.results) > PLANES_BYTES:
+    if s.band < s.lines and s.unit * q.products.I[2] < PAIR_POSITIONS:
+        s.pairs = NULL
+    if 4 * q.isa.width * (s.ring * positions_of_line(q, s.pairs != NULL) + s.results) > PLANES_BYTES:
         return False
     s.chunks = min(p.N, ceiling(8 * q.threads, ceiling(p.G, q.isa.width)))
     return True
@@ -213,17 +247,19 @@ cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil
     p.scratch = <PlanesScratch*>take(memory, q.threads * sizeof(PlanesScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.input = <float*>take(memory, vector * p.ring * q.products.I[2])
+        s.input = <float*>take(memory, vector * p.ring * positions_of_line(q, p.pairs != NULL))
         s.results = <float*>take(memory, vector * p.results)
         s.taps = <float*>take(memory, vector * p.taps)
         s.weights = <float*>take(memory, vector * p.weights)
         s.rows = <plane_row*>take(memory, p.rows * sizeof(plane_row))
 
 
-cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t ring, int64_t first, int64_t q0, int64_t q1,
-                          plane_row* rows) noexcept nogil:
-    """Those that output line (q0, q1) meets inside; `first`: of the product's weights. Returns their number."""
-    cdef int64_t t0, t1, x0, x1, line, part, tap, count = 0
+cdef int64_t rows_of_taps(const Problem* q, int64_t i, int64_t first, int64_t q0, int64_t q1, bint pairs, plane_row* rows) noexcept nogil:
+    """Those that output line (q0, q1) of product i meets inside; `first`: of its weights. Returns their number."""
+    cdef const Product* p = &q.products[i]
+    cdef const PlaneProduct* s = &q.planes.plans[i]
+    cdef int64_t t0, t1, x0, x1, line, part, step, end, count = 0, ring = q.planes.ring, pitch = positions_of_line(q, pairs)
+    cdef int64_t steps = steps_of_row(s, pairs), parts = 1 if steps <= PLANE_TAPS else ceiling(steps, PLANE_TAPS)
     cdef plane_row* row
     for t0 in range(s.axes[0].count):
         x0 = q0 * p.step[0] + s.axes[0].first + t0 * s.axes[0].apart
@@ -236,13 +272,15 @@ cdef int64_t rows_of_taps(const Product* p, const PlaneProduct* s, int64_t ring,
             line = x0 * p.I[1] + x1
             if line >= ring:
                 line %= ring
-            for part in range(s.parts):
-                tap = share(s.axes[2].count, s.parts, part)
+            for part in range(parts):
+                step, end = 0, steps
+                if parts > 1:
+                    step, end = share(steps, parts, part), share(steps, parts, part + 1)
                 row = &rows[count]
-                row.line = line * p.I[2]
-                row.first = s.axes[2].first + tap * s.axes[2].apart
-                row.weights = first + (t0 * s.axes[1].count + t1) * s.axes[2].count + tap
-                row.taps = share(s.axes[2].count, s.parts, part + 1) - tap
+                row.line = line * pitch
+                row.first = s.axes[2].first + step * s.axes[2].apart * (2 if pairs else 1)
+                row.weights = first + (t0 * s.axes[1].count + t1) * steps + step
+                row.taps = end - step
                 count += 1
     return count
 
@@ -256,32 +294,40 @@ cdef void run_plane_product(const Problem* q, int64_t i, int64_t first, int64_t 
     cdef const instruction_set* isa = q.isa
     cdef int64_t q0, q1, column, count, q2, width = isa.width
     cdef int64_t[2] low = [0, 0], high = [p.Q[0], p.Q[1]]
-    cdef int direction = 1 if s.axes[2].apart > 0 else -1
+    cdef int direction = q.planes.direction if scratch.pairs != NULL else 1 if s.axes[2].apart > 0 else -1
+    cdef planes_function sums = isa.planes.sums[s.kind] if scratch.pairs == NULL else scratch.pairs.sums[s.kind]
     cdef float* line
     low[q.planes.axis], high[q.planes.axis] = begin, min(end, high[q.planes.axis])
     for q0 in range(low[0], high[0]):
         for q1 in range(low[1], high[1]):
-            count = rows_of_taps(p, s, q.planes.ring, first, q0, q1, scratch.rows)
+            count = rows_of_taps(q, i, first, q0, q1, scratch.pairs != NULL, scratch.rows)
             line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
                 if direction < 0:
                     q2 += s.width - 1
-                isa.planes.sums[s.kind](scratch.rows, count, scratch.input, p.I[2], q2, direction, scratch.weights,
-                                        line + q2 * s.x[2] * width, direction * s.x[2] * width)
+                sums(scratch.rows, count, scratch.input, p.I[2], q2, direction, scratch.weights, line + q2 * s.x[2] * width,
+                     direction * s.x[2] * width)
 
 
-cdef void load_lines(const Problem* q, int64_t n, int64_t g, int64_t low, int64_t high, int64_t ahead, float* input) noexcept nogil:
+cdef void load_lines(const Problem* q, int64_t n, int64_t g, int64_t low, int64_t high, int64_t ahead,
+                     PlanesScratch* scratch) noexcept nogil:
     """Lines [low, high) of the input of 16 groups of an image, to their places in the ring."""
     cdef const Product* p = q.products
-    cdef int64_t place, some, size = element_size(p.input.format)
+    cdef int64_t place, some, size = element_size(p.input.format), pitch = positions_of_line(q, scratch.pairs != NULL)
+    cdef const char* source
+    cdef float* block
     while low < high:
         place = low % q.planes.ring
         some = min(high - low, q.planes.ring - place)
-        check_room(b"load_lines", input + place * p.I[2] * q.isa.width, 4 * q.isa.width * some * p.I[2])
-        q.isa.planes.load(input + place * p.I[2] * q.isa.width, some * p.I[2],
-                          <const char*>p.input.data + (n * p.input.n + g * p.input.g + low * p.I[2]) * size,
-                          p.input.format, p.input.g, ahead * size)
+        block = scratch.input + place * pitch * q.isa.width
+        source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + low * p.I[2]) * size
+        check_room(b"load_lines", block, 4 * q.isa.width * some * pitch)
+        if scratch.pairs == NULL:
+            q.isa.planes.load(block, some * p.I[2], source, p.input.format, p.input.g, ahead * size)
+        else:
+            scratch.pairs.load(block, some, p.I[2], q.planes.direction, source, p.input.format, p.input.g, ahead * size,
+                               &scratch.smallest, &scratch.largest)
         low += some
 
 
@@ -293,16 +339,19 @@ cdef int64_t run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kep
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
     cdef int64_t i, low, high, taps = 0, end = min(begin + s.band, s.lines), start = results_until(s, begin)
+    cdef store_planes_function store
     input_lines(q, begin, end, &low, &high)
     check_room(b"run_planes_band", scratch.results, 4 * isa.width * (results_until(s, end) - start))
     low = max(low, held)
-    load_lines(q, n, g, low, high, ahead - low * p.I[2] if end == s.lines else (high - low) * p.I[2], scratch.input)
+    load_lines(q, n, g, low, high, ahead - low * p.I[2] if end == s.lines else (high - low) * p.I[2], scratch)
     for i in range(q.count):
         run_plane_product(q, i, taps, begin, end, scratch.results - start * isa.width, scratch)
-        taps += q.products[i].all_count
+        taps += (s.plans[i].axes[0].count * s.plans[i].axes[1].count
+                 * steps_of_row(&s.plans[i], scratch.pairs != NULL) if q.products[i].all_count > 0 else 0)
     if s.joined:
-        isa.planes.store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * element_size(p.output.format),
-                         p.output.format, p.output.g, kept, scratch.results, results_until(s, end) - start, biases(p, g, 0))
+        store = scratch.pairs.store if scratch.pairs != NULL and p.bias == NULL else isa.planes.store
+        store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * element_size(p.output.format), p.output.format,
+              p.output.g, kept, scratch.results, results_until(s, end) - start, biases(p, g, 0))
     else:
         scatter_results(q, n, g, kept, scratch.results)
     return max(held, high)
@@ -328,28 +377,77 @@ cdef void scatter_results(const Problem* q, int64_t n, int64_t g, int64_t kept, 
                               p.Q[2], p.output.data, p.output.format, p.output.x[2], &span, 1, NULL)
 
 
-cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
+cdef void order_plane_weights(const Problem* q, PlanesScratch* scratch) noexcept nogil:
+    """The weights of all products in the order of the sums."""
+    cdef int64_t i, t, first = 0, width = q.isa.width
+    for i in range(q.count):
+        for t in range(q.products[i].all_count):
+            memcpy(scratch.weights + (first + t) * width, scratch.taps + q.products[i].all_offsets[t] * width, 4 * width)
+        first += q.products[i].all_count
+
+
+cdef bint pair_plane_weights(const Problem* q, PlanesScratch* scratch, uint16_t* smallest) noexcept nogil:
+    """The same, in pairs of taps of a row, the first in the upper half. Tells whether all are finite; finds the smallest magnitude,
+    less one."""
+    cdef const Product* p
+    cdef int64_t i, t, lane, in_row, width = q.isa.width
+    cdef uint32_t* pair = <uint32_t*>scratch.weights
+    cdef const uint32_t* tap
+    cdef uint32_t least = 0xffff, most = 0, magnitude
+    for i in range(q.count):
+        p = &q.products[i]
+        in_row = q.planes.plans[i].axes[2].count
+        for t in range(p.all_count):
+            tap = <const uint32_t*>scratch.taps + p.all_offsets[t] * width
+            for lane in range(width):
+                magnitude = tap[lane] >> 16 & 0x7fff
+                most = max(most, magnitude)
+                least = min(least, magnitude - 1 & 0xffff)
+                if t % in_row % 2 == 0:
+                    pair[lane] = tap[lane]
+                else:
+                    pair[lane] |= tap[lane] >> 16
+            if t % in_row % 2 == 1 or t % in_row == in_row - 1:
+                pair += width
+    smallest[0] = least
+    return most < 0x7f80
+
+
+cdef void run_planes_images(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
     """Some images of 16 groups."""
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
     cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = group_of_block(isa, p.G, block)
-    cdef int64_t n, t, i, line, held, first = 0, ahead
+    cdef int64_t n, line, held, ahead
     cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
-    check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)
-    check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.weights)
-    isa.planes.load(scratch.taps, s.taps, <const char*>p.weights.data + g * p.weights.g * element_size(p.weights.format),
-                    p.weights.format, p.weights.g, 0)
-    for i in range(q.count):
-        for t in range(q.products[i].all_count):
-            memcpy(scratch.weights + (first + t) * isa.width, scratch.taps + q.products[i].all_offsets[t] * isa.width, 4 * isa.width)
-        first += q.products[i].all_count
     for n in range(begin, end):
         ahead = p.input.n if n + 1 < end else (begin - n) * p.input.n + isa.width * p.input.g
         line = held = 0
         while line < s.lines:
             held = run_planes_band(q, n, g, block * isa.width - g, line, held, ahead, scratch)
             line += s.band
+
+
+cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
+    """In pairs, and again without if the results in pairs may not be those of the definition."""
+    cdef const Planes* s = &q.planes
+    cdef const Product* p = q.products
+    cdef const instruction_set* isa = q.isa
+    cdef int64_t g = group_of_block(isa, p.G, task // s.chunks)
+    cdef uint16_t smallest
+    check_room(b"run_planes_task", scratch.taps, 4 * isa.width * s.taps)
+    check_room(b"run_planes_task", scratch.weights, 4 * isa.width * s.weights)
+    isa.planes.load(scratch.taps, s.taps, <const char*>p.weights.data + g * p.weights.g * element_size(p.weights.format),
+                    p.weights.format, p.weights.g, 0)
+    scratch.pairs, scratch.smallest, scratch.largest = s.pairs, 0xffff, 0
+    if s.pairs != NULL and pair_plane_weights(q, scratch, &smallest):
+        run_planes_images(q, task, scratch)
+        if scratch.largest < 0x7f80 and never_subnormal(scratch.smallest, smallest):
+            return
+    scratch.pairs = NULL
+    order_plane_weights(q, scratch)
+    run_planes_images(q, task, scratch)
 
 
 cdef bint run_depthwise_planes(Problem* q, workspace* memory) noexcept nogil:
