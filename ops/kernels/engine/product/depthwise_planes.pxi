@@ -14,7 +14,7 @@ gives: PLANE_WEIGHTS, Planes, dense_planes, depthwise_planes_cycles, fits_depthw
 cdef enum:
     PLANES_PRODUCTS = 8         # stride classes, at most
     PLANE_WEIGHTS = 128         # taps of a layer, at most
-    PLANES_BAND = 1 << 18       # bytes of input and results of the lines of 16 planes that are computed before the next ones
+    PLANES_BAND = 1 << 17       # bytes of input and results of the lines of 16 planes that are computed before the next ones
     PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
     PAIR_POSITIONS = 16         # that are loaded as pairs at a time, at least
 
