@@ -126,7 +126,8 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*planes_function)(
         const plane_row*, int64_t, const float*, int64_t, int64_t, int, const float*, float*, Py_ssize_t) noexcept
     ctypedef void (*planes_weights_function)(
-        float*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t) noexcept
+        float*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t,
+        int64_t, int64_t) noexcept
     ctypedef struct plane_functions:
         load_planes_function load
         store_planes_function store

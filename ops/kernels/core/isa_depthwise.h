@@ -68,11 +68,12 @@ typedef struct {
 typedef void (*planes_function)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
                                 int direction, const float *weights, float *target, ptrdiff_t target_step);
 
-/* sums[t*tap_step + j*width + lane] += products of small[line*small_line + (j + 16*b)*width + lane] with
- * large[line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks, line < lines: for as many
- * taps t and chains j as the function is for. */
-typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small,
-                                        ptrdiff_t small_line, int64_t lines, int64_t blocks, int64_t low, int64_t high);
+/* sums[t*tap_step + j*width + lane] += products of small[n*small_image + line*small_line + (j + 16*b)*width + lane] with
+ * large[n*large_image + line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks,
+ * line < lines, n < images: for as many taps t and chains j as the function is for. */
+typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line,
+                                        ptrdiff_t large_image, const float *small, ptrdiff_t small_line, ptrdiff_t small_image,
+                                        int64_t images, int64_t lines, int64_t blocks, int64_t low, int64_t high);
 
 /* Of depthwise layers whose channels are far apart in memory, with channels as lanes; all NULL, or none that registers allow. */
 typedef struct {

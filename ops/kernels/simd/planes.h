@@ -223,18 +223,26 @@ PLANES(4) PLANES(7) PLANES(8) PLANES(14)
 
 /* Sums of `taps` taps of one row for `count` chains, along lines of which every 16th position belongs to a chain. */
 INLINE void planes_weights_body(int taps, int count, int stride, float *sums, ptrdiff_t tap_step, const float *large,
-                                ptrdiff_t large_line, const float *small, ptrdiff_t small_line, int64_t lines, int64_t blocks,
-                                int64_t low, int64_t high)
+                                ptrdiff_t large_line, ptrdiff_t large_image, const float *small, ptrdiff_t small_line,
+                                ptrdiff_t small_image, int64_t images, int64_t lines, int64_t blocks, int64_t low, int64_t high)
 {
     vector sum[PLANE_TAPS][PLANE_TAPS];
+    int64_t left = lines;
 #pragma GCC unroll 7
     for (int t = 0; t < taps; t++)
 #pragma GCC unroll 7
         for (int j = 0; j < count; j++)
             sum[t][j] = *(const vector *)(sums + t * tap_step + j * WIDTH);
-    for (int64_t line = 0; line < lines; line++) {
-        const float *far = large + line * large_line, *near = small + line * small_line;
+    for (int64_t line = 0; line < images * lines; line++) {
+        const float *far = large, *near = small;
         int64_t first = low, end = high;
+        large += large_line;
+        small += small_line;
+        if (--left == 0) {
+            left = lines;
+            large += large_image - lines * large_line;
+            small += small_image - lines * small_line;
+        }
         for (int64_t block = 0; block < blocks; block++) {
             vector own[PLANE_TAPS];
 #pragma GCC unroll 7
@@ -267,11 +275,12 @@ INLINE void planes_weights_body(int taps, int count, int stride, float *sums, pt
 
 #define PLANES_WEIGHTS(stride, taps, count)                                                                                   \
     static void SUFFIX(planes_weights_##stride##_##taps##_##count)(                                                           \
-        float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small, ptrdiff_t small_line,  \
-        int64_t lines, int64_t blocks, int64_t low, int64_t high)                                                             \
+        float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, ptrdiff_t large_image, const float *small, \
+        ptrdiff_t small_line, ptrdiff_t small_image, int64_t images, int64_t lines, int64_t blocks, int64_t low,              \
+        int64_t high)                                                                                                         \
     {                                                                                                                         \
-        planes_weights_body(taps, count, stride, sums, tap_step, large, large_line, small, small_line, lines, blocks, low,    \
-                            high);                                                                                            \
+        planes_weights_body(taps, count, stride, sums, tap_step, large, large_line, large_image, small, small_line,           \
+                            small_image, images, lines, blocks, low, high);                                                   \
     }
 /* As many chains as the registers hold sums beside the numbers of the small side. */
 #define PLANES_WEIGHTS_3(stride, taps) \
