@@ -16,6 +16,7 @@ cdef enum:
     PLANE_WEIGHTS = 128         # taps of a layer, at most
     PLANES_BAND = 1 << 17       # bytes of input and results of the lines of 16 planes that are computed before the next ones
     PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
+    PLANES_ROWS = 256           # rows of taps of all lines of an image that are kept from one to the next, at most
     PAIR_POSITIONS = 16         # that are loaded as pairs at a time, at least
 
 
@@ -33,7 +34,10 @@ cdef struct PlanesScratch:
     float* results
     float* taps          # as they are stored, [tap][lane]
     float* weights       # in the order of the sum
-    plane_row* rows
+    plane_row* rows      # of a line, or [line of all products][row]
+    int64_t* row_counts  # of each line, where rows are kept
+    bint listed          # rows are there ...
+    bint listed_pairs    # ... of pairs
     const plane_pair_functions* pairs  # which the task at hand takes, or NULL
     uint16_t smallest    # magnitudes of the input that was loaded, less one, as bfloat16 codes
     uint16_t largest
@@ -52,7 +56,8 @@ cdef struct Planes:
     int64_t band_step    # positions of the results from one of them to the next
     int64_t taps         # that are stored, with those between them
     int64_t weights      # that are summed, of all products
-    int64_t rows         # of a position, at most
+    int64_t rows         # of a line, at most
+    int64_t kept_lines   # whose rows are kept: all lines of all products, or none
     int64_t chunks       # of images
     const plane_pair_functions* pairs  # that take two taps of a row at a time, or NULL
     int direction        # in which taps meet the positions of a line
@@ -223,6 +228,11 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
         s.pairs = NULL
     if 4 * q.isa.width * (s.ring * positions_of_line(q, s.pairs != NULL) + s.results) > PLANES_BYTES:
         return False
+    s.kept_lines = 0
+    for i in range(q.count):
+        s.kept_lines += q.products[i].Q[0] * q.products[i].Q[1]
+    if s.band < s.lines or s.kept_lines * s.rows > PLANES_ROWS:
+        s.kept_lines = 0
     s.chunks = min(p.N, ceiling(8 * q.threads, ceiling(p.G, q.isa.width)))
     return True
 
@@ -251,7 +261,9 @@ cdef void lay_out_depthwise_planes(Problem* q, workspace* memory) noexcept nogil
         s.results = <float*>take(memory, vector * p.results)
         s.taps = <float*>take(memory, vector * p.taps)
         s.weights = <float*>take(memory, vector * p.weights)
-        s.rows = <plane_row*>take(memory, p.rows * sizeof(plane_row))
+        s.rows = <plane_row*>take(memory, max(1, p.kept_lines) * p.rows * sizeof(plane_row))
+        s.row_counts = <int64_t*>take(memory, p.kept_lines * sizeof(int64_t))
+        s.listed = False
 
 
 cdef int64_t rows_of_taps(const Problem* q, int64_t i, int64_t first, int64_t q0, int64_t q1, bint pairs, plane_row* rows) noexcept nogil:
@@ -285,9 +297,23 @@ cdef int64_t rows_of_taps(const Problem* q, int64_t i, int64_t first, int64_t q0
     return count
 
 
-cdef void run_plane_product(const Problem* q, int64_t i, int64_t first, int64_t begin, int64_t end, float* results,
-                            const PlanesScratch* scratch) noexcept nogil:
-    """Numbers [begin, end) of the axis of product i; `first`: of its weights. The results are given as if they were there from
+cdef inline int64_t find_rows(const Problem* q, int64_t i, int64_t number, int64_t first, int64_t q0, int64_t q1, PlanesScratch* scratch,
+                              plane_row** rows) noexcept nogil:
+    """Those that output line (q0, q1) of product i meets, line `number` of all products. Returns their number."""
+    rows[0] = scratch.rows
+    if q.planes.kept_lines == 0:
+        return rows_of_taps(q, i, first, q0, q1, scratch.pairs != NULL, rows[0])
+    rows[0] += number * q.planes.rows
+    if not scratch.listed:
+        check_room(b"find_rows", rows[0], q.planes.rows * sizeof(plane_row))
+        check_room(b"find_rows", scratch.row_counts + number, sizeof(int64_t))
+        scratch.row_counts[number] = rows_of_taps(q, i, first, q0, q1, scratch.pairs != NULL, rows[0])
+    return scratch.row_counts[number]
+
+
+cdef void run_plane_product(const Problem* q, int64_t i, int64_t number, int64_t first, int64_t begin, int64_t end, float* results,
+                            PlanesScratch* scratch) noexcept nogil:
+    """Numbers [begin, end) of the axis of product i; `number`, `first`: of its lines and its weights. The results are given as if they were there from
     position 0 on."""
     cdef const Product* p = &q.products[i]
     cdef const PlaneProduct* s = &q.planes.plans[i]
@@ -296,17 +322,19 @@ cdef void run_plane_product(const Problem* q, int64_t i, int64_t first, int64_t 
     cdef int64_t[2] low = [0, 0], high = [p.Q[0], p.Q[1]]
     cdef int direction = q.planes.direction if scratch.pairs != NULL else 1 if s.axes[2].apart > 0 else -1
     cdef planes_function sums = isa.planes.sums[s.kind] if scratch.pairs == NULL else scratch.pairs.sums[s.kind]
+    cdef plane_row* rows
     cdef float* line
     low[q.planes.axis], high[q.planes.axis] = begin, min(end, high[q.planes.axis])
     for q0 in range(low[0], high[0]):
         for q1 in range(low[1], high[1]):
-            count = rows_of_taps(q, i, first, q0, q1, scratch.pairs != NULL, scratch.rows)
+            count = find_rows(q, i, number, first, q0, q1, scratch, &rows)
+            number += 1
             line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
                 if direction < 0:
                     q2 += s.width - 1
-                sums(scratch.rows, count, scratch.input, p.I[2], q2, direction, scratch.weights, line + q2 * s.x[2] * width,
+                sums(rows, count, scratch.input, p.I[2], q2, direction, scratch.weights, line + q2 * s.x[2] * width,
                      direction * s.x[2] * width)
 
 
@@ -338,16 +366,18 @@ cdef int64_t run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kep
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa
-    cdef int64_t i, low, high, taps = 0, end = min(begin + s.band, s.lines), start = results_until(s, begin)
+    cdef int64_t i, low, high, taps = 0, lines = 0, end = min(begin + s.band, s.lines), start = results_until(s, begin)
     cdef store_planes_function store
     input_lines(q, begin, end, &low, &high)
     check_room(b"run_planes_band", scratch.results, 4 * isa.width * (results_until(s, end) - start))
     low = max(low, held)
     load_lines(q, n, g, low, high, ahead - low * p.I[2] if end == s.lines else (high - low) * p.I[2], scratch)
     for i in range(q.count):
-        run_plane_product(q, i, taps, begin, end, scratch.results - start * isa.width, scratch)
+        run_plane_product(q, i, lines, taps, begin, end, scratch.results - start * isa.width, scratch)
+        lines += q.products[i].Q[0] * q.products[i].Q[1]
         taps += (s.plans[i].axes[0].count * s.plans[i].axes[1].count
                  * steps_of_row(&s.plans[i], scratch.pairs != NULL) if q.products[i].all_count > 0 else 0)
+    scratch.listed = True
     if s.joined:
         store = scratch.pairs.store if scratch.pairs != NULL and p.bias == NULL else isa.planes.store
         store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * element_size(p.output.format), p.output.format,
@@ -421,6 +451,8 @@ cdef void run_planes_images(const Problem* q, int64_t task, PlanesScratch* scrat
     cdef int64_t block = task // s.chunks, chunk = task % s.chunks, g = group_of_block(isa, p.G, block)
     cdef int64_t n, line, held, ahead
     cdef int64_t begin = share(p.N, s.chunks, chunk), end = share(p.N, s.chunks, chunk + 1)
+    scratch.listed = scratch.listed and scratch.listed_pairs == (scratch.pairs != NULL)
+    scratch.listed_pairs = scratch.pairs != NULL
     for n in range(begin, end):
         ahead = p.input.n if n + 1 < end else (begin - n) * p.input.n + isa.width * p.input.g
         line = held = 0
