@@ -16,7 +16,7 @@ cdef enum:
     PLANE_WEIGHTS = 128         # taps of a layer, at most
     PLANES_BAND = 1 << 17       # bytes of input and results of the lines of 16 planes that are computed before the next ones
     PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
-    PLANES_ROWS = 256           # rows of taps of all lines of an image that are kept from one to the next, at most
+    PLANES_ROWS = 1024          # rows of taps of all lines of an image that are kept from one to the next, at most
     PAIR_POSITIONS = 16         # that are loaded as pairs at a time, at least
 
 
@@ -231,7 +231,7 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
     s.kept_lines = 0
     for i in range(q.count):
         s.kept_lines += q.products[i].Q[0] * q.products[i].Q[1]
-    if s.band < s.lines or s.kept_lines * s.rows > PLANES_ROWS:
+    if s.kept_lines * s.rows > PLANES_ROWS:
         s.kept_lines = 0
     s.chunks = min(p.N, ceiling(8 * q.threads, ceiling(p.G, q.isa.width)))
     return True
@@ -327,8 +327,7 @@ cdef void run_plane_product(const Problem* q, int64_t i, int64_t number, int64_t
     low[q.planes.axis], high[q.planes.axis] = begin, min(end, high[q.planes.axis])
     for q0 in range(low[0], high[0]):
         for q1 in range(low[1], high[1]):
-            count = find_rows(q, i, number, first, q0, q1, scratch, &rows)
-            number += 1
+            count = find_rows(q, i, number + q0 * p.Q[1] + q1, first, q0, q1, scratch, &rows)
             line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
@@ -377,7 +376,6 @@ cdef int64_t run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kep
         lines += q.products[i].Q[0] * q.products[i].Q[1]
         taps += (s.plans[i].axes[0].count * s.plans[i].axes[1].count
                  * steps_of_row(&s.plans[i], scratch.pairs != NULL) if q.products[i].all_count > 0 else 0)
-    scratch.listed = True
     if s.joined:
         store = scratch.pairs.store if scratch.pairs != NULL and p.bias == NULL else isa.planes.store
         store(<char*>p.output.data + (n * p.output.n + g * p.output.g + start) * element_size(p.output.format), p.output.format,
@@ -459,6 +457,7 @@ cdef void run_planes_images(const Problem* q, int64_t task, PlanesScratch* scrat
         while line < s.lines:
             held = run_planes_band(q, n, g, block * isa.width - g, line, held, ahead, scratch)
             line += s.band
+        scratch.listed = True
 
 
 cdef void run_planes_task(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
