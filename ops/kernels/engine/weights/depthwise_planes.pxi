@@ -4,9 +4,9 @@ lie side by side; lanes are groups.
 Lines of both sides of 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
 position's number along its line advance by themselves, with the taps of a row in registers.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE,
-    peak_cycles), engine/product/depthwise_planes.pxi (PLANE_WEIGHTS,
-    dense_planes, group_of_block), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles),
+    engine/product/depthwise_planes_plan.pxi (PLANE_WEIGHTS, dense_planes, group_of_block), engine/weights/gradient.pxi
+    (Weights), engine/weights/sums.pxi (join_pieces)
 gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
     run_depthwise_planes_weights
 """
