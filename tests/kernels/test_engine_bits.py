@@ -241,6 +241,23 @@ def test_bfloat16_near_the_subnormals(channels, seed):
         compare(kernel, case, arrays, formats, random.Random(seed))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_depthwise_bfloat16_near_the_subnormals(seed):
+    """The same with neighbouring taps in pairs, also beside something infinite."""
+    gen = np.random.default_rng(seed)
+    case = Case((2, 20, 1, 1, 6, 21), (2, 20, 1, 1, 6, 21), (20, 1, 1, 1, 3, 3), begin=(0, 1, 1))
+    first = int(gen.integers(-140, -30))
+    second = int(gen.integers(-156, -66)) - first
+    formats = {"large": "bfloat16", "small": "bfloat16", "taps": "bfloat16"}
+    arrays = {"large": gen.standard_normal(case.large) * 2.0**first}
+    arrays |= {name: gen.integers(-8, 8, getattr(case, name)) * 2.0**second for name in ("small", "taps")}
+    if seed % 4 == 0:
+        arrays[("large", "small", "taps")[seed // 4 % 3]].flat[seed] = np.inf
+    arrays = {name: bits(a.astype(np.float32).astype(DTYPES["bfloat16"])) for name, a in arrays.items()}
+    for kernel in OPERANDS:
+        compare(kernel, case, arrays, formats, random.Random(seed))
+
+
 def test_the_fastest_set_runs_unless_named(isa):
     """Only the set with dot products is ever passed over: for the next, which differs from it in nothing else."""
     engine.use_isa("")

@@ -339,6 +339,7 @@ typedef struct {
     join_tap_pairs_function join_tap_pairs;
     lay_row_pairs_function lay_row_pairs;
     tap_pairs_function tap_pairs[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1], or NULL */
+    plane_pair_functions planes; /* all NULL where pairs are not adjacent */
 } pair_functions;
 
 typedef struct {

@@ -137,12 +137,19 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*planes_function)(
         const plane_row*, int64_t, const float*, int64_t, int64_t, int, const float*, float*, Py_ssize_t) noexcept
     ctypedef void (*planes_weights_function)(
-        float*, Py_ssize_t, const float*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t) noexcept
+        float*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t,
+        int64_t, int64_t) noexcept
     ctypedef struct plane_functions:
         load_planes_function load
         store_planes_function store
         planes_function sums[4]  # PLANE_WIDTHS
         planes_weights_function weights[2][7][7]  # PLANE_TAPS
+    ctypedef void (*load_plane_pairs_function)(
+        float*, int64_t, int64_t, int, const void*, int, int64_t, int64_t, uint16_t*, uint16_t*) noexcept
+    ctypedef struct plane_pair_functions:
+        load_plane_pairs_function load
+        store_planes_function store
+        planes_function sums[4]  # PLANE_WIDTHS
     ctypedef void (*nxc_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
         const float*, Py_ssize_t, const float*) noexcept
@@ -260,6 +267,7 @@ cdef extern from "core/isa.h" nogil:
         join_tap_pairs_function join_tap_pairs
         lay_row_pairs_function lay_row_pairs
         tap_pairs_function tap_pairs[8][3]
+        plane_pair_functions planes
     ctypedef struct conversion_functions:
         pass
     ctypedef struct instruction_set:

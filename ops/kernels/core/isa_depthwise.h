@@ -68,11 +68,12 @@ typedef struct {
 typedef void (*planes_function)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
                                 int direction, const float *weights, float *target, ptrdiff_t target_step);
 
-/* sums[t*tap_step + j*width + lane] += products of small[line*small_line + (j + 16*b)*width + lane] with
- * large[line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks, line < lines: for as many
- * taps t and chains j as the function is for. */
-typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small,
-                                        ptrdiff_t small_line, int64_t lines, int64_t blocks, int64_t low, int64_t high);
+/* sums[t*tap_step + j*width + lane] += products of small[n*small_image + line*small_line + (j + 16*b)*width + lane] with
+ * large[n*large_image + line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks,
+ * line < lines, n < images: for as many taps t and chains j as the function is for. */
+typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line,
+                                        ptrdiff_t large_image, const float *small, ptrdiff_t small_line, ptrdiff_t small_image,
+                                        int64_t images, int64_t lines, int64_t blocks, int64_t low, int64_t high);
 
 /* Of depthwise layers whose channels are far apart in memory, with channels as lanes; all NULL, or none that registers allow. */
 typedef struct {
@@ -81,6 +82,20 @@ typedef struct {
     planes_function sums[PLANE_WIDTHS];                            /* of 4, 7, 8 and PLANE_OUTPUTS outputs */
     planes_weights_function weights[2][PLANE_TAPS][PLANE_TAPS];    /* [stride - 1][taps - 1][chains - 1] */
 } plane_functions;
+
+/* The same of planes for dot products: block[(l*(extent + 1) + x + 1)*width + lane] = the numbers x and x + 1 of line l of a plane,
+ * zeros outside, for l < lines, -1 <= x < extent; the one that `direction` meets first in the upper half.  At least 16 numbers.
+ * Lowers `smallest`, magnitudes less one, and raises `largest` to what is met, as bfloat16 codes. */
+typedef void (*load_plane_pairs_function)(float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
+                                          int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest);
+
+/* A row's taps are pairs then: tap t and those weights stand for 2*t, in the upper half, and 2*t + 1.  No sum is subnormal or -0,
+ * and `bias` is NULL. */
+typedef struct {
+    load_plane_pairs_function load;
+    store_planes_function store;
+    planes_function sums[PLANE_WIDTHS];
+} plane_pair_functions;
 
 /* Lanes are channels: target[p*target_pitch + c] for p < positions, c < channels is the sum over taps of element
  * offsets[tap] + p*position_step + c of `source` times weights[taps[tap]*weight_pitch + c], + 0, + bias[c] (which may be

@@ -8,19 +8,20 @@ threads; they decide nothing but the choice.  All algorithms give the same bits.
 uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_cycles), engine/product/depthwise_ncx.pxi
     (fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_ncx), engine/product/depthwise_ncx_plan.pxi (NcxCall,
     NcxPlan, few_channels_in_groups), engine/product/depthwise_nxc.pxi (NxcPlan, fits_depthwise_nxc,
-    lay_out_depthwise_nxc, run_depthwise_nxc), engine/product/depthwise_planes.pxi (Planes, depthwise_planes_cycles,
-    fits_depthwise_planes, lay_out_depthwise_planes, run_depthwise_planes), engine/product/few_columns.pxi (FewColumns,
-    few_columns_cycles, fits_few_columns, lay_out_few_columns, run_few_columns), engine/product/float64.pxi
-    (DoubleTasks, doubles_cycles, fits_doubles, lay_out_all_doubles, run_doubles), engine/product/gathered.pxi
-    (fits_gathered, gathered_cycles, lay_out_gathered, run_gathered), engine/product/laid_out.pxi (fits_laid_out,
-    laid_out_cycles, lay_out_laid_out, run_laid_out_products), engine/product/laid_out_plan.pxi (Layout),
-    engine/product/pairs.pxi (on_matrix), engine/product/patches.pxi (Patches, fits_patches, lay_out_patches,
-    patches_cycles, run_patches), engine/product/plan.pxi (ProductPlan, prepare_products), engine/product/product.pxi
-    (PositionClass, Product), engine/product/rows_are_lines.pxi (fits_rows_are_lines, lay_out_rows_are_lines,
-    rows_are_lines_cycles, run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows),
-    engine/product/rows_are_positions.pxi (PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions,
-    rows_are_positions_cycles, run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places,
-    stackable), engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
+    lay_out_depthwise_nxc, run_depthwise_nxc), engine/product/depthwise_planes.pxi (run_depthwise_planes),
+    engine/product/depthwise_planes_plan.pxi (Planes, depthwise_planes_cycles, fits_depthwise_planes,
+    lay_out_depthwise_planes), engine/product/few_columns.pxi (FewColumns, few_columns_cycles, fits_few_columns,
+    lay_out_few_columns, run_few_columns), engine/product/float64.pxi (DoubleTasks, doubles_cycles, fits_doubles,
+    lay_out_all_doubles, run_doubles), engine/product/gathered.pxi (fits_gathered, gathered_cycles, lay_out_gathered,
+    run_gathered), engine/product/laid_out.pxi (fits_laid_out, laid_out_cycles, lay_out_laid_out,
+    run_laid_out_products), engine/product/laid_out_plan.pxi (Layout), engine/product/pairs.pxi (on_matrix),
+    engine/product/patches.pxi (Patches, fits_patches, lay_out_patches, patches_cycles, run_patches),
+    engine/product/plan.pxi (ProductPlan, prepare_products), engine/product/product.pxi (PositionClass, Product),
+    engine/product/rows_are_lines.pxi (fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles,
+    run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi
+    (PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
+    run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable),
+    engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
     run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights,
     lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights,
     depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
@@ -253,6 +254,8 @@ cdef int answer(Problem* q) except -1 nogil:
     if q.inquiry.findings != NULL:
         with gil:
             unit = ("matrix unit" if on_matrix(q.pairs) else "dot products") if chosen.in_pairs and q.pairs != NULL else "multiply-adds"
+            if chosen.run == run_depthwise_planes and q.planes.pairs != NULL:
+                unit = "dot products"
             candidates = {}
             add_candidates(q, candidates)
             if q.pairs != NULL:

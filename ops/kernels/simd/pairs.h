@@ -330,6 +330,7 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 
 #define SEGMENT_PAIRS
 #include "simd/segments.h"
+#include "simd/plane_pairs.h"
 
 const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
@@ -355,6 +356,8 @@ const pair_functions SUFFIX(pairs) = {
     .join_tap_pairs = SUFFIX(join_tap_pairs),
     .lay_row_pairs = SUFFIX(lay_row_pairs),
     .tap_pairs = TAP_PAIR_ENTRIES,
+    .planes = {SUFFIX(load_plane_pairs), SUFFIX(store_plane_pairs),
+               {SUFFIX(plane_pairs_4), SUFFIX(plane_pairs_7), SUFFIX(plane_pairs_8), SUFFIX(plane_pairs_14)}},
 };
 
 #include "simd/matrix_pairs.h"

@@ -86,8 +86,13 @@ static void SUFFIX(load_planes)(float *block, int64_t count, const void *source,
     BY_FORMAT(format, load_planes_format, block, count, source, known_format, apart, ahead)
 }
 
-/* The next `words` words of 16 planes, of finished sums; numbers from `count` on are 0. */
-INLINE void encode_words(__m512i *word, int words, int format, const float *block, int64_t count, vector bias)
+#ifndef NORMAL_HALVES
+#define NORMAL_HALVES(low, high) codes_in_pairs(NUMBER_BFLOAT16, low, high)
+#endif
+
+/* The next `words` words of 16 planes, of finished sums; numbers from `count` on are 0.  If they are `normal`, none is subnormal or
+ * -0, and there is no bias. */
+INLINE void encode_words(__m512i *word, int words, int format, const float *block, int64_t count, vector bias, int normal)
 {
     const int codes = codes_of_word(format);
 #pragma GCC unroll 16
@@ -96,10 +101,15 @@ INLINE void encode_words(__m512i *word, int words, int format, const float *bloc
 #pragma GCC unroll 4
         for (int j = 0; j < codes; j++)
             if (k * codes + j < count)
-                done[j] = *(const vector *)(block + (k * codes + j) * WIDTH) + BROADCAST(0.0f) + bias;
+                done[j] = *(const vector *)(block + (k * codes + j) * WIDTH);
             else
                 done[j] = (vector){0};
+        if (!normal)
+#pragma GCC unroll 4
+            for (int j = 0; j < codes; j++)
+                done[j] = done[j] + BROADCAST(0.0f) + bias;
         word[k] = codes == 1   ? (__m512i)done[0]
+                  : normal && format == NUMBER_BFLOAT16 ? NORMAL_HALVES(done[0], done[1])
                   : codes == 2 ? codes_in_pairs(format, done[0], done[1])
                                : _mm512_or_si512(codes_in_pairs(format, done[0], done[2]),
                                                  _mm512_slli_epi32(codes_in_pairs(format, done[1], done[3]), 8));
@@ -107,7 +117,7 @@ INLINE void encode_words(__m512i *word, int words, int format, const float *bloc
 }
 
 INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
-                                const float *bias)
+                                const float *bias, int normal)
 {
     const int codes = codes_of_word(format), few = 4 * codes, many = 16 * codes;
     const int64_t size = 4 / codes, step = apart * size;
@@ -116,7 +126,7 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
     int64_t p = 0;
     for (; p + many <= count; p += many) {
         char *place = (char *)target + p * size;
-        encode_words(word, 16, format, block + p * WIDTH, many, start);
+        encode_words(word, 16, format, block + p * WIDTH, many, start, normal);
         transpose_vectors(word);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
@@ -126,7 +136,7 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
     for (; p < count && count >= few; p += few) { /* the last ones overlap */
         int64_t first = p + few <= count ? p : count - few;
         char *place = (char *)target + first * size;
-        encode_words(word, 4, format, block + first * WIDTH, few, start);
+        encode_words(word, 4, format, block + first * WIDTH, few, start, normal);
         transpose_four(word);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
@@ -136,7 +146,7 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
     if (count < few) {
         for (int k = 4; k < 16; k++)
             word[k] = _mm512_setzero_si512();
-        encode_words(word, 4, format, block, count, start);
+        encode_words(word, 4, format, block, count, start, normal);
         transpose_vectors(word);
         for (int64_t i = first_plane; i < 16; i++)
             _mm512_mask_storeu_epi8((char *)target + i * step, first_bytes(count * size), word[i]);
@@ -146,47 +156,53 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
 static void SUFFIX(store_planes)(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
                                  const float *bias)
 {
-    BY_FORMAT(format, store_planes_format, target, known_format, apart, first_plane, block, count, bias)
+    BY_FORMAT(format, store_planes_format, target, known_format, apart, first_plane, block, count, bias, 0)
 }
 
-/* One row of taps: an input is loaded once and added to all outputs whose taps meet it. */
+/* One row of taps, or of pairs of them, which meet every other position: an input is loaded once and added to all outputs whose
+ * taps meet it. */
 INLINE void plane_steps(int outputs, int taps, vector *sum, const float *input, ptrdiff_t step, const float *weights, int64_t low,
-                        int64_t high)
+                        int64_t high, int pairs)
 {
+    const int apart = pairs ? 2 : 1;
     vector weight[PLANE_TAPS];
 #pragma GCC unroll 7
     for (int t = 0; t < taps; t++) {
         weight[t] = *(const vector *)(weights + t * WIDTH);
         KEEP(weight[t]);
     }
-#pragma GCC unroll 20
-    for (int i = 0; i < outputs + taps - 1; i++) {
+#pragma GCC unroll 26
+    for (int i = 0; i < outputs + (taps - 1) * apart; i++) {
         if (i >= low && i < high) {
             vector lanes = *(const vector *)input;
             KEEP(lanes);
 #pragma GCC unroll 7
-            for (int t = 0; t < taps; t++)
-                if (i - t >= 0 && i - t < outputs)
-                    sum[i - t] = MULTIPLY_ADD(weight[t], lanes, sum[i - t]);
+            for (int t = 0; t < taps; t++) {
+                const int j = i - t * apart;
+                if (j >= 0 && j < outputs)
+                    sum[j] = pairs ? MULTIPLY_ADD_PAIRS(weight[t], lanes, sum[j]) : MULTIPLY_ADD(weight[t], lanes, sum[j]);
+            }
         }
         input += step;
     }
 }
 
+/* A line of pairs begins one position before its first number: `simd/plane_pairs.h`. */
 INLINE void planes_body(int outputs, const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
-                        int direction, const float *weights, float *target, ptrdiff_t target_step)
+                        int direction, const float *weights, float *target, ptrdiff_t target_step, int pairs)
 {
     vector sum[PLANE_OUTPUTS];
 #pragma GCC unroll 14
     for (int j = 0; j < outputs; j++)
         sum[j] = (vector){0};
     for (int64_t r = 0; r < row_count; r++) {
-        int64_t x = rows[r].first + at, low = direction > 0 ? -x : x - extent + 1, high = direction > 0 ? extent - x : x + 1;
-        const float *place = input + (rows[r].line + x) * WIDTH, *factors = weights + rows[r].weights * WIDTH;
+        int64_t x = rows[r].first + at, high = direction > 0 ? extent - x : x + 1;
+        int64_t low = (direction > 0 ? -x : x - extent + 1) - pairs;
+        const float *place = input + (rows[r].line + x + (pairs && direction > 0)) * WIDTH, *factors = weights + rows[r].weights * WIDTH;
         switch (rows[r].taps) {
 #define PLANE_STEPS(taps)                                                                       \
     case taps:                                                                                  \
-        plane_steps(outputs, taps, sum, place, direction * WIDTH, factors, low, high);          \
+        plane_steps(outputs, taps, sum, place, direction * WIDTH, factors, low, high, pairs);   \
         break;
             PLANE_STEPS(1) PLANE_STEPS(2) PLANE_STEPS(3) PLANE_STEPS(4) PLANE_STEPS(5) PLANE_STEPS(6) PLANE_STEPS(7)
 #undef PLANE_STEPS
@@ -201,24 +217,32 @@ INLINE void planes_body(int outputs, const plane_row *rows, int64_t row_count, c
     static void SUFFIX(planes_##outputs)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at, \
                                          int direction, const float *weights, float *target, ptrdiff_t target_step)                \
     {                                                                                                                             \
-        planes_body(outputs, rows, row_count, input, extent, at, direction, weights, target, target_step);                        \
+        planes_body(outputs, rows, row_count, input, extent, at, direction, weights, target, target_step, 0);                     \
     }
 PLANES(4) PLANES(7) PLANES(8) PLANES(14)
 
 /* Sums of `taps` taps of one row for `count` chains, along lines of which every 16th position belongs to a chain. */
 INLINE void planes_weights_body(int taps, int count, int stride, float *sums, ptrdiff_t tap_step, const float *large,
-                                ptrdiff_t large_line, const float *small, ptrdiff_t small_line, int64_t lines, int64_t blocks,
-                                int64_t low, int64_t high)
+                                ptrdiff_t large_line, ptrdiff_t large_image, const float *small, ptrdiff_t small_line,
+                                ptrdiff_t small_image, int64_t images, int64_t lines, int64_t blocks, int64_t low, int64_t high)
 {
     vector sum[PLANE_TAPS][PLANE_TAPS];
+    int64_t left = lines;
 #pragma GCC unroll 7
     for (int t = 0; t < taps; t++)
 #pragma GCC unroll 7
         for (int j = 0; j < count; j++)
             sum[t][j] = *(const vector *)(sums + t * tap_step + j * WIDTH);
-    for (int64_t line = 0; line < lines; line++) {
-        const float *far = large + line * large_line, *near = small + line * small_line;
+    for (int64_t line = 0; line < images * lines; line++) {
+        const float *far = large, *near = small;
         int64_t first = low, end = high;
+        large += large_line;
+        small += small_line;
+        if (--left == 0) {
+            left = lines;
+            large += large_image - lines * large_line;
+            small += small_image - lines * small_line;
+        }
         for (int64_t block = 0; block < blocks; block++) {
             vector own[PLANE_TAPS];
 #pragma GCC unroll 7
@@ -251,11 +275,12 @@ INLINE void planes_weights_body(int taps, int count, int stride, float *sums, pt
 
 #define PLANES_WEIGHTS(stride, taps, count)                                                                                   \
     static void SUFFIX(planes_weights_##stride##_##taps##_##count)(                                                           \
-        float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, const float *small, ptrdiff_t small_line,  \
-        int64_t lines, int64_t blocks, int64_t low, int64_t high)                                                             \
+        float *sums, ptrdiff_t tap_step, const float *large, ptrdiff_t large_line, ptrdiff_t large_image, const float *small, \
+        ptrdiff_t small_line, ptrdiff_t small_image, int64_t images, int64_t lines, int64_t blocks, int64_t low,              \
+        int64_t high)                                                                                                         \
     {                                                                                                                         \
-        planes_weights_body(taps, count, stride, sums, tap_step, large, large_line, small, small_line, lines, blocks, low,    \
-                            high);                                                                                            \
+        planes_weights_body(taps, count, stride, sums, tap_step, large, large_line, large_image, small, small_line,           \
+                            small_image, images, lines, blocks, low, high);                                                   \
     }
 /* As many chains as the registers hold sums beside the numbers of the small side. */
 #define PLANES_WEIGHTS_3(stride, taps) \

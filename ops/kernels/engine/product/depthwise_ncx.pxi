@@ -36,9 +36,9 @@ cdef void pack_ncx(const NcxPlan* s, int64_t g, int64_t r, float* weights) noexc
             weights[i] = number_at(p.weights.data, p.weights.format, start + s.taken[i])
 
 
-cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
-                       float* image) noexcept nogil:
-    """Lines [first, end) of all planes, those of each residue modulo the innermost step side by side."""
+cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, int64_t g, int64_t first_plane, int64_t end_plane,
+                       int64_t first, int64_t end, float* image) noexcept nogil:
+    """Lines [first, end) of some planes, those of each residue modulo the innermost step side by side."""
     cdef const Product* p = s.product
     cdef int64_t d, phase, x0, count, lines = end - first, width = s.pitch[1], size = element_size(p.input.format)
     cdef const char* source
@@ -47,7 +47,7 @@ cdef void decode_image(const NcxPlan* s, const instruction_set* isa, int64_t n, 
     if s.phases == 1 and p.input.x[1] == p.I[2] * p.input.x[2]:
         lines, width = 1, width * lines
     for d in range(p.D):
-        for x0 in range(p.I[0]):
+        for x0 in range(first_plane, end_plane):
             source = <const char*>p.input.data + (n * p.input.n + g * p.input.g + d * p.input.c + x0 * p.input.x[0]
                                                   + first * p.input.x[1]) * size
             place = image + d * s.channel + x0 * s.pitch[0] + first * s.pitch[1]
@@ -215,7 +215,7 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
             images.sources[n] = <const float*>p.input.data + (first + n) * p.input.n + g * p.input.g
         else:
             images.sources[n] = scratch.decoded + n * s.image
-            decode_image(s, isa, first + n, g, 0, p.I[1], scratch.decoded + n * s.image)
+            decode_image(s, isa, first + n, g, 0, p.I[0], 0, p.I[1], scratch.decoded + n * s.image)
     for r in range(p.R):
         bias = 0 if p.bias == NULL else p.bias[g * p.R + r]
         for i in range(call.count):

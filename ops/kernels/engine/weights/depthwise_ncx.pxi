@@ -150,6 +150,7 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
                     int64_t lines_end, float* sums, NcxWeightsScratch* scratch) noexcept nogil:
     """Lines [line, lines_end) of the small side, counted through all planes of image n and group g."""
     cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0
+    cdef int64_t plane = line // w.Y[1], last = (lines_end - 1) // w.Y[1]
     cdef int64_t small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
     cdef const float* large = scratch.large
     cdef const float* small = scratch.small
@@ -162,15 +163,16 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
     elif high > low:
         if w.Y[0] == 1 and s.plan.whole == 0:  # every band at the same place, which is in the nearest cache
             large -= low * s.plan.pitch[1]
-        decode_image(&s.plan, isa, n, g, low, high, <float*>large)
+        decode_image(&s.plan, isa, n, g, max(0, plane * w.s[0] - w.b[0]),
+                     min(w.X[0], last * w.s[0] - w.b[0] + (w.K[0] - 1) * w.d[0] + 1), low, high, <float*>large)
     if s.direct:
         small = <const float*>w.small.data + n * w.small.n + g * w.small.g
     else:
         if w.Y[0] == 1:
             small -= first * w.Y[2]
-        decode_small(w, isa, n, g, first, end, <float*>small)
+        decode_small(w, isa, n, g, plane, last + 1, first, end, <float*>small)
     while line < lines_end:
-        y0 = line // w.Y[1] if w.Y[0] > 1 else 0
+        y0 = line // w.Y[1]
         first = line - y0 * w.Y[1]
         end = min(w.Y[1], first + lines_end - line)
         for m in range(w.M):
@@ -180,20 +182,21 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
         line += end - first
 
 
-cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
-                       float* lines) noexcept nogil:
-    """Lines [first, end) of all planes."""
+cdef void decode_small(const Weights* w, const instruction_set* isa, int64_t n, int64_t g, int64_t first_plane, int64_t end_plane,
+                       int64_t first, int64_t end, float* small) noexcept nogil:
+    """Lines [first, end) of some planes."""
     cdef int64_t m, y0, count = end - first, width = w.Y[2]
-    check_room(b"decode_small", lines + first * width, 4 * (w.M * w.Y[0] * w.Y[1] - first) * width)
+    cdef float* lines
+    check_room(b"decode_small", small + first * width, 4 * (w.M * w.Y[0] * w.Y[1] - first) * width)
     if w.small.x[1] == w.Y[2] * w.small.x[2]:
         count, width = 1, width * count
     for m in range(w.M):
-        for y0 in range(w.Y[0]):
+        for y0 in range(first_plane, end_plane):
+            lines = small + (m * w.Y[0] + y0) * w.Y[1] * w.Y[2]
             isa.frame(lines + first * w.Y[2], width, count, width, 0, width,
                       <const char*>w.small.data + (n * w.small.n + g * w.small.g + m * w.small.c + y0 * w.small.x[0]
                                                    + first * w.small.x[1]) * element_size(w.small.format),
                       w.small.format, w.small.x[1], w.small.x[2], (end - first) * w.small.x[1])
-            lines += w.Y[1] * w.Y[2]
 
 
 cdef int64_t groups_together(const Weights* w, const NcxWeights* s, int threads) noexcept nogil:

@@ -4,9 +4,9 @@ lie side by side; lanes are groups.
 Lines of both sides of 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
 position's number along its line advance by themselves, with the taps of a row in registers.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE,
-    peak_cycles), engine/product/depthwise_planes.pxi (PLANE_WEIGHTS,
-    dense_planes, group_of_block), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi (join_pieces)
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles),
+    engine/product/depthwise_planes_plan.pxi (PLANE_WEIGHTS, dense_planes, group_of_block), engine/weights/gradient.pxi
+    (Weights), engine/weights/sums.pxi (join_pieces)
 gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
     run_depthwise_planes_weights
 """
@@ -14,6 +14,7 @@ gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_wei
 cdef enum:
     WEIGHTS_BAND = 1 << 16           # bytes of lines of both sides, unless one line takes more
     WEIGHTS_BAND_MOST = 1 << 20
+    WEIGHTS_IMAGES = 1 << 15         # bytes of whole images that are taken together: sums stay in registers through them
 
 
 cdef struct PlanesWeightsScratch:
@@ -25,6 +26,7 @@ cdef struct PlanesWeightsScratch:
 cdef struct PlanesWeights:
     int64_t chains       # that have positions
     int64_t band         # lines of the small side that are taken at a time, of all planes
+    int64_t images       # whole ones that are taken together, at most
     int64_t parts        # a row of taps is divided into, since registers hold the sums of so many
     int64_t large        # floats
     int64_t small
@@ -69,6 +71,9 @@ cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
         if 4 * (p.large + p.small) <= WEIGHTS_BAND or p.band == 1 or w.Y[0] > 1 or w.X[0] > 1:
             break
         p.band = ceiling(p.band, 2)
+    p.images = 1
+    if p.band == w.Y[0] * w.Y[1]:
+        p.images = max(1, min(w.N, WEIGHTS_IMAGES // (4 * (p.large + p.small))))
     return 4 * (p.large + p.small) <= WEIGHTS_BAND_MOST
 
 
@@ -92,8 +97,8 @@ cdef void lay_out_depthwise_planes_weights(Problem* q, workspace* memory) noexce
     p.scratch = <PlanesWeightsScratch*>take(memory, q.threads * sizeof(PlanesWeightsScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.large = <float*>take(memory, 4 * p.large)
-        s.small = <float*>take(memory, 4 * p.small)
+        s.large = <float*>take(memory, 4 * p.images * p.large)
+        s.small = <float*>take(memory, 4 * p.images * p.small)
         s.sums = <float*>take(memory, vector * p.taps * p.chains)
     p.partials = <float*>take(memory, vector * ceiling(q.weights.G, q.isa.width) * q.weights.cut.pieces * p.taps)
 
@@ -107,7 +112,7 @@ cdef inline int64_t chains_together(const instruction_set* isa, int64_t stride, 
 
 
 cdef void add_chains(const Weights* w, const PlanesWeights* p, const instruction_set* isa, int64_t first, int64_t end, int64_t blocks,
-                     const float* large, const float* small, int64_t lines, float* sums) noexcept nogil:
+                     const float* large, const float* small, int64_t images, int64_t lines, float* sums) noexcept nogil:
     """Chains [first, end), each with positions in so many blocks, of one row of taps and some lines of a plane."""
     cdef int64_t part, run, runs, tap, taps, j, count, x, width = isa.width
     for part in range(p.parts):
@@ -119,13 +124,13 @@ cdef void add_chains(const Weights* w, const PlanesWeights* p, const instruction
             count = first + share(end - first, runs, run + 1) - j
             x = j * w.s[2] + tap - w.b[2]
             isa.planes.weights[w.s[2] - 1][taps - 1][count - 1](
-                sums + (tap * p.chains + j) * width, p.chains * width, large + x * width, w.s[1] * w.X[2] * width,
-                small + j * width, w.Y[2] * width, lines, blocks, -x, w.X[2] - x)
+                sums + (tap * p.chains + j) * width, p.chains * width, large + x * width, w.s[1] * w.X[2] * width, p.large,
+                small + j * width, w.Y[2] * width, p.small, images, lines, blocks, -x, w.X[2] - x)
 
 
-cdef void add_lines(const Weights* w, const PlanesWeights* p, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
-                    const float* large, const float* small, float* sums) noexcept nogil:
-    """Lines [first, end) of plane y0 of the small side. Both sides are given as if they were there from position 0 on."""
+cdef void add_lines(const Weights* w, const PlanesWeights* p, const instruction_set* isa, int64_t images, int64_t y0, int64_t first,
+                    int64_t end, const float* large, const float* small, float* sums) noexcept nogil:
+    """Lines [first, end) of plane y0 of the small side of some images. Both sides are given as if they were there from position 0 on."""
     cdef int64_t t0, t1, x0, x1, low, high, row = p.chains * w.K[2] * isa.width
     cdef int64_t blocks = w.Y[2] // DOT_LANES, rest = w.Y[2] % DOT_LANES
     cdef const float* line
@@ -142,30 +147,31 @@ cdef void add_lines(const Weights* w, const PlanesWeights* p, const instruction_
             line = large + (x0 * w.X[1] + x1) * w.X[2] * isa.width
             own = small + (y0 * w.Y[1] + first + low) * w.Y[2] * isa.width
             if rest > 0:
-                add_chains(w, p, isa, 0, rest, blocks + 1, line, own, high - low, sums + (t0 * w.K[1] + t1) * row)
+                add_chains(w, p, isa, 0, rest, blocks + 1, line, own, images, high - low, sums + (t0 * w.K[1] + t1) * row)
             if blocks > 0:
-                add_chains(w, p, isa, rest, DOT_LANES, blocks, line, own, high - low, sums + (t0 * w.K[1] + t1) * row)
+                add_chains(w, p, isa, rest, DOT_LANES, blocks, line, own, images, high - low, sums + (t0 * w.K[1] + t1) * row)
 
 
-cdef void run_band(const Weights* w, const PlanesWeights* p, const instruction_set* isa, int64_t n, int64_t g, int64_t first, int64_t end,
-                   PlanesWeightsScratch* s) noexcept nogil:
-    """Lines [first, end) of the small side, counted through the planes of image n."""
-    cdef int64_t low, high, y0, line = first, stop, large_size = element_size(w.large.format), small_size = element_size(w.small.format)
+cdef void run_band(const Weights* w, const PlanesWeights* p, const instruction_set* isa, int64_t n, int64_t images, int64_t g, int64_t first,
+                   int64_t end, PlanesWeightsScratch* s) noexcept nogil:
+    """Lines [first, end) of the small side, counted through the planes of an image, of images from n on."""
+    cdef int64_t low, high, y0, i, line = first, stop, large_size = element_size(w.large.format), small_size = element_size(w.small.format)
     cdef bint whole = end - first == w.Y[0] * w.Y[1]  # the next are those of the next image
     lines_of_large(w, first, end, &low, &high)
-    check_room(b"run_band", s.large, 4 * (high - low) * w.X[2] * isa.width)
-    check_room(b"run_band", s.small, 4 * (end - first) * w.Y[2] * isa.width)
-    if high > low:
-        isa.planes.load(s.large, (high - low) * w.X[2],
-                        <const char*>w.large.data + (n * w.large.n + g * w.large.g + low * w.X[2]) * large_size,
-                        w.large.format, w.large.g, (w.large.n if whole else (high - low) * w.X[2]) * large_size)
-    isa.planes.load(s.small, (end - first) * w.Y[2],
-                    <const char*>w.small.data + (n * w.small.n + g * w.small.g + first * w.Y[2]) * small_size,
-                    w.small.format, w.small.g, (w.small.n if whole else (end - first) * w.Y[2]) * small_size)
+    check_room(b"run_band", s.large, 4 * ((images - 1) * p.large + (high - low) * w.X[2] * isa.width))
+    check_room(b"run_band", s.small, 4 * ((images - 1) * p.small + (end - first) * w.Y[2] * isa.width))
+    for i in range(images):
+        if high > low:
+            isa.planes.load(s.large + i * p.large, (high - low) * w.X[2],
+                            <const char*>w.large.data + ((n + i) * w.large.n + g * w.large.g + low * w.X[2]) * large_size,
+                            w.large.format, w.large.g, (w.large.n if whole else (high - low) * w.X[2]) * large_size)
+        isa.planes.load(s.small + i * p.small, (end - first) * w.Y[2],
+                        <const char*>w.small.data + ((n + i) * w.small.n + g * w.small.g + first * w.Y[2]) * small_size,
+                        w.small.format, w.small.g, (w.small.n if whole else (end - first) * w.Y[2]) * small_size)
     while line < end:
         y0 = line // w.Y[1]
         stop = min(end, (y0 + 1) * w.Y[1])
-        add_lines(w, p, isa, y0, line - y0 * w.Y[1], stop - y0 * w.Y[1], s.large - low * w.X[2] * isa.width,
+        add_lines(w, p, isa, images, y0, line - y0 * w.Y[1], stop - y0 * w.Y[1], s.large - low * w.X[2] * isa.width,
                   s.small - first * w.Y[2] * isa.width, s.sums)
         line = stop
 
@@ -176,7 +182,7 @@ cdef void run_planes_weights_task(const Problem* q, int64_t task, PlanesWeightsS
     cdef const PlanesWeights* p = &q.planes_weights
     cdef const instruction_set* isa = q.isa
     cdef int64_t piece = task % w.cut.pieces, g = group_of_block(isa, w.G, task // w.cut.pieces), width = isa.width
-    cdef int64_t image = w.Y[0] * w.Y[1], positions = w.N * image * w.Y[2], tap, half, i, n, end
+    cdef int64_t image = w.Y[0] * w.Y[1], positions = w.N * image * w.Y[2], tap, half, i, n, end, images
     cdef int64_t line = piece_start(&w.cut, piece, positions) // w.Y[2], lines_end = piece_start(&w.cut, piece + 1, positions) // w.Y[2]
     cdef float* sums
     check_room(b"run_planes_weights_task", s.sums, 4 * width * p.taps * p.chains)
@@ -184,8 +190,11 @@ cdef void run_planes_weights_task(const Problem* q, int64_t task, PlanesWeightsS
     while line < lines_end:
         n = line // image
         end = min(min(lines_end, line + p.band), (n + 1) * image)
-        run_band(w, p, isa, n, g, line - n * image, end - n * image, s)
-        line = end
+        images = 1
+        if w.Y[0] == 1 and end - line == image:
+            images = min(p.images, (lines_end - line) // image)
+        run_band(w, p, isa, n, images, g, line - n * image, end - n * image, s)
+        line = end + (images - 1) * image
     check_room(b"run_planes_weights_task", p.partials + task * p.taps * width, 4 * p.taps * width)
     for tap in range(p.taps):
         sums = s.sums + tap * p.chains * width

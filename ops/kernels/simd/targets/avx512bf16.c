@@ -25,6 +25,15 @@ int usable_avx512bf16(void)
 #define MULTIPLY_ADD_PAIRS(a, b, c) ((vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)(a), (__m512bh)(b)))
 /* c plus the products of `lanes` pairs b with the pair at p.  GCC 12 would load and broadcast that by an instruction of its own. */
 #define MULTIPLY_ADD_PAIR(lanes, p, b, c) __asm__("vdpbf16ps %1%{1to" lanes "%}, %2, %0" : "+v"(c) : "m"(*(p)), "v"(b))
+
+/* Normal numbers to bfloat16, those of the first vector in the lower halves of the lanes: the instruction flushes subnormal ones. */
+static inline __attribute__((always_inline)) __m512i normal_halves(__m512 low, __m512 high)
+{
+    const __m512i numbers = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_or_si512(numbers, _mm512_slli_epi32(_mm512_add_epi32(numbers, _mm512_set1_epi32(16)), 16));
+    return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+#define NORMAL_HALVES(low, high) normal_halves((__m512)(low), (__m512)(high))
 #define TEMPLATES_ONLY
 #pragma GCC diagnostic ignored "-Wunused-function" /* those of simd/tile.h that TEMPLATES_ONLY leaves out */
 #include "simd/tile.h"
