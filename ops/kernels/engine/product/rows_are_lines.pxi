@@ -267,12 +267,14 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
     cdef double products = 0, lanes = 0, bias = LINE_ROWS_CLASSES
     cdef int64_t i, channel = 0, width, long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES
     if q.count == 1:
-        if s.kind != SEGMENT_CHAIN:
+        if p.tap_count == 1 and p.R > 16:
+            bias = LINE_ROWS_POINTS
+        elif s.kind != SEGMENT_CHAIN:
             bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2])
         elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
             bias = LINE_ROWS_LONG
         else:
-            bias = LINE_ROWS_SHORT if p.R <= 16 else LINE_ROWS_CHAINS if p.tap_count > 1 else LINE_ROWS_POINTS
+            bias = LINE_ROWS_SHORT if p.R <= 16 else LINE_ROWS_CHAINS
     for i in range(s.panels):
         width = line_rows_lanes(p, channel)
         lanes += width if width > 4 else LINE_ROWS_FOUR
