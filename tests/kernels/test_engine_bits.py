@@ -57,7 +57,8 @@ def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
 
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize(("calls", "seed"), [(60, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("algorithm", ["rows_are_positions", "rows_are_lines", "patches", "weights_product", *NEED_DOT_PRODUCTS])
+@pytest.mark.parametrize("algorithm", [
+    "rows_are_positions", "rows_are_lines", "patches", "weights_product", *NEED_DOT_PRODUCTS])
 def test_drawn_calls_in_pairs(algorithm, calls, seed):
     """Other draws seldom meet dot products and enough channels at once."""
     if "avx512bf16" not in SETS:

@@ -19,7 +19,7 @@ WEIGHTS = [name for name in engine.algorithm_names() if name.startswith("weights
 
 
 def layer(width: int, rows: int, plane: int, step: int, taps: int, batch: int = 3) -> Case:
-    """Two groups, with a padding that keeps the plane if the step is 1; lines have one position less than there are lines."""
+    """Two groups, with a padding that keeps the plane if the step is 1; lines are one position shorter than planes."""
     axes = [(step * (plane - i), plane - i, taps, step, 1, taps // 2) for i in range(2)]
     return case_of(batch, 2, width, rows, axes)
 
@@ -30,7 +30,8 @@ LAYERS = {
     **{f"{width} on {plane}, step {step}": layer(width, rows, plane, step, 3)
        for width, rows in CHANNELS for plane, step in PLANES},
     "long lines": layer(4, 4, 50, 1, 5, 1), "long lines, step 2": layer(5, 8, 36, 2, 4, 2),
-    "wide": layer(40, 20, 10, 1, 3, 2), "several pieces": layer(4, 4, 40, 1, 3, 6), "several pieces of rows": layer(10, 9, 40, 1, 2, 6),
+    "wide": layer(40, 20, 10, 1, 3, 2), "several pieces": layer(4, 4, 40, 1, 3, 6),
+    "several pieces of rows": layer(10, 9, 40, 1, 2, 6),
     "one position": case_of(5, 2, 7, 11, [(4, 1, 4, 1, 1, 0), (3, 1, 3, 1, 1, 0)]),
     "one position, many images": case_of(40, 1, 20, 30, [(4, 1, 4, 1, 1, 0), (4, 1, 4, 1, 1, 0)]),
 }
@@ -74,7 +75,8 @@ def test_layers(which, name):
 
 
 @pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
-@pytest.mark.parametrize("which", ["4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position"])
+@pytest.mark.parametrize("which", [
+    "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position"])
 def test_numbers_that_pairs_do_not_do(which, special):
     """The call is repeated without pairs."""
     before = engine.isa()
