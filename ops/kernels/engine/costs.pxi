@@ -66,22 +66,24 @@ cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy 
                                        # tiles are still to come, since some run late and some are left out (machine 2,
                                        # "Planar blocks")
 
-# Groups of few channels: lanes are channels of a group, rows are positions of a line
+# Results
 
-cdef double LINE_ROWS_MOVED = 0.2         # cycles for a number or pair that is laid out
-cdef double LINE_ROWS_STORED = 0.4        # ... for a result that is transposed and stored
+cdef double STORED_CYCLES = 0.3        # cycles for a result of a panel of pairs, whose tiles have half as many steps
 
-cdef double LINE_ROWS_FOUR = 14           # lanes as which a vector of 4 counts: half of the rate, and ends of short tiles
-cdef double LINE_ROWS_CLASSES = 0.6       # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
-cdef double LINE_ROWS_LONG = 2            # ... of chains along lines that are long for blocks, which are cheaper than their estimate
-cdef double LINE_ROWS_STEPS = 640         # ... unless a sum has so many steps
-cdef double LINE_ROWS_SHORT = 0.9         # ... of few channels otherwise
-cdef double LINE_ROWS_CHAINS = 0.95       # ... of more, for several taps
-cdef double LINE_ROWS_POINTS = 1.1        # ... for one
-cdef double LINE_ROWS_BLOCKS = 0.82       # ... of sums in blocks, beside algorithms that cost more than their estimate
-cdef double LINE_ROWS_LEAST = 4           # positions of a line: a tile of fewer takes as long, since it waits for its chains
+# Lanes are output channels, rows are positions of a line; and patches
 
-cdef double STORED_CYCLES = 0.3        # ... for a result of a panel of pairs, whose tiles have half as many steps
+cdef double LINE_ROWS_MOVED = 0.2      # cycles for a number or pair that is laid out
+cdef double LINE_ROWS_STORED = 0.4     # ... for a result that is transposed and stored
+
+cdef double LINE_ROWS_FOUR = 14        # lanes as which a vector of 4 counts: half of the rate, and ends of short tiles
+cdef double LINE_ROWS_CLASSES = 0.6    # factor where stride classes are stored together (machine 1, "Groups of 4 to 64 channels")
+cdef double LINE_ROWS_LONG = 2         # ... of chains along lines that are long for blocks, which are cheaper than their estimate
+cdef double LINE_ROWS_STEPS = 640      # ... unless a sum has so many steps
+cdef double LINE_ROWS_SHORT = 0.9      # ... of few channels otherwise
+cdef double LINE_ROWS_CHAINS = 0.95    # ... of more, for several taps
+cdef double LINE_ROWS_POINTS = 1.1     # ... for one
+cdef double LINE_ROWS_BLOCKS = 0.82    # ... of sums in blocks, beside algorithms that cost more than their estimate
+cdef double LINE_ROWS_LEAST = 4        # positions of a line: a tile of fewer takes as long, since it waits for its chains
 
 cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost other algorithms twice their estimate
 

@@ -25,12 +25,7 @@ INLINE int in_turns(int rows, int vectors)
 INLINE void first_step(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, const float *b)
 {
     vector lanes[VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-        lanes[j] = *(const vector *)(b + j * WIDTH);
-        if (rows > 1)
-            KEEP(lanes[j]);
-    }
+    load_lanes(vectors, lanes, b, rows > 1);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4

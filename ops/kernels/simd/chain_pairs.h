@@ -102,12 +102,8 @@ INLINE void chain_tile_body(int rows, int columns, float *sums, ptrdiff_t row_su
                             ptrdiff_t large_channel, ptrdiff_t large_line, ptrdiff_t large_unit, const float *small,
                             ptrdiff_t small_channel, int64_t lines, int64_t units)
 {
-    vector sum[DOT_TILE][DOT_TILE];
-#pragma GCC unroll 4
-    for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
-        for (int c = 0; c < columns; c++)
-            sum[m][c] = *(const vector *)(sums + m * row_sums + c * column_sums);
+    vector sum[DOT_TILE][DOT_COLUMNS];
+    load_dot_sums(rows, columns, sum, sums, row_sums, column_sums);
     for (int64_t y = 0; y < lines; y++) {
         const float *b = large + y * large_line;
         for (int64_t unit = 0; unit < units; unit++) {
@@ -129,11 +125,7 @@ INLINE void chain_tile_body(int rows, int columns, float *sums, ptrdiff_t row_su
             b += large_unit;
         }
     }
-#pragma GCC unroll 4
-    for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
-        for (int c = 0; c < columns; c++)
-            *(vector *)(sums + m * row_sums + c * column_sums) = sum[m][c];
+    store_dot_sums(rows, columns, sum, sums, row_sums, column_sums);
 }
 
 #define CHAIN_TILE(rows, columns)                                                                                             \

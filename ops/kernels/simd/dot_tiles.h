@@ -6,17 +6,31 @@
 #define DOT_COLUMNS 2
 #endif
 
+INLINE void load_dot_sums(int rows, int columns, vector (*sum)[DOT_COLUMNS], const float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums)
+{
+#pragma GCC unroll 4
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            sum[m][c] = *(const vector *)(sums + m * row_sums + c * column_sums);
+}
+
+INLINE void store_dot_sums(int rows, int columns, vector (*sum)[DOT_COLUMNS], float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums)
+{
+#pragma GCC unroll 4
+    for (int m = 0; m < rows; m++)
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; c++)
+            *(vector *)(sums + m * row_sums + c * column_sums) = sum[m][c];
+}
+
 INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large,
                           ptrdiff_t large_channel, ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel,
                           ptrdiff_t small_pitch, int64_t lines, int64_t count)
 {
     for (int part = 0; part < DOT_LANES; part += WIDTH) {
         vector sum[DOT_TILE][DOT_COLUMNS];
-#pragma GCC unroll 4
-        for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
-            for (int c = 0; c < columns; c++)
-                sum[m][c] = *(const vector *)(sums + m * row_sums + c * column_sums + part);
+        load_dot_sums(rows, columns, sum, sums + part, row_sums, column_sums);
         for (int64_t y = 0; y < lines; y++) {
             const float *a = small + y * small_pitch, *b = large + y * large_pitch;
             int64_t i = part;
@@ -49,11 +63,7 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
                 }
             }
         }
-#pragma GCC unroll 4
-        for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
-            for (int c = 0; c < columns; c++)
-                *(vector *)(sums + m * row_sums + c * column_sums + part) = sum[m][c];
+        store_dot_sums(rows, columns, sum, sums + part, row_sums, column_sums);
     }
 }
 

@@ -7,11 +7,7 @@ typedef float __attribute__((aligned(2), may_alias)) any_pair;
 INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char *const *row, ptrdiff_t a, const float *b)
 {
     vector lanes[VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-        lanes[j] = *(const vector *)(b + j * WIDTH);
-        KEEP(lanes[j]);
-    }
+    load_lanes(vectors, lanes, b, 1);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         const any_pair *pair = (const any_pair *)(row[i] + a);

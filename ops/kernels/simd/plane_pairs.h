@@ -52,7 +52,7 @@ INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent,
             next = (pair_place){(__m512i *)block + first + first / extent + 1, first % extent};
         }
         load_plane_words(word, (const char *)source + first * size, step);
-        const char *later = (const char *)source + p * size / 64 * 64 + p / together % 4 * 4 * step + ahead;
+        const char *later = later_planes(source, p, together, size, step, ahead);
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             __m512i pair[2];

@@ -51,6 +51,13 @@ INLINE void load_plane_words(__m512i *word, const char *place, int64_t step)
     transpose_four(word);
 }
 
+/* What is asked for beside position p, of so many at a time, `ahead` bytes further: a cache line of four of 16 planes, `step` bytes
+ * apart, so that each is asked for once. */
+INLINE const char *later_planes(const void *source, int64_t p, int64_t together, int64_t size, int64_t step, int64_t ahead)
+{
+    return (const char *)source + p * size / 64 * 64 + p / together % 4 * 4 * step + ahead;
+}
+
 INLINE void load_planes_format(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead)
 {
     const int codes = codes_of_word(format);
@@ -67,7 +74,7 @@ INLINE void load_planes_format(float *block, int64_t count, const void *source, 
             transpose_vectors(word);
         } else
             load_plane_words(word, (const char *)source + first * size, step);
-        const char *later = (const char *)source + p * size / 64 * 64 + p / together % 4 * 4 * step + ahead;
+        const char *later = later_planes(source, p, together, size, step, ahead);
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             vector number[4];

@@ -106,11 +106,7 @@ INLINE void tap_pair_steps(int rows, int vectors, vector (*sum)[VECTORS], const 
     for (const tap_pair *end = step + count; step < end; step++) {
         const float *a = row_pairs + step->row, *b = lanes + step->lanes;
         vector lane[VECTORS];
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++) {
-            lane[j] = *(const vector *)(b + j * WIDTH);
-            KEEP(lane[j]);
-        }
+        load_lanes(vectors, lane, b, 1);
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             vector factor = BROADCAST(a[i * pitch]);
@@ -141,11 +137,7 @@ INLINE void tap_pairs_body(int rows, int vectors, const tap_pair *step, const in
         else
             tap_pair_steps(rows, vectors, second, step, more, row_pairs, pitch, lanes);
         step += more;
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++)
-                *(vector *)(c + i * c_pitch + j * WIDTH) += first[i][j] + second[i][j];
+        add_two_halves(rows, vectors, c, c_pitch / WIDTH, first, second);
     }
 }
 

@@ -88,16 +88,22 @@ INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c, 
             *(vector *)(c + (i * pitch + j) * WIDTH) = sum[i][j];
 }
 
+/* A step's lanes; with `keep` they are loaded before any is used, and once. */
+INLINE void load_lanes(int vectors, vector *lanes, const float *b, int keep)
+{
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        lanes[j] = *(const vector *)(b + j * WIDTH);
+        if (keep)
+            KEEP(lanes[j]);
+    }
+}
+
 INLINE void tile_step(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, const float *b,
                       const float *m, int pairs)
 {
     vector lanes[VECTORS];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++) {
-        lanes[j] = *(const vector *)(b + j * WIDTH);
-        if (rows > 1)
-            KEEP(lanes[j]);
-    }
+    load_lanes(vectors, lanes, b, rows > 1);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
         if (pairs && vectors == 1 && !m) { /* nothing shares the broadcast */

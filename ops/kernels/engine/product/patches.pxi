@@ -7,8 +7,8 @@ is interleaved, and no lane is lost where planes are small.
 A task packs the positions of some lines and the weights of one panel of lanes, unless its thread has them from the task before.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (LEAST_ROWS, LINE_ROWS_STORED,
-    NUMBER_MOVED, PATCHES_BIAS, VECTORS_A_CYCLE), engine/product/pairs.pxi (gather_steps, never_subnormal, on_matrix,
-    tile_of), engine/product/product.pxi (Product, biases)
+    NUMBER_MOVED, PATCHES_BIAS, VECTORS_A_CYCLE), engine/product/pack.pxi (add_span), engine/product/pairs.pxi
+    (gather_steps, never_subnormal, on_matrix, tile_of), engine/product/product.pxi (Product, biases)
 gives: Patches, fits_patches, lay_out_patches, patches_cycles, run_patches
 """
 
@@ -109,17 +109,6 @@ cdef inline int64_t patch_lane(const Patches* s, const instruction_set* isa, int
     return min(s.lanes, share(ceiling(s.lanes, isa.width), s.panels, panel) * isa.width)
 
 
-cdef void add_patch_lane(lane_span* spans, int64_t* count, int64_t lane, int64_t offset) noexcept nogil:
-    """One more lane, whose element is the next of the last span if that is so."""
-    cdef lane_span* last = &spans[count[0] - 1]
-    if count[0] > 0 and last.offset + last.count == offset:
-        last.count += 1
-    else:
-        check_room(b"add_patch_lane", &spans[count[0]], sizeof(lane_span))
-        spans[count[0]] = lane_span(lane, 1, offset, 1)
-        count[0] += 1
-
-
 cdef void pack_patch_lanes(const Problem* q, int64_t g, int64_t panel, PatchesScratch* scratch) noexcept nogil:
     """The weights of a panel, and where its lanes lie in the result from the place of a position of the first class on."""
     cdef const Product* first = q.products
@@ -129,17 +118,18 @@ cdef void pack_patch_lanes(const Problem* q, int64_t g, int64_t panel, PatchesSc
     cdef int64_t pitch = q.isa.vectors * q.isa.width
     scratch.span_count = 0
     check_room(b"pack_patch_lanes", scratch.biases, 4 * (end - low))
+    check_room(b"pack_patch_lanes", scratch.spans, (end - low) * sizeof(lane_span))
+    check_room(b"pack_patch_lanes", scratch.sources, (end - low + 1) * sizeof(lane_span))
     while lane < end:
         p = &q.products[lane % q.count]
-        add_patch_lane(scratch.spans, &scratch.span_count, lane - low, lane // q.count * first.output.c
-                       + (<char*>p.output.data - <char*>first.output.data) // element_size(first.output.format))
+        add_span(scratch.spans, &scratch.span_count, lane - low, 1, lane // q.count * first.output.c
+                 + (<char*>p.output.data - <char*>first.output.data) // element_size(first.output.format), 1)
         scratch.biases[lane - low] = 0 if p.bias == NULL else p.bias[g * p.R + lane // q.count]
-        add_patch_lane(scratch.sources, &sources, lane - low, lane // q.count * first.weights.n + p.tap_offsets[0])
+        add_span(scratch.sources, &sources, lane - low, 1, lane // q.count * first.weights.n + p.tap_offsets[0], 1)
         lane += 1
     rest = ceiling(end - low, q.isa.width) * q.isa.width - (end - low)
     if rest > 0:
-        scratch.sources[sources] = lane_span(end - low, rest, NO_ELEMENT, 1)
-        sources += 1
+        add_span(scratch.sources, &sources, end - low, rest, NO_ELEMENT, 1)
     check_room(b"pack_patch_lanes", scratch.lanes, 4 * (first.S * pitch + q.isa.width))
     gather_steps(q.isa, q.pairs, scratch.lanes, pitch, first.D,
                  <const char*>first.weights.data + g * first.weights.g * element_size(first.weights.format), first.weights.format,

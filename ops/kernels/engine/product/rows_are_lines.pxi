@@ -1,18 +1,17 @@
 """Algorithm `rows_are_lines`: products whose lanes are output channels and whose rows are positions side by side in a line.
 
 The input of a task, all channels of a group, is laid out once with zeros outside, [step][image][plane][line][position], as numbers or
-as pairs of channels. In volumes an image is a plane of results, with all planes of the input that it meets. Tiles broadcast it from there: a broadcast in the operand of a multiply-add costs nothing beside it, and no lane
-is lost where planes are small. A panel of 16 channels is a vector of 16 lanes, one of 8 or 4 channels a shorter vector.
+as pairs of channels. In volumes an image is a plane of results, with all planes of the input that it meets. Tiles broadcast it from
+there: a broadcast in the operand of a multiply-add costs nothing beside it, and no lane is lost where planes are small. A panel of 16 channels is a vector of 16 lanes, one of 8 or 4 channels a shorter vector.
 
 All stride classes of a data gradient take the same laid-out input. Their sums lie interleaved, [image][line][position][channel],
 until they are transposed and stored line by line. Where a weight is infinite or NaN, a zero outside is no term: each position by
 itself takes the taps that it meets.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
-    (gather_all_taps), engine/product/pairs.pxi (are_finite, first_channel, never_subnormal, on_matrix),
-    engine/product/product.pxi (LINE_BYTES, Product, Tap, biases), engine/product/rows_are_lines_plan.pxi
-gives: LineRowsAhead, ask_ahead, fits_rows_are_lines, lay_out_rows_are_lines, line_rows_ahead, rows_are_lines_cycles,
-    run_rows_are_lines
+uses: engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem), engine/costs.pxi,
+    engine/product/pack.pxi (gather_all_taps), engine/product/pairs.pxi (are_finite, first_channel, never_subnormal,
+    on_matrix), engine/product/product.pxi (Product, Tap, biases), engine/product/rows_are_lines_plan.pxi
+gives: fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles, run_rows_are_lines
 """
 
 cdef struct LineRowsBlock:  # what a task computes
@@ -44,39 +43,6 @@ cdef void pack_line_rows(const Problem* q, const LineRows* s, int64_t item, Line
         packed += p.tap_count * floats
     check_room(b"pack_line_rows", s.special + item, 1)
     s.special[item] = special
-
-
-cdef struct LineRowsAhead:  # memory that is asked for while a task computes, a part with each line
-    const char* place
-    int64_t image     # bytes from one to the next
-    int64_t channel
-    int64_t channels
-    int64_t lines     # cache lines of a channel
-    int64_t total
-    int64_t step      # ... asked for together
-    int64_t done
-    bint written
-
-
-cdef LineRowsAhead line_rows_ahead(const Operand* operand, int64_t images, int64_t channels, int64_t start, int64_t count, int64_t calls,
-                              bint written) noexcept nogil:
-    """`count` numbers of all channels of some images from element `start` on, in so many calls."""
-    cdef LineRowsAhead a
-    cdef int64_t size = element_size(operand.format)
-    a.place, a.image, a.channel = <const char*>operand.data + start * size, operand.n * size, operand.c * size
-    a.channels, a.lines, a.written = channels, ceiling(count * size, LINE_BYTES), written
-    a.total, a.done = images * channels * a.lines if count * size <= LINE_ROWS_BLOCK_BYTES else 0, 0  # lines may be far apart
-    a.step = ceiling(a.total, max(1, calls))
-    return a
-
-
-cdef inline void ask_ahead(LineRowsAhead* a) noexcept nogil:
-    cdef int64_t end = min(a.total, a.done + a.step), row, line, count
-    while a.done < end:
-        row, line = a.done // a.lines, a.done % a.lines
-        count = min(end - a.done, a.lines - line)
-        prefetch_lines(a.place + row // a.channels * a.image + row % a.channels * a.channel + line * LINE_BYTES, count, a.written)
-        a.done += count
 
 
 cdef LineRowsBlock line_rows_block(const LineRows* s, int64_t task) noexcept nogil:
@@ -185,8 +151,8 @@ cdef void store_line_rows(const Problem* q, const LineRows* s, const LineRowsBlo
     for n in range(block.end[0] - block.first[0]):
         line = 0
         while line < lines:
-            place = size * (line_rows_place(&p.output, p.Q[0], block.first[0] + n) + block.g * p.output.g + channel * p.output.c + (first_line + line) * unit
-                            + block.first[2] * p.output.x[2])
+            place = size * (line_rows_place(&p.output, p.Q[0], block.first[0] + n) + block.g * p.output.g + channel * p.output.c
+                            + (first_line + line) * unit + block.first[2] * p.output.x[2])
             start = scratch.sums + n * image_sums + line * width * lanes
             if step == 1:
                 q.isa.store_segments(<int>lanes, <char*>p.output.data + place, p.output.format, p.output.c, start, together * width,
@@ -197,24 +163,24 @@ cdef void store_line_rows(const Problem* q, const LineRows* s, const LineRowsBlo
             line += together
 
 
-cdef LineRowsAhead next_input(const Problem* q, const LineRows* s, int64_t task, int64_t calls) noexcept nogil:
+cdef Ahead next_input(const Problem* q, const LineRows* s, int64_t task, int64_t calls) noexcept nogil:
     """What a thread is likely to lay out next."""
     cdef const Product* p = q.products
     cdef LineRowsBlock block
     cdef int64_t first, end, low, plane
     task += q.threads
     if task >= p.G * s.cut[0] * s.cut[1] * s.cut[2]:
-        return line_rows_ahead(&p.input, 0, 0, 0, 0, 1, False)
+        return begin_ahead(&p.input, 0, 0, 0, 0, 1, False)
     block = line_rows_block(s, task)
     low = block.first[1] * p.step[1] + s.low[1]
     first, end = max(0, low), min(p.I[1], low + (block.end[1] - block.first[1] - 1) * p.step[1] + s.span[1] + 1)
     plane = block.first[0] % p.Q[0] * p.step[0] + s.low[0] + s.span[0]  # the others were met before
     if plane < 0 or plane >= p.I[0]:
         end = first
-    return line_rows_ahead(&p.input, block.end[0] - block.first[0] if end > first else 0, p.D,
-                        block.first[0] // p.Q[0] * p.input.n + block.g * p.input.g + plane * p.input.x[0] + first * p.input.x[1]
-                        + max(0, block.first[2] + s.low[2]),
-                        (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[2]), calls, False)
+    return begin_ahead(&p.input, block.end[0] - block.first[0] if end > first else 0, p.D,
+                       block.first[0] // p.Q[0] * p.input.n + block.g * p.input.g + plane * p.input.x[0] + first * p.input.x[1]
+                       + max(0, block.first[2] + s.low[2]),
+                       (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[2]), calls, False)
 
 
 cdef void run_line_rows_task(const Problem* q, const LineRows* s, int64_t task, LineRowsScratch* scratch) noexcept nogil:
@@ -223,16 +189,17 @@ cdef void run_line_rows_task(const Problem* q, const LineRows* s, int64_t task, 
     cdef int64_t width = min(block.end[2] * s.ways[1], s.result[1]) - block.first[2] * s.ways[1]
     cdef int64_t first, end, line, lines, channel, lanes, panel, i, image_sums
     cdef const float* packed
-    cdef LineRowsAhead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * s.panels)
+    cdef Ahead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * s.panels)
     lay_out_line_rows_block(p, s, q.isa, &block, scratch)
     first = block.first[1]
     while first < block.end[1]:
         end = min(block.end[1], first + s.chunk)
         lines = min(end * s.ways[0], s.result[0]) - first * s.ways[0]
         channel = 0
-        results = line_rows_ahead(&p.output, block.end[0] - block.first[0], p.R,
-                               line_rows_place(&p.output, p.Q[0], block.first[0]) + block.g * p.output.g + first * p.output.x[1] + block.first[2] * p.output.x[2],
-                               (lines - 1) * s.unit[0] + width, (end - first) * q.count, True)
+        results = begin_ahead(&p.output, block.end[0] - block.first[0], p.R,
+                              line_rows_place(&p.output, p.Q[0], block.first[0]) + block.g * p.output.g
+                              + first * p.output.x[1] + block.first[2] * p.output.x[2],
+                              (lines - 1) * s.unit[0] + width, (end - first) * q.count, True)
         for panel in range(s.panels):
             lanes = line_rows_lanes(p, channel)
             packed = s.packed + line_rows_weights(p, s, block.g, panel, channel)

@@ -1,8 +1,8 @@
 """How `rows_are_lines` divides its products: panels of channels, blocks of positions, segments of lines.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
-gives: LINE_ROWS_BLOCK_BYTES, LineRows, LineRowsScratch, line_rows_lanes, line_rows_place, line_rows_sums,
-    line_rows_tap, line_rows_weights, line_rows_width, line_segments, plan_rows_are_lines
+gives: LineRows, LineRowsScratch, line_rows_lanes, line_rows_place, line_rows_sums, line_rows_tap, line_rows_weights,
+    line_rows_width, line_segments, plan_rows_are_lines
 """
 
 cdef enum:

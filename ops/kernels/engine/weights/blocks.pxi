@@ -8,11 +8,11 @@ Lanes are the channels m of the small side, rows are (t, c) of the large side, z
 the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image. Rows
 that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
-uses: engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi
-    (keep_pieces, line_runs, run_lines_strand, shared_taps), engine/weights/plan.pxi, engine/weights/positions.pxi
-    (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/product.pxi (begin_next_lines, pack_lanes),
-    engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi
-    (run_window_tiles, window_for, window_runs)
+uses: engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights,
+    large_at), engine/weights/lines.pxi (keep_pieces, line_runs, run_lines_strand, shared_taps),
+    engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
+    engine/weights/product.pxi (pack_lanes, small_positions), engine/weights/sums.pxi (store_strands, strands_together,
+    sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for, window_runs)
 gives: laid_out_wide, plan_blocks, run_blocks_piece
 """
 
@@ -177,7 +177,7 @@ cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instr
 cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                            int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
     """As `run_weights_piece`."""
-    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tile, c0, c1, panel
+    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tile, c0, c1, panel, count, start = 0, m
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), together, tiles = strand_tiles(plan)
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
@@ -209,21 +209,25 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         elif plan.lines:
             if s.kept_chunk[0] != first or s.kept_chunk[1] != end:
                 s.shared = shared_taps(w, plan, &chunk, s)
-                keep_pieces(w, plan, isa, &chunk, &s.shared, s)
+                keep_pieces(w, isa, &chunk, &s.shared, s)
                 s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
-        begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
+        if plan.lines:
+            count = small_positions(w, part.g, end, min(piece_end, end + plan.chunk), &start)
+            m = first_lane(plan, isa, part.first_panel)
+            s.ahead = begin_ahead(&w.small, 1, min(w.M, first_lane(plan, isa, part.end_panel)) - m, start + m * w.small.c, count,
+                                  (part.end_strand - part.first_strand) * tiles, False)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:
             c1 = min(part.end_strand, c0 + together)
             if not chunk.resume and last and plan.sums.together > 0:
                 sums = sums_from(plan, space, c0, part.first_panel)
-            if plan.lines and not plan.mixed:
+            if plan.windows:
+                run_window_tiles(w, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
+            elif plan.lines:
                 for tile in range(c0, c1):
                     run_lines_strand(w, plan, isa, part, tile, &chunk, &s.shared, sums, s)
-            elif plan.lines:
-                run_window_tiles(w, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
             else:
                 for tile in range(c0 * tiles, c1 * tiles):
                     run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)

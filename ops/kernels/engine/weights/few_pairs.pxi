@@ -7,10 +7,10 @@ tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
 repeated without pairs.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (CHAIN_MOVED, CHAIN_PAIRS),
-    engine/product/rows_are_lines.pxi (LineRowsAhead, ask_ahead, line_rows_ahead), engine/product/pairs.pxi (never_subnormal,
-    on_matrix), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi
-    (Weights), engine/weights/positions.pxi (large_step)
+uses: core/problem.pxi (Operand), engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem),
+    engine/costs.pxi (CHAIN_MOVED, CHAIN_PAIRS), engine/product/pairs.pxi (never_subnormal, on_matrix),
+    engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights),
+    engine/weights/positions.pxi (large_step)
 gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps, run_few_pairs
 """
 
@@ -152,8 +152,8 @@ cdef inline int64_t near_steps(const Weights* w, const FewPairs* p) noexcept nog
     return max(1, PAIRS_NEAR // (DOT_TILE * (p.small_image + p.large_image if p.images > 1 else floats)))
 
 
-cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, LineRowsAhead* large,
-                    LineRowsAhead* small, FewPairsScratch* s) noexcept nogil:
+cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, Ahead* large,
+                    Ahead* small, FewPairsScratch* s) noexcept nogil:
     """Several channels of either side together, some lines or images at a time, which stay near while all taps meet them."""
     cdef int64_t steps = steps_of_block(p, block), near = near_steps(w, p), first = 0, count, lines, units, line_step
     cdef int64_t step = w.s[1] * p.large_line * (2 if p.by_lines else 1), unit = p.large.ways * p.large.width
@@ -189,16 +189,16 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
         first += count
 
 
-cdef LineRowsAhead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* block, bint large) noexcept nogil:
+cdef Ahead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* block, bint large) noexcept nogil:
     """What a thread is likely to lay out next, of one side."""
     cdef int64_t first = max(0, block.y * w.s[1] - w.b[1]), end
     cdef int64_t calls = ceiling(w.M, DOT_TILE) * ceiling(w.C, DOT_TILE) * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
     if not large:
-        return line_rows_ahead(&w.small, block.images if block.lines > 0 else 0, w.M,
-                            block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], block.lines * w.small.x[1], calls, False)
+        return begin_ahead(&w.small, block.images if block.lines > 0 else 0, w.M,
+                           block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], block.lines * w.small.x[1], calls, False)
     end = min(w.X[1], block.y * w.s[1] - w.b[1] + met_lines(w, p, block.lines))
-    return line_rows_ahead(&w.large, block.images if block.lines > 0 and end > first else 0, w.C,
-                        block.n * w.large.n + block.g * w.large.g + first * w.large.x[1], (end - first) * w.large.x[1], calls, False)
+    return begin_ahead(&w.large, block.images if block.lines > 0 and end > first else 0, w.C,
+                       block.n * w.large.n + block.g * w.large.g + first * w.large.x[1], (end - first) * w.large.x[1], calls, False)
 
 
 cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks,
@@ -207,7 +207,7 @@ cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem
     cdef int64_t line = 0, count = w.M * w.C * p.taps
     cdef float* partial = p.partials + task * count
     cdef PairsBlock block = pairs_block(w, p, task, 0), following
-    cdef LineRowsAhead large, small
+    cdef Ahead large, small
     check_room(b"run_few_pairs_piece", s.sums, 4 * count * DOT_LANES)
     check_room(b"run_few_pairs_piece", partial, 4 * count)
     memset(s.sums, 0, count * DOT_LANES * sizeof(float))

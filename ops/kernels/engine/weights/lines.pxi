@@ -9,12 +9,11 @@ than the segment by a gap.
 Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Tiles that mix taps have windows
 instead (engine/weights/windows.pxi).
 
-uses: engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi
-    (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (inside_of, reach_of), engine/weights/product.pxi (ask_for_lines),
-    engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, row_start, run_lines_strand,
-    shared_taps
+uses: engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at),
+    engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, row_pair, row_start,
+    run_line_tile, run_lines_strand, shared_taps
 """
 
 cdef enum:
@@ -78,13 +77,18 @@ cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t 
     return <char*>s.block + (row + 1) * plan.line_bytes - 2
 
 
+cdef inline int64_t row_pair(const WeightsPlan* plan, int64_t row) noexcept nogil:
+    """Its first pair, in bytes from the first line on."""
+    return (row + 1) * plan.line_bytes - 4
+
+
 cdef inline uint32_t bits_from(int64_t low, int64_t high) noexcept nogil:
     """Bits low, ..., high - 1."""
     return <uint32_t>((<uint64_t>1 << high) - (<uint64_t>1 << low)) if low < high else 0
 
 
-cdef int64_t add_pieces(const Weights* w, const WeightsPlan* plan, const Row* part, const int64_t* t, int64_t place, bint joined,
-                        line_piece* pieces, int64_t number) noexcept nogil:
+cdef int64_t add_pieces(const Weights* w, const Row* part, const int64_t* t, int64_t place, bint joined, line_piece* pieces,
+                        int64_t number) noexcept nogil:
     """What tap t meets at positions of one line, from channel 0 of group 0 on; returns the number of pieces. If `joined`, a line goes
     on in the last piece of the line before where it lies as in memory."""
     cdef int64_t x0 = part.y[0] * w.s[0] - w.b[0] + t[0] * w.d[0], x1 = part.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
@@ -117,8 +121,8 @@ cdef int64_t add_pieces(const Weights* w, const WeightsPlan* plan, const Row* pa
     return number
 
 
-cdef int64_t cut_pieces(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, const int64_t* t, int64_t gap,
-                        bint joined, line_piece* pieces) noexcept nogil:
+cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const Row* rows, const int64_t* t, int64_t gap, bint joined,
+                        line_piece* pieces) noexcept nogil:
     """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces."""
     cdef int64_t r = 0, place = 0, left, number = 0
     cdef Row part
@@ -133,7 +137,7 @@ cdef int64_t cut_pieces(const Weights* w, const WeightsPlan* plan, const Chunk* 
             left += gap
         while left > 0:
             part.count = min(left, w.Y[2] - part.y[2])
-            number = add_pieces(w, plan, &part, t, place, joined, pieces, number)
+            number = add_pieces(w, &part, t, place, joined, pieces, number)
             place += part.count
             left -= part.count
             part.y[1] += 1
@@ -141,7 +145,7 @@ cdef int64_t cut_pieces(const Weights* w, const WeightsPlan* plan, const Chunk* 
     return number
 
 
-cdef inline bint pieces_joined(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
+cdef inline bint pieces_joined(const Weights* w, const instruction_set* isa) noexcept nogil:
     """Whether pieces are loaded under a mask."""
     return isa.copy != NULL and number_step(w) == 1
 
@@ -151,13 +155,13 @@ cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_
     return (w.K[1] - 1 - t1) // shared.period * shared.apart * w.Y[2]
 
 
-cdef void keep_pieces(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, SharedTaps* shared,
+cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk* chunk, SharedTaps* shared,
                       WeightsScratch* s) noexcept nogil:
     """The pieces of all taps, of those that share lines once, where there is room: each strand lays out the same."""
     cdef int64_t t[3]
     cdef int64_t number = 0, group = 0
     cdef bint even
-    cdef bint joined = pieces_joined(w, plan, isa)
+    cdef bint joined = pieces_joined(w, isa)
     cdef int64_t most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (gap_after(w, shared, 0) // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) + 1)
     shared.kept = w.K[0] * shared.period * w.K[2] <= KEPT_TAPS and w.K[0] * shared.period * w.K[2] * most <= KEPT_PIECES
     if not shared.kept:
@@ -166,7 +170,7 @@ cdef void keep_pieces(const Weights* w, const WeightsPlan* plan, const instructi
         for t[1] in range(shared.period):
             for t[2] in range(w.K[2]):
                 s.first_piece[group] = number
-                number += cut_pieces(w, plan, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces + number)
+                number += cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces + number)
                 group += 1
     s.first_piece[group] = number
 
@@ -178,13 +182,13 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
     cdef int64_t i, group = (t[0] * shared.period + t[1]) * w.K[2] + t[2], number
     cdef char* first = row_start(plan, s, row)
     cdef const line_piece* pieces = s.pieces
-    cdef bint joined = pieces_joined(w, plan, isa)
+    cdef bint joined = pieces_joined(w, isa)
     check_room(b"lay_out_lines", <char*>s.block + row * plan.line_bytes, channels * plan.line_bytes)
     if shared.kept:
         pieces += s.first_piece[group]
         number = s.first_piece[group + 1] - s.first_piece[group]
     else:
-        number = cut_pieces(w, plan, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
+        number = cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
     plan.pairs.lay_lines(
         first, plan.line_bytes, channels, pieces, number, large_at(w, start), w.large.format, w.large.c, number_step(w), &s.smallest_large)
     if chunk.count % 2 == 1:
@@ -243,25 +247,27 @@ cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t t
     return number
 
 
-cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile, int64_t rows,
-                        int64_t panel, const Chunk* chunk, int64_t shift, float* sums, WeightsScratch* s) noexcept nogil:
-    """A row tile against a lane panel; its lines begin `shift` positions after the first that is laid out."""
-    cdef int64_t offsets[TILE_ROWS]
-    cdef int64_t i, vectors = panel_vectors(plan, panel)
-    cdef const float* lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
-    cdef float* c = tile_sums(plan, sums, tile, panel)
-    for i in range(rows):
-        offsets[i] = row_start(plan, s, i) - <char*>s.block - 2 * shift - 2
-    check_room(b"run_line_tile", c, 4 * rows * vectors * isa.width)
-    plan.pairs.line_blocks(
-        rows, vectors, chunk.runs, chunk.run_count, <const char*>s.block, offsets, lanes, isa.vectors * isa.width, c, chunk.resume)
+cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+                        const Chunk* chunk, const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
+    """A row tile against all lane panels of a task; each row's first pair lies `offsets` bytes after `base`."""
+    cdef int64_t rows = tile_rows(w, plan, tile), panel, vectors
+    cdef float* c
+    ask_ahead(&s.ahead)
+    for panel in range(part.first_panel, part.end_panel):
+        vectors = panel_vectors(plan, panel)
+        c = tile_sums(plan, sums, tile, panel)
+        check_room(b"run_line_tile", c, 4 * rows * vectors * isa.width)
+        plan.pairs.line_blocks(
+            rows, vectors, chunk.runs, chunk.run_count, base, offsets, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
+            isa.vectors * isa.width, c, chunk.resume)
 
 
 cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t strand,
                            Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
     """The row tiles of all taps of some channels against all lane panels of a task."""
     cdef int64_t tile = strand * plan.taps, channel = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile)
-    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, panel, later
+    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, later, i, shift
+    cdef int64_t offsets[TILE_ROWS]
     cdef int64_t t[3]
     cdef int64_t tap
     cdef Chunk own = chunk[0]
@@ -282,8 +288,8 @@ cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const inst
                         own.run_count = runs_inside(w, isa, tap, chunk, s)
                     else:
                         own.run_count = chunk.run_count
-                    for panel in range(part.first_panel, part.end_panel):
-                        ask_for_lines(&s.next_lines)
-                        run_line_tile(w, plan, isa, part, tile + tap, rows, panel, &own,
-                                      (later - t[1]) // shared.period * shared.apart * w.Y[2], sums, s)
+                    shift = (later - t[1]) // shared.period * shared.apart * w.Y[2]  # positions after the first that is laid out
+                    for i in range(rows):
+                        offsets[i] = row_pair(plan, i) - 2 * shift
+                    run_line_tile(w, plan, isa, part, tile + tap, &own, <const char*>s.block, offsets, sums, s)
                     later += shared.period

@@ -1,10 +1,10 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi
-    (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights,
-    reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi (KEPT_PIECES,
-    KEPT_TAPS, LINE_GAPS, has_lines, plan_lines), engine/weights/windows.pxi (plan_window, window_moved, window_rows,
-    window_segments)
+uses: engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters),
+    engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi
+    (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
+    engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines), engine/weights/windows.pxi
+    (plan_window, window_moved, window_rows, window_segments)
 gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment, SharedTaps,
     WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch, make_plan,
     panel_floats, panel_vectors, strand_tiles, tile_rows, tile_start, whole_units
@@ -94,6 +94,7 @@ cdef struct Window:  # of a thread: engine/weights/windows.pxi
 
 cdef struct WeightsScratch:  # of one thread
     NextLines next_lines
+    Ahead ahead            # lines of the small side that the next chunk packs, where tiles take no wish
     float* lanes
     float* sums            # of its task
     float* block
@@ -307,10 +308,10 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef double cost, least = -1, moved, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
     cdef WaitingSums sums
     products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
-    if plan.packed:
+    if plan.windows:
+        frames = window_moved(w, plan)
+    elif plan.packed:
         frames = <double>w.C * plan.taps * (ROW_LINE if plan.lines else ROW_PACKED)
-        if plan.windows:
-            frames = window_moved(w, plan)
     elif plan.framed:
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:

@@ -16,8 +16,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS
     run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
     large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together,
     sums_from, tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
-gives: ask_for_lines, begin_next_lines, fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece,
-    weights_cycles
+gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
 """
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
@@ -48,27 +47,35 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
             start, count, next_offset = row.first, row.count, offset + row.count * w.small.x[2]
 
 
+cdef int64_t small_positions(const Weights* w, int64_t g, int64_t first, int64_t end, int64_t* start) noexcept nogil:
+    """How many positions from `first` on lie side by side on the small side, before `end`; they begin at element `start` of channel 0."""
+    cdef Row at
+    start[0] = 0
+    if first >= end or w.small.x[2] != 1:
+        return 0
+    cut_rows(w, first, first + 1, &at)
+    start[0] = small_offset(w, g, &at)
+    if w.small.x[1] == w.Y[2]:
+        return min(end - first, w.Y[2] - at.y[2] + (w.Y[1] - 1 - at.y[1]) * w.Y[2])
+    return min(end - first, w.Y[2] - at.y[2])
+
+
 cdef void begin_next_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
                            int64_t end, NextLines* lines) noexcept nogil:
     """Positions [first, end), as far as they follow one another."""
-    cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i
-    cdef Row at
+    cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i, start
+    cdef int64_t count = small_positions(w, part.g, first, end, &start)
     lines.channel = lines.channels = 0
-    if first >= end or w.small.x[2] != 1:
+    if count == 0:
         return
-    cut_rows(w, first, first + 1, &at)
-    if w.small.x[1] == w.Y[2]:
-        end = min(end, first + w.Y[2] - at.y[2] + (w.Y[1] - 1 - at.y[1]) * w.Y[2])
-    else:
-        end = min(end, first + w.Y[2] - at.y[2])
     calls = (part.end_strand - part.first_strand) * (1 if plan.mixed else plan.taps) * (part.end_panel - part.first_panel)
     lines.channels = min(w.M, first_lane(plan, isa, part.end_panel)) - lane
     lines.at_once = ceiling(2 * lines.channels, calls)
-    lines.wish.parts, lines.wish.reach = min(ceiling((end - first) * size, LINE_BYTES), TILE_LANES), 0
+    lines.wish.parts, lines.wish.reach = min(ceiling(count * size, LINE_BYTES), TILE_LANES), 0
     lines.wish.row_step = w.small.c * size
     for i in range(lines.wish.parts):
         lines.wish.offsets[i] = i * LINE_BYTES
-    lines.wish.place = <char*>w.small.data + size * (small_offset(w, part.g, &at) + lane * w.small.c)
+    lines.wish.place = <char*>w.small.data + size * (start + lane * w.small.c)
 
 
 cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
@@ -80,14 +87,6 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
     lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
     lines.channel += lines.at_once
     return &lines.wish
-
-
-cdef inline void ask_for_lines(NextLines* lines) noexcept nogil:
-    """The same at once, where tiles take no wish."""
-    cdef const tile_wish* wish = next_wish(lines)
-    cdef int64_t i
-    for i in range(wish.rows if wish != NULL else 0):
-        prefetch_lines(wish.place + i * wish.row_step, wish.parts, False)
 
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,

@@ -8,11 +8,11 @@ is noted once, as steps.
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
 repeated without pairs.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED),
-    engine/product/rows_are_lines.pxi (LineRowsAhead, ask_ahead, line_rows_ahead), engine/product/pairs.pxi (never_subnormal,
-    on_matrix), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/positions.pxi (cut_rows,
-    most_rows, small_offset), engine/weights/sums.pxi (join_pieces), engine/weights/tap_lanes.pxi (TAP_CHANNELS,
-    TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, store_tap_lanes)
+uses: engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem), engine/costs.pxi
+    (TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED), engine/product/pairs.pxi (never_subnormal, on_matrix),
+    engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/positions.pxi (cut_rows, most_rows,
+    small_offset), engine/weights/sums.pxi (join_pieces), engine/weights/tap_lanes.pxi (TAP_CHANNELS, TAP_LINES,
+    TAP_SUMS_BYTES, TapLanes, TapLanesScratch, store_tap_lanes)
 gives: TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles
 """
 
@@ -206,7 +206,7 @@ cdef void lay_out_tap_chunk(const Weights* w, const TapPairs* p, const pair_func
 
 
 cdef void run_tap_pair_tiles(const Weights* w, const TapPairs* p, const pair_functions* pairs, int64_t number, int64_t blocks,
-                             int64_t row_count, float* sums, TapPairsScratch* s, LineRowsAhead* large, LineRowsAhead* small) noexcept nogil:
+                             int64_t row_count, float* sums, TapPairsScratch* s, Ahead* large, Ahead* small) noexcept nogil:
     """`row_count` rows, all lanes, of a chunk."""
     cdef int64_t panel, tap_line, vectors, lane, tiles, tile, m, rows
     cdef const tap_pair* steps
@@ -231,8 +231,8 @@ cdef void run_tap_pair_tiles(const Weights* w, const TapPairs* p, const pair_fun
                                                        c, p.lanes.pitch)
 
 
-cdef void ask_tap_chunk(const Weights* w, const TapPairs* p, int64_t g, int64_t number, int64_t calls, LineRowsAhead* large,
-                        LineRowsAhead* small) noexcept nogil:
+cdef void ask_tap_chunk(const Weights* w, const TapPairs* p, int64_t g, int64_t number, int64_t calls, Ahead* large,
+                        Ahead* small) noexcept nogil:
     """The first image of what a thread is likely to lay out next."""
     cdef int64_t first = 0, end = chunk_end(w, p, number, &first) if g < w.G else 0, plane = w.Y[1] * w.Y[2], n = first // plane
     cdef int64_t y = first % plane // w.Y[2], lines = min(w.Y[1] - y, ceiling(end - first, w.Y[2])), x = max(0, y * w.s[1] - w.b[1])
@@ -240,17 +240,17 @@ cdef void ask_tap_chunk(const Weights* w, const TapPairs* p, int64_t g, int64_t 
     cdef int64_t images = min(w.N - n, ceiling(end - first, plane)) if y == 0 else 1
     if end <= first or x_end <= x:
         images = 0
-    large[0] = line_rows_ahead(&w.large, images, w.C, n * w.large.n + g * w.large.g + x * w.large.x[1], (x_end - x) * w.large.x[1],
-                            calls, False)
-    small[0] = line_rows_ahead(&w.small, images, w.M, n * w.small.n + g * w.small.g + y * w.small.x[1], lines * w.small.x[1],
-                            calls, False)
+    large[0] = begin_ahead(&w.large, images, w.C, n * w.large.n + g * w.large.g + x * w.large.x[1], (x_end - x) * w.large.x[1],
+                           calls, False)
+    small[0] = begin_ahead(&w.small, images, w.M, n * w.small.n + g * w.small.g + y * w.small.x[1], lines * w.small.x[1],
+                           calls, False)
 
 
 cdef void run_tap_pairs_task(const Weights* w, const TapPairs* p, const Problem* q, int64_t task, TapPairsScratch* s) noexcept nogil:
     cdef const TapLanes* l = &p.lanes
     cdef int64_t g = task // l.parts, m = share(l.row_tiles, l.parts, task % l.parts) * 4, piece, number, first = 0, end, count, calls
     cdef int64_t m_end = min(w.M, share(l.row_tiles, l.parts, task % l.parts + 1) * 4), row_count, most = w.cut.pieces * p.chunks
-    cdef LineRowsAhead large, small
+    cdef Ahead large, small
     cdef float* sums
     count = l.tap_lines * (m_end - m) * l.pitch
     calls = l.tap_lines * p.panels * ceiling(m_end - m, MOST_TAP_ROWS)

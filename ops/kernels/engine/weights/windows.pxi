@@ -10,8 +10,7 @@ Positions of another plane are a segment of their own, since the lines that lie 
 in which a segment begins within a pair has its rows copied.
 
 uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi
-    (Weights, large_at, tap_at), engine/weights/lines.pxi (row_start), engine/weights/plan.pxi,
-    engine/weights/product.pxi (ask_for_lines), engine/weights/sums.pxi (tile_sums)
+    (Weights, large_at, tap_at), engine/weights/lines.pxi (row_pair, row_start, run_line_tile), engine/weights/plan.pxi
 gives: begin_windows, find_window_rows, plan_window, run_window_tiles, window_for, window_moved, window_rows,
     window_runs, window_segments
 """
@@ -201,31 +200,17 @@ cdef void window_rows(const Weights* w, const WeightsPlan* plan, int64_t tile, i
         offsets[i] = row[i].offset
 
 
-cdef void run_window_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                          const Chunk* chunk, const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
-    cdef int64_t rows = tile_rows(w, plan, tile), panel, vectors
-    cdef float* c
-    for panel in range(part.first_panel, part.end_panel):
-        vectors = panel_vectors(plan, panel)
-        c = tile_sums(plan, sums, tile, panel)
-        check_room(b"run_window_tile", c, 4 * rows * vectors * isa.width)
-        plan.pairs.line_blocks(
-            rows, vectors, chunk.runs, chunk.run_count, base, offsets, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
-            isa.vectors * isa.width, c, chunk.resume)
-
-
 cdef void run_window_tiles(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_tile,
                            int64_t end_tile, const Chunk* chunk, int64_t first, bint in_place, float* sums, WeightsScratch* s) noexcept nogil:
     """Tiles at positions from `first` on, along runs of the window, or if not `in_place` of lines that rows are copied to."""
     cdef int64_t tile, i
     cdef int64_t offsets[TILE_ROWS]
     for tile in range(first_tile, end_tile):
-        ask_for_lines(&s.next_lines)
         window_rows(w, plan, tile, offsets, s)
         if in_place:
-            run_window_tile(w, plan, isa, part, tile, chunk, s.window.numbers, offsets, sums, s)
+            run_line_tile(w, plan, isa, part, tile, chunk, s.window.numbers, offsets, sums, s)
             continue
         for i in range(tile_rows(w, plan, tile)):
             copy_row(w, plan, s.window.numbers + offsets[i] + 2, first, chunk.count, i, s)
-            offsets[i] = row_start(plan, s, i) - <char*>s.block - 2
-        run_window_tile(w, plan, isa, part, tile, chunk, <const char*>s.block, offsets, sums, s)
+            offsets[i] = row_pair(plan, i)
+        run_line_tile(w, plan, isa, part, tile, chunk, <const char*>s.block, offsets, sums, s)
