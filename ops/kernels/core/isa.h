@@ -22,7 +22,8 @@ enum {
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
     LINE_PIECE = 32,   /* numbers that are laid out together, at most */
-    DOT_TILE = 4,      /* channels of either side whose dot products advance together, at most */
+    DOT_TILE = 4,      /* channels of the small side whose dot products advance together, at most ... */
+    DOT_LARGE = 8,     /* ... and of the large side */
     SEGMENT_WIDTHS = 3,  /* vectors of 4, 8 and 16 lanes */
     SEGMENT_COUNT = 2,   /* segments of lines in a tile, at most */
     SEGMENT_LENGTH = 14, /* positions of one, at most */
@@ -333,7 +334,7 @@ typedef struct {
     frame_pairs_function frame;
     finite_function finite;
     lay_chains_function lay_chains; /* NULL where pairs are not adjacent, as those that follow */
-    chain_tile_function chain_tile[DOT_TILE][DOT_TILE]; /* [channels of small - 1][channels of large - 1] */
+    chain_tile_function chain_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */
     sum_chains_function sum_chains;
     lay_tap_pairs_function lay_tap_pairs;
     join_tap_pairs_function join_tap_pairs;
@@ -370,8 +371,8 @@ typedef struct {
     copy_function copy;                          /* or NULL: tiles copy nothing */
     split_function split;                        /* or NULL */
     dot_function dot[DOT_TAPS];                  /* [taps - 1] */
-    int dot_columns;                             /* of a dot_tile, at most */
-    dot_tile_function dot_tile[DOT_TILE][DOT_TILE]; /* [channels of small - 1][channels of large - 1] */
+    int dot_columns[DOT_TILE];                   /* channels of large, at most, for [channels of small - 1], in dot and chain tiles */
+    dot_tile_function dot_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */
     tile64_function tile64[TILE_ROWS][TILE_VECTORS];
     dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
     gather_function gather;

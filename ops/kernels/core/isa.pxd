@@ -11,6 +11,7 @@ cdef extern from "core/isa.h" nogil:
         DOT_TAPS
         LINE_PIECE
         DOT_TILE
+        DOT_LARGE
         NCX_ROWS
         NCX_SLOTS
         NCX_COLUMNS
@@ -261,7 +262,7 @@ cdef extern from "core/isa.h" nogil:
         frame_pairs_function frame
         finite_function finite
         lay_chains_function lay_chains
-        chain_tile_function chain_tile[4][4]  # DOT_TILE
+        chain_tile_function chain_tile[4][8]  # [DOT_TILE][DOT_LARGE]
         sum_chains_function sum_chains
         lay_tap_pairs_function lay_tap_pairs
         join_tap_pairs_function join_tap_pairs
@@ -298,8 +299,8 @@ cdef extern from "core/isa.h" nogil:
         copy_function copy
         split_function split
         dot_function dot[12]
-        int dot_columns
-        dot_tile_function dot_tile[4][4]  # DOT_TILE
+        int dot_columns[4]
+        dot_tile_function dot_tile[4][8]  # [DOT_TILE][DOT_LARGE]
         tile64_function tile64[8][3]
         dot64_function dot64[8]  # REDUCTION_FEW
         gather_function gather

@@ -1,16 +1,18 @@
 /* Dot products along lines, of several channels of either side with one another: included by simd/tile.h.  Every vector that is
  * loaded meets all channels of the other side, so that there are at most half as many loads as multiply-adds. */
 #if WIDTH == 16
-#define DOT_COLUMNS 4
+#define DOT_COLUMNS DOT_LARGE
+#define DOT_MOST_COLUMNS {8, 8, 8, 6} /* sums and a vector of each channel of the small side fill the registers */
 #else
-#define DOT_COLUMNS 2
+#define DOT_COLUMNS 4
+#define DOT_MOST_COLUMNS {4, 4, 3, 2}
 #endif
 
 INLINE void load_dot_sums(int rows, int columns, vector (*sum)[DOT_COLUMNS], const float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums)
 {
 #pragma GCC unroll 4
     for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < columns; c++)
             sum[m][c] = *(const vector *)(sums + m * row_sums + c * column_sums);
 }
@@ -19,7 +21,7 @@ INLINE void store_dot_sums(int rows, int columns, vector (*sum)[DOT_COLUMNS], fl
 {
 #pragma GCC unroll 4
     for (int m = 0; m < rows; m++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < columns; c++)
             *(vector *)(sums + m * row_sums + c * column_sums) = sum[m][c];
 }
@@ -41,7 +43,7 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
                     factor[m] = *(const vector *)(a + m * small_channel + i);
                     KEEP(factor[m]);
                 }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int c = 0; c < columns; c++) {
                     vector lanes = *(const vector *)(b + c * large_channel + i);
                     KEEP(lanes);
@@ -54,7 +56,7 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
 #pragma GCC unroll 4
                 for (int m = 0; m < rows; m++)
                     factor[m] = LOAD_PART(a + m * small_channel + i, count - i);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
                 for (int c = 0; c < columns; c++) {
                     vector lanes = LOAD_PART(b + c * large_channel + i, count - i);
 #pragma GCC unroll 4
@@ -76,14 +78,22 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
         dot_tile_body(rows, columns, sums, row_sums, column_sums, large, large_channel, large_pitch, small, small_channel, \
                       small_pitch, lines, count);                                                                          \
     }
-#define DOT_TILE_ROWS(columns) \
-    DOT_TILE_OF(1, columns) DOT_TILE_OF(2, columns) DOT_TILE_OF(3, columns) DOT_TILE_OF(4, columns)
-DOT_TILE_ROWS(1) DOT_TILE_ROWS(2)
-#if DOT_COLUMNS == 4
-DOT_TILE_ROWS(3) DOT_TILE_ROWS(4)
-#define DOT_TILE_ENTRIES(rows) \
-    {SUFFIX(dot_tile_##rows##_1), SUFFIX(dot_tile_##rows##_2), SUFFIX(dot_tile_##rows##_3), SUFFIX(dot_tile_##rows##_4)}
+#define DOT_TILES_TO_2(rows) DOT_TILE_OF(rows, 1) DOT_TILE_OF(rows, 2)
+#define DOT_TILES_TO_3(rows) DOT_TILES_TO_2(rows) DOT_TILE_OF(rows, 3)
+#define DOT_TILES_TO_4(rows) DOT_TILES_TO_3(rows) DOT_TILE_OF(rows, 4)
+#define DOT_TILES_TO_6(rows) DOT_TILES_TO_4(rows) DOT_TILE_OF(rows, 5) DOT_TILE_OF(rows, 6)
+#define DOT_TILES_TO_8(rows) DOT_TILES_TO_6(rows) DOT_TILE_OF(rows, 7) DOT_TILE_OF(rows, 8)
+#define DOT_NAMES_TO_2(name, rows) SUFFIX(name##_##rows##_1), SUFFIX(name##_##rows##_2)
+#define DOT_NAMES_TO_3(name, rows) DOT_NAMES_TO_2(name, rows), SUFFIX(name##_##rows##_3)
+#define DOT_NAMES_TO_4(name, rows) DOT_NAMES_TO_3(name, rows), SUFFIX(name##_##rows##_4)
+#define DOT_NAMES_TO_6(name, rows) DOT_NAMES_TO_4(name, rows), SUFFIX(name##_##rows##_5), SUFFIX(name##_##rows##_6)
+#define DOT_NAMES_TO_8(name, rows) DOT_NAMES_TO_6(name, rows), SUFFIX(name##_##rows##_7), SUFFIX(name##_##rows##_8)
+#if WIDTH == 16
+DOT_TILES_TO_8(1) DOT_TILES_TO_8(2) DOT_TILES_TO_8(3) DOT_TILES_TO_6(4)
+#define DOT_TABLE(name) \
+    {{DOT_NAMES_TO_8(name, 1)}, {DOT_NAMES_TO_8(name, 2)}, {DOT_NAMES_TO_8(name, 3)}, {DOT_NAMES_TO_6(name, 4)}}
 #else
-#define DOT_TILE_ENTRIES(rows) {SUFFIX(dot_tile_##rows##_1), SUFFIX(dot_tile_##rows##_2)}
+DOT_TILES_TO_4(1) DOT_TILES_TO_4(2) DOT_TILES_TO_3(3) DOT_TILES_TO_2(4)
+#define DOT_TABLE(name) \
+    {{DOT_NAMES_TO_4(name, 1)}, {DOT_NAMES_TO_4(name, 2)}, {DOT_NAMES_TO_3(name, 3)}, {DOT_NAMES_TO_2(name, 4)}}
 #endif
-#define DOT_TILES {DOT_TILE_ENTRIES(1), DOT_TILE_ENTRIES(2), DOT_TILE_ENTRIES(3), DOT_TILE_ENTRIES(4)}

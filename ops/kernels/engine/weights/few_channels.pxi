@@ -2,19 +2,20 @@
 the lines of both sides.
 
 `core/reduction.h` cuts these sums into chains that run side by side in the lanes of vectors.  The large side is laid out in
-blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap finds a line's positions side by side.  The sums
-of all taps of one pair of channels advance together.
+blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap finds a line's positions side by side.  A side that
+is so in memory is read in place.  The sums of all taps of one pair of channels advance together, or those of several pairs of
+channels at one tap.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/laid_out_fill.pxi
-    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi
-    (TAKEN), engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
+    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
+    engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
     (join_pieces)
 gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, lay_out_few_channels, run_few_channels,
     store_few_channels
 """
 
 cdef enum:
-    FEW_CHANNELS_BYTES = 1 << 17   # of a block of the large side
+    FEW_CHANNELS_BYTES = 1 << 18   # of a block of the large side
     NEAR_FLOATS = 3 << 11          # of both sides, while all taps meet them: with their sums, in the nearest cache
     TILED_CHANNELS = 3             # of either side from which on channels share loads; fewer leave more taps side by side
 
@@ -31,6 +32,8 @@ cdef struct FewChannels:
     Layout layout
     int64_t* shifts          # of the taps in a block
     bint tiled               # several channels of either side advance together
+    bint in_place            # the large side is read where it lies
+    int64_t channels         # of the large side that are laid out together
     bint copied              # the small side needs decoding or has gaps: lines are copied
     int64_t line             # floats of a copied line
     reduction_cut cut
@@ -52,23 +55,27 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
             l.phases[axis] = min(w.s[axis], span + 1)
         l.block[axis] = w.Y[axis] if axis > 0 else 1
     l.rolls = False
+    p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
+    p.tiled = in_dot_tiles(w) or r.tap_count == 1 and w.C >= TILED_CHANNELS
+    p.in_place = p.tiled and not p.copied and not r.padded and w.large.format == NUMBER_FLOAT32 and w.large.x[2] == 1 and w.s[2] == 1
+    p.channels = w.C
     while True:
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
         floats = measure_cells(l)
-        if floats * w.C * 4 <= FEW_CHANNELS_BYTES:
+        if p.in_place or floats * p.channels * 4 <= FEW_CHANNELS_BYTES:
             break
         # Positions keep their order: a line is divided only where lines come one by one.
-        if l.block[1] > 1:
+        if p.channels > DOT_LARGE:
+            p.channels = max(DOT_LARGE, ceiling(p.channels, 2))
+        elif l.block[1] > 1:
             l.block[1] = (l.block[1] + 1) // 2
         elif l.block[2] > 4 * DOT_LANES:
             l.block[2] = (l.block[2] // 2 + DOT_LANES - 1) // DOT_LANES * DOT_LANES
         else:
             break
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
-    p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
-    p.tiled = in_dot_tiles(w)
     p.cut = w.cut
 
 
@@ -82,6 +89,14 @@ cdef struct SmallLines:  # of a block: all channels of the small side
     ptrdiff_t pitch
     int64_t lines
     int64_t count            # positions of each
+
+
+cdef struct LargeLines:  # of a block: channels [first, end) of the large side
+    const float* data
+    ptrdiff_t channel
+    ptrdiff_t pitch
+    int64_t first
+    int64_t end
 
 
 cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
@@ -99,6 +114,30 @@ cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const ins
     return SmallLines(s.lines, lines * p.line, p.line, lines, count)
 
 
+cdef LargeLines lay_out_large(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
+                               const int64_t* first, int64_t channel, int64_t end, FewChannelsScratch* s) noexcept nogil:
+    """What the lines from `first` on meet of some channels, where it lies, or laid out."""
+    cdef const Layout* l = &p.layout
+    cdef Product part
+    cdef int64_t start
+    if p.in_place:
+        start = (n * w.large.n + g * w.large.g + channel * w.large.c + (first[0] * w.s[0] - w.b[0]) * w.large.x[0]
+                 + (first[1] * w.s[1] - w.b[1]) * w.large.x[1] + first[2] - w.b[2])
+        return LargeLines(<const float*>w.large.data + start, w.large.c, w.s[1] * w.large.x[1], channel, end)
+    part = p.relation[0]
+    part.D = part.S = end - channel
+    part.input.data = <char*>part.input.data + channel * part.input.c * element_size(part.input.format)
+    fill_block(&part, l, isa, g, n, first, 0, s.block, NULL)
+    return LargeLines(s.block, l.plane, l.u[2], channel, end)
+
+
+cdef int64_t large_shift(const Weights* w, const FewChannels* p, const Tap* tap) noexcept nogil:
+    """Numbers from what a position meets at the first tap to what it meets at this one."""
+    if p.in_place:
+        return ((tap.offset[0] + w.b[0]) * w.large.x[0] + (tap.offset[1] + w.b[1]) * w.large.x[1] + tap.offset[2] + w.b[2])
+    return tap_shift(p.relation, &p.layout, tap)
+
+
 cdef bint all_finite(const Weights* w, const instruction_set* isa, const SmallLines* small) noexcept nogil:
     cdef int64_t m, i, together = small.lines if small.pitch == small.count else 1
     for m in range(w.M):
@@ -108,37 +147,38 @@ cdef bint all_finite(const Weights* w, const instruction_set* isa, const SmallLi
     return True
 
 
-cdef void add_dots(const Weights* w, const FewChannels* p, const instruction_set* isa, const SmallLines* small, const float* masks,
-                   FewChannelsScratch* s) noexcept nogil:
+cdef void add_dots(const Weights* w, const FewChannels* p, const instruction_set* isa, const LargeLines* large, const SmallLines* small,
+                   const float* masks, FewChannelsScratch* s) noexcept nogil:
     """All taps of one pair of channels after the other."""
     cdef int64_t m, c, tap, taps, taps_all = p.relation.tap_count, parts = ceiling(taps_all, DOT_TAPS)
     for m in range(w.M):
-        for c in range(w.C):
+        for c in range(large.first, large.end):
             tap = 0
             while tap < taps_all:
                 taps = min(ceiling(taps_all, parts), taps_all - tap)
-                isa.dot[taps - 1](s.sums + ((m * w.C + c) * taps_all + tap) * DOT_LANES, s.block + c * p.layout.plane,
-                                  p.shifts + tap, p.layout.u[2], small.data + m * small.channel, small.pitch, small.lines,
-                                  small.count, masks)
+                isa.dot[taps - 1](s.sums + ((m * w.C + c) * taps_all + tap) * DOT_LANES,
+                                  large.data + (c - large.first) * large.channel, p.shifts + tap, large.pitch,
+                                  small.data + m * small.channel, small.pitch, small.lines, small.count, masks)
                 tap += taps
 
 
-cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instruction_set* isa, const SmallLines* small,
-                        FewChannelsScratch* s) noexcept nogil:
+cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instruction_set* isa, const LargeLines* large,
+                        const SmallLines* small, FewChannelsScratch* s) noexcept nogil:
     """Several channels of either side together, some lines at a time, which stay near while all taps meet them."""
-    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE), columns = ceiling(w.C, isa.dot_columns)
-    cdef int64_t near = max(1, NEAR_FLOATS // (DOT_TILE * small.count + isa.dot_columns * p.layout.u[2]))
+    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE), row_channels = ceiling(w.M, rows)
+    cdef int64_t count = large.end - large.first, columns = ceiling(count, isa.dot_columns[row_channels - 1])
+    cdef int64_t near = max(1, NEAR_FLOATS // (row_channels * small.count + ceiling(count, columns) * large.pitch))
     cdef int64_t line = 0, lines, row, column, tap, m, c, m_end, c_end
     while line < small.lines:
         lines = min(near, small.lines - line)
         for row in range(rows):
             m, m_end = share(w.M, rows, row), share(w.M, rows, row + 1)
             for column in range(columns):
-                c, c_end = share(w.C, columns, column), share(w.C, columns, column + 1)
+                c, c_end = share(count, columns, column), share(count, columns, column + 1)
                 for tap in range(taps):
                     isa.dot_tile[m_end - m - 1][c_end - c - 1](
-                        s.sums + ((m * w.C + c) * taps + tap) * DOT_LANES, w.C * taps * DOT_LANES, taps * DOT_LANES,
-                        s.block + c * p.layout.plane + p.shifts[tap] + line * p.layout.u[2], p.layout.plane, p.layout.u[2],
+                        s.sums + ((m * w.C + large.first + c) * taps + tap) * DOT_LANES, w.C * taps * DOT_LANES, taps * DOT_LANES,
+                        large.data + c * large.channel + p.shifts[tap] + line * large.pitch, large.channel, large.pitch,
                         small.data + m * small.channel + line * small.pitch, small.channel, small.pitch, lines, small.count)
         line += lines
 
@@ -147,11 +187,13 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
                                  FewChannelsScratch* s) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
     cdef int64_t positions = w.N * w.Y[0] * w.Y[1] * w.Y[2], lines_end = piece_start(&p.cut, piece + 1, positions) // max(1, w.Y[2])
-    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, i, sum_count
+    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, c, i, sum_count
     cdef int64_t first[3]
     cdef const Layout* l = &p.layout
     cdef const Product* r = p.relation
     cdef SmallLines small
+    cdef LargeLines large
+    cdef bint masked
     sum_count = w.M * w.C * r.tap_count
     check_room(b"run_few_channels_piece", s.sums, 4 * sum_count * DOT_LANES)
     check_room(b"run_few_channels_piece", partial, 4 * sum_count)
@@ -164,15 +206,18 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
         first[2] = 0
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
-            fill_block(r, l, isa, g, n, first, 0, s.block, NULL)
             small = lines_of_small(w, p, isa, g, n, first, lines, count, s)
-            if r.padded and not all_finite(w, isa, &small):
+            masked = r.padded and not all_finite(w, isa, &small)
+            if masked:
                 fill_masks(r, l, isa, first, s.masks)
-                add_dots(w, p, isa, &small, s.masks, s)
-            elif p.tiled:
-                add_dot_tiles(w, p, isa, &small, s)
-            else:
-                add_dots(w, p, isa, &small, NULL, s)
+            c = 0
+            while c < w.C:
+                large = lay_out_large(w, p, isa, g, n, first, c, min(w.C, c + p.channels), s)
+                if p.tiled and not masked:
+                    add_dot_tiles(w, p, isa, &large, &small, s)
+                else:
+                    add_dots(w, p, isa, &large, &small, s.masks if masked else NULL, s)
+                c = large.end
             first[2] += count
         line += lines
     for i in range(sum_count):
@@ -230,8 +275,8 @@ cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
     p.scratch = <FewChannelsScratch*>take(memory, q.threads * sizeof(FewChannelsScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.block = <float*>take(memory, 4 * (p.layout.plane * w.C + 2 * DOT_LANES))
-        s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES))
+        s.block = <float*>take(memory, 0 if p.in_place else 4 * (p.layout.plane * p.channels + 2 * DOT_LANES))
+        s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES) if q.relation.padded else 0)
         s.lines = <float*>take(memory, 4 * (w.M * p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
         s.sums = <float*>take(memory, 4 * w.M * w.C * q.relation.tap_count * DOT_LANES)
     p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count)
@@ -244,7 +289,7 @@ cdef bint run_few_channels(Problem* q, workspace* memory) noexcept nogil:
     cdef int64_t count = w.M * w.C * q.relation.tap_count, tasks = w.G * p.cut.pieces, task
     cdef int threads = q.threads
     for task in range(q.relation.tap_count):
-        p.shifts[task] = tap_shift(&q.relation, &p.layout, &q.relation.taps[task])
+        p.shifts[task] = large_shift(w, p, &q.relation.taps[task])
     if threads == 1:
         for task in range(tasks):
             run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count, scratch)

@@ -43,6 +43,8 @@ cdef struct FewPairs:
     int64_t large_image      # floats of one
     int64_t small_image
     int64_t taps
+    int64_t rows             # tiles of the channels of the small side ...
+    int64_t columns          # ... and of the large side
     reduction_cut cut
     FewPairsScratch* scratch
     float* partials          # [group][piece][m][c][tap]
@@ -77,7 +79,7 @@ cdef inline bint one_step(const Weights* w, const FewPairs* p) noexcept nogil:
     return p.large.units == 1 or w.s[1] == 1
 
 
-cdef bint plan_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
+cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs* p) noexcept nogil:
     cdef int64_t units = ceiling(w.Y[2], 2 * DOT_LANES), ways = 2 if w.s[2] == 2 and w.K[2] > 1 and w.d[2] % 2 else 1
     cdef int64_t apart, span
     cdef double reach = (w.K[2] - 1) * <double>w.d[2]
@@ -86,6 +88,8 @@ cdef bint plan_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
             or (w.K[1] - 1) * <double>w.d[1] > PAIRS_BYTES or w.s[1] > PAIRS_BYTES or w.K[1] * w.K[2] > PAIRS_TAPS):
         return False
     p.cut, p.taps, p.by_lines = w.cut, w.K[1] * w.K[2], w.Y[2] <= DOT_LANES
+    p.rows = ceiling(w.M, DOT_TILE)
+    p.columns = ceiling(w.C, isa.dot_columns[ceiling(w.M, p.rows) - 1])
     apart = 0 if p.by_lines else DOT_LANES
     span = <int64_t>reach // w.s[2]
     p.small = chain_units(units=units, width=DOT_LANES, past=0, reach=2 * DOT_LANES, step=1, ways=1, whole=not p.by_lines)
@@ -148,8 +152,10 @@ cdef inline int64_t steps_of_block(const FewPairs* p, const PairsBlock* block) n
 
 cdef inline int64_t near_steps(const Weights* w, const FewPairs* p) noexcept nogil:
     """So many of them are met by all taps before the next."""
-    cdef int64_t floats = p.small_line + w.s[1] * p.large_line * (2 if p.by_lines else 1)
-    return max(1, PAIRS_NEAR // (DOT_TILE * (p.small_image + p.large_image if p.images > 1 else floats)))
+    cdef int64_t small = p.small_line, large = w.s[1] * p.large_line * (2 if p.by_lines else 1)
+    if p.images > 1:
+        small, large = p.small_image, p.large_image
+    return max(1, PAIRS_NEAR // (ceiling(w.M, p.rows) * small + ceiling(w.C, p.columns) * large))
 
 
 cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, Ahead* large,
@@ -157,7 +163,7 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
     """Several channels of either side together, some lines or images at a time, which stay near while all taps meet them."""
     cdef int64_t steps = steps_of_block(p, block), near = near_steps(w, p), first = 0, count, lines, units, line_step
     cdef int64_t step = w.s[1] * p.large_line * (2 if p.by_lines else 1), unit = p.large.ways * p.large.width
-    cdef int64_t rows = ceiling(w.M, DOT_TILE), columns = ceiling(w.C, DOT_TILE), row, column, t1, t2, m, c, m_end, c_end, reach
+    cdef int64_t row, column, t1, t2, m, c, m_end, c_end, reach
     cdef int64_t large_step = p.large_image if p.images > 1 else step, small_step = p.small_image if p.images > 1 else p.small_line
     if p.large.units == 1:
         unit = step
@@ -170,10 +176,10 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
                 units = p.small.units * (ceiling(block.lines, 2) if p.by_lines else block.lines)
         elif one_step(w, p):
             lines, units = 1, count * units
-        for row in range(rows):
-            m, m_end = share(w.M, rows, row), share(w.M, rows, row + 1)
-            for column in range(columns):
-                c, c_end = share(w.C, columns, column), share(w.C, columns, column + 1)
+        for row in range(p.rows):
+            m, m_end = share(w.M, p.rows, row), share(w.M, p.rows, row + 1)
+            for column in range(p.columns):
+                c, c_end = share(w.C, p.columns, column), share(w.C, p.columns, column + 1)
                 for t1 in range(w.K[1]):
                     for t2 in range(w.K[2]):
                         ask_ahead(large)
@@ -192,7 +198,7 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
 cdef Ahead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* block, bint large) noexcept nogil:
     """What a thread is likely to lay out next, of one side."""
     cdef int64_t first = max(0, block.y * w.s[1] - w.b[1]), end
-    cdef int64_t calls = ceiling(w.M, DOT_TILE) * ceiling(w.C, DOT_TILE) * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
+    cdef int64_t calls = p.rows * p.columns * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
     if not large:
         return begin_ahead(&w.small, block.images if block.lines > 0 else 0, w.M,
                            block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], block.lines * w.small.x[1], calls, False)
@@ -227,7 +233,7 @@ cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem
 cdef bint fits_few_pairs(Problem* q) noexcept nogil:
     if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains == 1 or not in_dot_tiles(q.weights)):
         return False
-    return plan_few_pairs(q.weights, &q.few_pairs)
+    return plan_few_pairs(q.weights, q.isa, &q.few_pairs)
 
 
 cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
