@@ -176,16 +176,35 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
                 next_wish(&s.next_lines))
 
 
+cdef bint all_sums_finite(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_tile,
+                          int64_t end_tile, float* sums) noexcept nogil:
+    cdef int64_t tile, panel
+    for tile in range(first_tile, end_tile):
+        for panel in range(part.first_panel, part.end_panel):
+            if not isa.finite(tile_sums(plan, sums, tile, panel), tile_rows(w, plan, tile) * panel_vectors(plan, panel) * isa.width):
+                return False
+    return True
+
+
 cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                             int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
-    """A part of one piece, into the sums at `space`, or into the result."""
+    """A part of one piece, into the sums at `space`, or into the result.
+
+    Where sums of a framed block are not finite, something infinite may have met a zero of the frame: they are computed again."""
+    if not sum_weights_piece(w, plan, isa, part, piece, False, space, s):
+        sum_weights_piece(w, plan, isa, part, piece, True, space, s)
+
+
+cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                            int64_t piece, bint one_by_one, float* space, WeightsScratch* s) noexcept nogil:
+    """Returns false where rows must be taken `one_by_one`, each along the runs of its own tap."""
     cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tap, tile, channel = 0, channels
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), c0, c1, together
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
-    cdef bint one_by_one = False, last
+    cdef bint last
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     while True:
         end = min(piece_end, first + plan.chunk)
@@ -197,7 +216,6 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         if plan.mixed:
             frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, chunk.row_count, s.block)
             chunk.run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, chunk.row_count, s.runs)
-            one_by_one = plan.padded and not isa.finite(s.lanes, (end_panel - first_panel) * panel_floats(plan, isa))
         together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:
@@ -211,6 +229,8 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
             if plan.mixed:
                 for tile in range(c0, c1):
                     run_row_tile(w, plan, isa, part, tile, 0, &chunk, one_by_one, sums, s)
+                if last and plan.padded and not one_by_one and not all_sums_finite(w, plan, isa, part, c0, c1, sums):
+                    return False
             else:
                 if plan.kept:
                     channel = share(w.C, plan.tap_tiles, first_kept)
@@ -232,7 +252,7 @@ cdef void run_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         first = end
         chunk.resume = True
         if last:
-            return
+            return True
 
 
 cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:

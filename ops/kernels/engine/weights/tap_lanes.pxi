@@ -1,4 +1,4 @@
-"""Algorithm `weights_tap_lanes`: `backward_weights` of groups whose channels fill no tile: lanes are (tap, channel).
+"""Algorithm `weights_tap_lanes`: `backward_weights` of channels that fill no tile, in groups or not: lanes are (tap, channel).
 
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
@@ -17,10 +17,11 @@ gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, fits_
 """
 
 cdef enum:
-    TAP_BLOCK_BYTES = 1 << 17  # of the large side: stays in the middle cache
+    TAP_BLOCK_BYTES = 1 << 18  # of the large side: stays in the middle cache
     TAP_SUMS_BYTES = 3 << 20   # of a thread, all pieces
     TAP_LINES = 128            # of taps, at most
     TAP_CHANNELS = 4           # fewer are stored one by one
+    TAP_WASTE = 3              # of one group: channels beside which `weights_product` computes one lane in vain, at most
     TRANSPOSED_STEPS = 4       # from which on `gather` transposes, and stores no more than it is asked for
     PADDED_STEPS = 16
 
@@ -304,7 +305,9 @@ cdef void run_tap_lanes_task(const Weights* w, const TapLanes* p, const instruct
 
 
 cdef bint fits_tap_lanes(Problem* q) noexcept nogil:
-    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains > 1 or q.weights.G == 1:
+    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains > 1:
+        return False
+    if q.weights.G == 1 and (q.pairs != NULL or TAP_WASTE * (ceiling(q.weights.M, q.isa.width) * q.isa.width - q.weights.M) < q.weights.M):
         return False
     return plan_tap_lanes(q.weights, q.isa, q.threads, &q.weights_lanes)
 
@@ -313,12 +316,15 @@ cdef double tap_lanes_cycles(const Problem* q) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef const TapLanes* p = &q.weights_lanes
     cdef int64_t vectors = ceiling(p.lanes, q.isa.width), panels = ceiling(vectors, q.isa.vectors)
+    cdef int64_t tasks = w.G * p.parts
     cdef double loads = w.M * panels + <double>vectors * p.row_tiles, products = <double>w.M * vectors
     products = p.tap_lines * max(products, loads) / VECTORS_A_CYCLE
     if p.blocks:
         products *= BLOCKS_JOINED
-    return (products + TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2] * p.parts
-            + (NUMBER_MOVED + DECODED if p.decoded else 0) * w.M) * w.G * p.positions
+    products += (TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2] * p.parts
+                 + (NUMBER_MOVED + DECODED if p.decoded else 0) * w.M)
+    # Threads wait for the last task.
+    return products * tasks * p.positions / p.parts * (ceiling(tasks, q.threads) * q.threads / <double>tasks)
 
 
 cdef void lay_out_tap_lanes(Problem* q, workspace* memory) noexcept nogil:
