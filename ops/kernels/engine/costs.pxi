@@ -10,7 +10,7 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_MOVED, CHAIN_PAIRS, 
     FAR_AND_BACK, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS,
     LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FOUR, LINE_ROWS_LEAST,
     LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED,
-    PACK_CYCLES, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
+    PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
     POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED,
     STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES,
     UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles,
@@ -30,7 +30,7 @@ cdef double UNALIGNED = 1.06           # factor of products whose lanes lie acro
 cdef double HALF_OF_PEAK = 2           # factor of products in float64 (vectors have half as many lanes), and of dot products with
                                        # few channels (half of the time goes to layouts and loads)
 cdef double TILE_STEPS = 8             # steps that begin and end a tile which takes its sums from memory
-cdef double POSITION_ROWS_BIAS = 0.92  # factor: measured over modelled cost of positions as rows, for the layers where gathered
+cdef double POSITION_ROWS_BIAS = 0.95  # factor: measured over modelled cost of positions as rows, for the layers where gathered
                                        # panels come near
 
 cdef double POSITION_ROWS_PAIRS = 0.87 # factor: the same with dot products and sums in blocks, whose panels cost more (machine 1,
@@ -61,7 +61,7 @@ cdef double FRAGMENT_CYCLES = 3        # cycles for one more fragment of a line 
 cdef double STRIDED_PIECES = 2         # factor of FRAGMENT_CYCLES where the stride is not 1
 cdef double LINE_CYCLES = 8            # cycles where a line begins in a panel, of each channel
 cdef double CLASS_SHARE = 0.01         # of the products: what a cut along an outer axis costs
-cdef double TRANSPOSE_CYCLES = 4       # cycles for a number of the transposed input
+cdef double TRANSPOSE_CYCLES = 2       # cycles for a number of the transposed input
 cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy the next block: copies end while about half of the
                                        # tiles are still to come, since some run late and some are left out (machine 2,
                                        # "Planar blocks")
@@ -90,10 +90,11 @@ cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost o
 # Packed weights
 
 cdef double PACK_CYCLES = 2            # cycles for a packed weight
+cdef double PACK_WHOLE = 0.3            # ... where all of them are packed once, in panels of lanes (machine 1)
 cdef double PACK_PAIRS = 5             # ... for a pair of them in row panels for dot products, eight rows at a time (machine 1)
 cdef double FAR_WEIGHTS = 6            # packed weights that come from beyond the middle cache in a cycle
 cdef double FAR_PANEL = 0.15           # cycles for a packed weight that is fetched again for a range of columns
-cdef double FAR_INPUT = 96             # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
+cdef double FAR_INPUT = 256             # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
 cdef double FAR_AND_BACK = 1           # cycles for a packed weight that goes to memory and back (machine 2,
                                        # "Positions as rows, streamed weights")
 

@@ -350,7 +350,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         plan_position_rows(&some, q.isa, q.threads, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
-        cycles += PACK_CYCLES * p.tap_count * p.R * plan.busiest
+        cycles += PACK_WHOLE * p.tap_count * p.R * plan.busiest
         fetched = p.columns / <double>some.columns * plan.boxes
         if plan.together or 4 * plan.item_floats > NEAR_PANEL:
             cycles += FAR_PANEL * (fetched - 1) * p.tap_count * plan.vectors * q.isa.width
