@@ -57,7 +57,7 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
     cdef int64_t divisor = common_divisor(w.s[1], w.d[1]), first, segments, laid_out = 0
     cdef SharedTaps alone = SharedTaps(w.K[1], 0, False), shared
     cdef bint even
-    if w.K[1] == 1 or s.unbounded or w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK:
+    if w.K[1] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
         return alone
     shared.period, shared.apart = w.s[1] // divisor, w.d[1] // divisor
     if shared.period >= w.K[1]:
