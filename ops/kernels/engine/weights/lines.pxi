@@ -3,6 +3,7 @@ a tap meets them at the positions of a chunk, zeros outside.
 
 Taps that differ in their row alone meet the same lines of the large side, some lines apart, where the step from line to line
 allows it. Such taps share what is laid out: it goes on beyond the positions of the chunk, and each tap begins some lines later.
+Where a plane is one line, taps share it in the same way, some positions apart.
 A segment is a part of the chunk whose lines follow one another, that is, a plane or a part of it; what is laid out for it is longer
 than the segment by a gap.
 
@@ -26,6 +27,11 @@ cdef enum:
 cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether rows are lines: of pairs, but for matrix units, and not where channels lie side by side."""
     return plan.blocks and plan.pairs != NULL and not on_matrix(plan.pairs) and not laid_out_wide(w, plan)
+
+
+cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:
+    """Without a stride along lines, laying a line out costs less than blocks that are cut where an image ends."""
+    return 2 if w.Y[1] == 1 and w.K[1] == 1 and w.s[2] > 1 else 1
 
 
 cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
@@ -54,13 +60,13 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcep
 
 cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
     """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
-    cdef int64_t divisor = common_divisor(w.s[1], w.d[1]), first, segments, laid_out = 0
-    cdef SharedTaps alone = SharedTaps(w.K[1], 0, False), shared
+    cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0
+    cdef SharedTaps alone = SharedTaps(axis, w.K[axis], 0, False), shared = alone
     cdef bint even
-    if w.K[1] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
+    if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
         return alone
-    shared.period, shared.apart = w.s[1] // divisor, w.d[1] // divisor
-    if shared.period >= w.K[1]:
+    shared.period, shared.apart = w.s[axis] // divisor, w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
+    if shared.period >= w.K[axis]:
         return alone
     segments = segments_of(s.rows, chunk.row_count, &even)
     if not (even and chunk.count % 2 == 0):
@@ -69,7 +75,7 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
         return alone
     for first in range(shared.period):
         laid_out += chunk.count + segments * gap_after(w, &shared, first)
-    return shared if laid_out < w.K[1] * chunk.count else alone
+    return shared if laid_out < w.K[axis] * chunk.count else alone
 
 
 cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t row) noexcept nogil:
@@ -121,10 +127,10 @@ cdef int64_t add_pieces(const Weights* w, const Row* part, const int64_t* t, int
     return number
 
 
-cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const Row* rows, const int64_t* t, int64_t gap, bint joined,
+cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* shared, const Row* rows, const int64_t* t, bint joined,
                         line_piece* pieces) noexcept nogil:
     """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces."""
-    cdef int64_t r = 0, place = 0, left, number = 0
+    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis])
     cdef Row part
     while r < chunk.row_count:
         part = rows[r]
@@ -136,7 +142,7 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const Row* rows, c
                 r += 1
             left += gap
         while left > 0:
-            part.count = min(left, w.Y[2] - part.y[2])
+            part.count = min(left, w.Y[2] - part.y[2]) if shared.axis == 1 else left
             number = add_pieces(w, &part, t, place, joined, pieces, number)
             place += part.count
             left -= part.count
@@ -150,36 +156,42 @@ cdef inline bint pieces_joined(const Weights* w, const instruction_set* isa) noe
     return isa.copy != NULL and number_step(w) == 1
 
 
-cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_t t1) noexcept nogil:
-    """Positions that the taps which share lines with t1 meet beyond a segment."""
-    return (w.K[1] - 1 - t1) // shared.period * shared.apart * w.Y[2]
+cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_t tap) noexcept nogil:
+    """Positions that the taps which share lines with tap `tap` of the axis meet beyond a segment."""
+    return (w.K[shared.axis] - 1 - tap) // shared.period * shared.apart
+
+
+cdef inline int64_t shared_group(const Weights* w, const SharedTaps* shared, const int64_t* t) noexcept nogil:
+    """Number of the taps that share lines with tap t, the first of them."""
+    return (t[0] * w.K[3 - shared.axis] + t[3 - shared.axis]) * shared.period + t[shared.axis]
 
 
 cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk* chunk, SharedTaps* shared,
                       WeightsScratch* s) noexcept nogil:
     """The pieces of all taps, of those that share lines once, where there is room: each strand lays out the same."""
     cdef int64_t t[3]
-    cdef int64_t number = 0, group = 0
+    cdef int64_t number = 0, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, group, gap = gap_after(w, shared, 0), most
     cdef bint even
     cdef bint joined = pieces_joined(w, isa)
-    cdef int64_t most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (gap_after(w, shared, 0) // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) + 1)
-    shared.kept = w.K[0] * shared.period * w.K[2] <= KEPT_TAPS and w.K[0] * shared.period * w.K[2] * most <= KEPT_PIECES
+    most = gap // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) if shared.axis == 1 else gap // LINE_PIECE + 1
+    most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (most + 1)
+    shared.kept = groups <= KEPT_TAPS and groups * most <= KEPT_PIECES
     if not shared.kept:
         return
-    for t[0] in range(w.K[0]):
-        for t[1] in range(shared.period):
-            for t[2] in range(w.K[2]):
-                s.first_piece[group] = number
-                number += cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces + number)
-                group += 1
-    s.first_piece[group] = number
+    for group in range(groups):
+        t[shared.axis] = group % shared.period
+        t[3 - shared.axis] = group // shared.period % w.K[3 - shared.axis]
+        t[0] = group // shared.period // w.K[3 - shared.axis]
+        s.first_piece[group] = number
+        number += cut_pieces(w, chunk, shared, s.rows, t, joined, s.pieces + number)
+    s.first_piece[groups] = number
 
 
 cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, const SharedTaps* shared,
                         const int64_t* t, int64_t start, int64_t channels, int64_t row, WeightsScratch* s) noexcept nogil:
     """What tap t, and others after it, meet at the positions of a chunk, in some channels, the first of which begins at element
     `start`; from row number `row` on."""
-    cdef int64_t i, group = (t[0] * shared.period + t[1]) * w.K[2] + t[2], number
+    cdef int64_t i, group = shared_group(w, shared, t), number
     cdef char* first = row_start(plan, s, row)
     cdef const line_piece* pieces = s.pieces
     cdef bint joined = pieces_joined(w, isa)
@@ -188,7 +200,7 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
         pieces += s.first_piece[group]
         number = s.first_piece[group + 1] - s.first_piece[group]
     else:
-        number = cut_pieces(w, chunk, s.rows, t, gap_after(w, shared, t[1]), joined, s.pieces)
+        number = cut_pieces(w, chunk, shared, s.rows, t, joined, s.pieces)
     plan.pairs.lay_lines(
         first, plan.line_bytes, channels, pieces, number, large_at(w, start), w.large.format, w.large.c, number_step(w), &s.smallest_large)
     if chunk.count % 2 == 1:
@@ -266,29 +278,29 @@ cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const inst
                            Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
     """The row tiles of all taps of some channels against all lane panels of a task."""
     cdef int64_t tile = strand * plan.taps, channel = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile)
-    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, later, i, shift
+    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, other, first, later, i, shift, axis = shared.axis, tap
     cdef int64_t offsets[TILE_ROWS]
     cdef int64_t t[3]
-    cdef int64_t tap
     cdef Chunk own = chunk[0]
     if plan.padded:
         own.runs = s.met_runs
     for t[0] in range(w.K[0]):
-        for t[2] in range(w.K[2]):
-            for t[1] in range(shared.period):
-                gap = gap_after(w, shared, t[1])
+        for other in range(w.K[3 - axis]):
+            for first in range(shared.period):
+                t[3 - axis], t[axis], later = other, first, first
+                gap = gap_after(w, shared, first)
                 if gap != last_gap:
                     chunk.run_count = line_runs(plan, isa, chunk, gap, s)
                     last_gap = gap
                 lay_out_lines(w, plan, isa, chunk, shared, t, start, rows, 0, s)
-                later = t[1]
-                while later < w.K[1]:
-                    tap = (t[0] * w.K[1] + later) * w.K[2] + t[2]
+                while later < w.K[axis]:
+                    t[axis] = later
+                    tap = (t[0] * w.K[1] + t[1]) * w.K[2] + t[2]
                     if plan.padded:
                         own.run_count = runs_inside(w, isa, tap, chunk, s)
                     else:
                         own.run_count = chunk.run_count
-                    shift = (later - t[1]) // shared.period * shared.apart * w.Y[2]  # positions after the first that is laid out
+                    shift = (later - first) // shared.period * shared.apart  # positions after the first that is laid out
                     for i in range(rows):
                         offsets[i] = row_pair(plan, i) - 2 * shift
                     run_line_tile(w, plan, isa, part, tile + tap, &own, <const char*>s.block, offsets, sums, s)

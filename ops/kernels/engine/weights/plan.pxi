@@ -61,8 +61,9 @@ cdef struct NextLines:  # lines of the small side that the next chunk packs: til
     int64_t at_once
 
 
-cdef struct SharedTaps:  # of a column of taps: t1, t1 + period, ... meet the same lines, each `apart` lines after the one before
-    int64_t period  # K1 where none share
+cdef struct SharedTaps:  # along an axis: taps t, t + period, ... meet the same numbers, each `apart` positions after the one before
+    int64_t axis    # 1, or of planes that are one line 2
+    int64_t period  # K of the axis where none share
     int64_t apart
     bint kept       # the pieces of all taps are kept in the scratch
 
