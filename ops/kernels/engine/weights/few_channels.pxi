@@ -15,7 +15,7 @@ gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, lay_ou
 """
 
 cdef enum:
-    FEW_CHANNELS_BYTES = 1 << 18   # of a block of the large side
+    FEW_CHANNELS_BYTES = 1 << 18   # of a block of the large side, and of the sums of its channels
     NEAR_FLOATS = 3 << 11          # of both sides, while all taps meet them: with their sums, in the nearest cache
     TILED_CHANNELS = 3             # of either side from which on channels share loads; fewer leave more taps side by side
 
@@ -24,7 +24,7 @@ cdef struct FewChannelsScratch:
     float* block
     float* masks
     float* lines
-    float* sums              # [m][c][tap][DOT_LANES]
+    float* sums              # [m][c][tap][DOT_LANES], of the channels that are laid out together
 
 
 cdef struct FewChannels:
@@ -33,7 +33,7 @@ cdef struct FewChannels:
     int64_t* shifts          # of the taps in a block
     bint tiled               # several channels of either side advance together
     bint in_place            # the large side is read where it lies
-    int64_t channels         # of the large side that are laid out together
+    int64_t channels         # of the large side that go through a piece together
     bint copied              # the small side needs decoding or has gaps: lines are copied
     int64_t line             # floats of a copied line
     reduction_cut cut
@@ -44,7 +44,7 @@ cdef struct FewChannels:
 cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
-    cdef int64_t span, floats
+    cdef int64_t span, floats, fewest = DOT_LARGE
     cdef Layout* l = &p.layout
     p.relation = r
     for axis in range(3):
@@ -58,17 +58,20 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.tiled = in_dot_tiles(w) or r.tap_count == 1 and w.C >= TILED_CHANNELS
     p.in_place = p.tiled and not p.copied and not r.padded and w.large.format == NUMBER_FLOAT32 and w.large.x[2] == 1 and w.s[2] == 1
+    if p.copied:  # again for the next channels
+        fewest *= 4
     p.channels = w.C
     while True:
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
         floats = measure_cells(l)
+        if p.channels > fewest and 4.0 * p.channels * max(0 if p.in_place else floats, w.M * r.tap_count * DOT_LANES) > FEW_CHANNELS_BYTES:
+            p.channels = max(fewest, ceiling(p.channels, 2))
+            continue
         if p.in_place or floats * p.channels * 4 <= FEW_CHANNELS_BYTES:
             break
         # Positions keep their order: a line is divided only where lines come one by one.
-        if p.channels > DOT_LARGE:
-            p.channels = max(DOT_LARGE, ceiling(p.channels, 2))
-        elif l.block[1] > 1:
+        if l.block[1] > 1:
             l.block[1] = (l.block[1] + 1) // 2
         elif l.block[2] > 4 * DOT_LANES:
             l.block[2] = (l.block[2] // 2 + DOT_LANES - 1) // DOT_LANES * DOT_LANES
@@ -91,12 +94,11 @@ cdef struct SmallLines:  # of a block: all channels of the small side
     int64_t count            # positions of each
 
 
-cdef struct LargeLines:  # of a block: channels [first, end) of the large side
+cdef struct LargeLines:  # of a block: some channels of the large side
     const float* data
     ptrdiff_t channel
     ptrdiff_t pitch
-    int64_t first
-    int64_t end
+    int64_t channels
 
 
 cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
@@ -123,12 +125,12 @@ cdef LargeLines lay_out_large(const Weights* w, const FewChannels* p, const inst
     if p.in_place:
         start = (n * w.large.n + g * w.large.g + channel * w.large.c + (first[0] * w.s[0] - w.b[0]) * w.large.x[0]
                  + (first[1] * w.s[1] - w.b[1]) * w.large.x[1] + first[2] - w.b[2])
-        return LargeLines(<const float*>w.large.data + start, w.large.c, w.s[1] * w.large.x[1], channel, end)
+        return LargeLines(<const float*>w.large.data + start, w.large.c, w.s[1] * w.large.x[1], end - channel)
     part = p.relation[0]
     part.D = part.S = end - channel
     part.input.data = <char*>part.input.data + channel * part.input.c * element_size(part.input.format)
     fill_block(&part, l, isa, g, n, first, 0, s.block, NULL)
-    return LargeLines(s.block, l.plane, l.u[2], channel, end)
+    return LargeLines(s.block, l.plane, l.u[2], end - channel)
 
 
 cdef int64_t large_shift(const Weights* w, const FewChannels* p, const Tap* tap) noexcept nogil:
@@ -150,14 +152,14 @@ cdef bint all_finite(const Weights* w, const instruction_set* isa, const SmallLi
 cdef void add_dots(const Weights* w, const FewChannels* p, const instruction_set* isa, const LargeLines* large, const SmallLines* small,
                    const float* masks, FewChannelsScratch* s) noexcept nogil:
     """All taps of one pair of channels after the other."""
-    cdef int64_t m, c, tap, taps, taps_all = p.relation.tap_count, parts = ceiling(taps_all, DOT_TAPS)
+    cdef int64_t m, c, tap, taps, taps_all = p.relation.tap_count, parts = ceiling(taps_all, DOT_TAPS), count = large.channels
     for m in range(w.M):
-        for c in range(large.first, large.end):
+        for c in range(count):
             tap = 0
             while tap < taps_all:
                 taps = min(ceiling(taps_all, parts), taps_all - tap)
-                isa.dot[taps - 1](s.sums + ((m * w.C + c) * taps_all + tap) * DOT_LANES,
-                                  large.data + (c - large.first) * large.channel, p.shifts + tap, large.pitch,
+                isa.dot[taps - 1](s.sums + ((m * count + c) * taps_all + tap) * DOT_LANES,
+                                  large.data + c * large.channel, p.shifts + tap, large.pitch,
                                   small.data + m * small.channel, small.pitch, small.lines, small.count, masks)
                 tap += taps
 
@@ -166,7 +168,7 @@ cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instructio
                         const SmallLines* small, FewChannelsScratch* s) noexcept nogil:
     """Several channels of either side together, some lines at a time, which stay near while all taps meet them."""
     cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE), row_channels = ceiling(w.M, rows)
-    cdef int64_t count = large.end - large.first, columns = ceiling(count, isa.dot_columns[row_channels - 1])
+    cdef int64_t count = large.channels, columns = ceiling(count, isa.dot_columns[row_channels - 1])
     cdef int64_t near = max(1, NEAR_FLOATS // (row_channels * small.count + ceiling(count, columns) * large.pitch))
     cdef int64_t line = 0, lines, row, column, tap, m, c, m_end, c_end
     while line < small.lines:
@@ -177,7 +179,7 @@ cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instructio
                 c, c_end = share(count, columns, column), share(count, columns, column + 1)
                 for tap in range(taps):
                     isa.dot_tile[m_end - m - 1][c_end - c - 1](
-                        s.sums + ((m * w.C + large.first + c) * taps + tap) * DOT_LANES, w.C * taps * DOT_LANES, taps * DOT_LANES,
+                        s.sums + ((m * count + c) * taps + tap) * DOT_LANES, count * taps * DOT_LANES, taps * DOT_LANES,
                         large.data + c * large.channel + p.shifts[tap] + line * large.pitch, large.channel, large.pitch,
                         small.data + m * small.channel + line * small.pitch, small.channel, small.pitch, lines, small.count)
         line += lines
@@ -186,17 +188,30 @@ cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instructio
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
                                  FewChannelsScratch* s) noexcept nogil:
     """One piece of one group: partial[m][c][tap]."""
+    cdef int64_t taps = p.relation.tap_count, channel = 0, end, m, i
+    check_room(b"run_few_channels_piece", partial, 4 * w.M * w.C * taps)
+    while channel < w.C:
+        end = min(w.C, channel + p.channels)
+        sum_channels(w, p, isa, g, piece, channel, end, s)
+        for m in range(w.M):
+            for i in range((end - channel) * taps):
+                partial[(m * w.C + channel) * taps + i] = chain_sum(s.sums + (m * (end - channel) * taps + i) * DOT_LANES, DOT_LANES)
+        channel = end
+
+
+cdef void sum_channels(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, int64_t channel,
+                       int64_t end_channel, FewChannelsScratch* s) noexcept nogil:
+    """The chains of some channels of the large side."""
     cdef int64_t positions = w.N * w.Y[0] * w.Y[1] * w.Y[2], lines_end = piece_start(&p.cut, piece + 1, positions) // max(1, w.Y[2])
-    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, c, i, sum_count
+    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, sum_count
     cdef int64_t first[3]
     cdef const Layout* l = &p.layout
     cdef const Product* r = p.relation
     cdef SmallLines small
     cdef LargeLines large
     cdef bint masked
-    sum_count = w.M * w.C * r.tap_count
-    check_room(b"run_few_channels_piece", s.sums, 4 * sum_count * DOT_LANES)
-    check_room(b"run_few_channels_piece", partial, 4 * sum_count)
+    sum_count = w.M * (end_channel - channel) * r.tap_count
+    check_room(b"sum_channels", s.sums, 4 * sum_count * DOT_LANES)
     memset(s.sums, 0, sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
         first[1] = line % w.Y[1]
@@ -207,21 +222,16 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
             small = lines_of_small(w, p, isa, g, n, first, lines, count, s)
+            large = lay_out_large(w, p, isa, g, n, first, channel, end_channel, s)
             masked = r.padded and not all_finite(w, isa, &small)
             if masked:
                 fill_masks(r, l, isa, first, s.masks)
-            c = 0
-            while c < w.C:
-                large = lay_out_large(w, p, isa, g, n, first, c, min(w.C, c + p.channels), s)
-                if p.tiled and not masked:
-                    add_dot_tiles(w, p, isa, &large, &small, s)
-                else:
-                    add_dots(w, p, isa, &large, &small, s.masks if masked else NULL, s)
-                c = large.end
+            if p.tiled and not masked:
+                add_dot_tiles(w, p, isa, &large, &small, s)
+            else:
+                add_dots(w, p, isa, &large, &small, s.masks if masked else NULL, s)
             first[2] += count
         line += lines
-    for i in range(sum_count):
-        partial[i] = chain_sum(s.sums + i * DOT_LANES, DOT_LANES)
 
 
 cdef void fill_masks(const Product* r, const Layout* l, const instruction_set* isa, const int64_t* first, float* masks) noexcept nogil:
@@ -278,7 +288,7 @@ cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
         s.block = <float*>take(memory, 0 if p.in_place else 4 * (p.layout.plane * p.channels + 2 * DOT_LANES))
         s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES) if q.relation.padded else 0)
         s.lines = <float*>take(memory, 4 * (w.M * p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
-        s.sums = <float*>take(memory, 4 * w.M * w.C * q.relation.tap_count * DOT_LANES)
+        s.sums = <float*>take(memory, 4 * w.M * p.channels * q.relation.tap_count * DOT_LANES)
     p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count)
 
 
