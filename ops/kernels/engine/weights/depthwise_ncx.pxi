@@ -251,5 +251,5 @@ cdef bint run_depthwise_ncx_weights(Problem* q, workspace* memory) noexcept nogi
             run_ncx_weights_task(w, s, q.isa, share(w.G, blocks, task // s.cut.pieces), share(w.G, blocks, task // s.cut.pieces + 1),
                                  task % s.cut.pieces, s.partials, &scratch[thread_number()])
     for task in prange(w.G, schedule="static", num_threads=threads):
-        store_few_channels(w, q.relation.tap_count, s.cut.pieces, q.isa, task, s.partials + task * s.cut.pieces * count)
+        store_few_channels(w, q.relation.tap_count, s.cut.pieces, q.isa, task, 0, w.C, s.partials + task * s.cut.pieces * count)
     return True

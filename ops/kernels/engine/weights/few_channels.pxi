@@ -24,7 +24,8 @@ cdef struct FewChannelsScratch:
     float* block
     float* masks
     float* lines
-    float* sums              # [m][c][tap][DOT_LANES], of the channels that are laid out together
+    float* sums              # [m][c][tap][DOT_LANES], of the channels that go through a piece together
+    float* stored            # [m][c][tap] of them, where there is one piece
 
 
 cdef struct FewChannels:
@@ -38,7 +39,7 @@ cdef struct FewChannels:
     int64_t line             # floats of a copied line
     reduction_cut cut
     FewChannelsScratch* scratch
-    float* partials          # [group][piece][m][c][tap]
+    float* partials          # [group][piece][m][c][tap], where there are several pieces
 
 
 cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
@@ -117,7 +118,7 @@ cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const ins
 
 
 cdef LargeLines lay_out_large(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t n,
-                               const int64_t* first, int64_t channel, int64_t end, FewChannelsScratch* s) noexcept nogil:
+                               const int64_t* first, int64_t channel, int64_t channels, FewChannelsScratch* s) noexcept nogil:
     """What the lines from `first` on meet of some channels, where it lies, or laid out."""
     cdef const Layout* l = &p.layout
     cdef Product part
@@ -125,12 +126,12 @@ cdef LargeLines lay_out_large(const Weights* w, const FewChannels* p, const inst
     if p.in_place:
         start = (n * w.large.n + g * w.large.g + channel * w.large.c + (first[0] * w.s[0] - w.b[0]) * w.large.x[0]
                  + (first[1] * w.s[1] - w.b[1]) * w.large.x[1] + first[2] - w.b[2])
-        return LargeLines(<const float*>w.large.data + start, w.large.c, w.s[1] * w.large.x[1], end - channel)
+        return LargeLines(<const float*>w.large.data + start, w.large.c, w.s[1] * w.large.x[1], channels)
     part = p.relation[0]
-    part.D = part.S = end - channel
+    part.D = part.S = channels
     part.input.data = <char*>part.input.data + channel * part.input.c * element_size(part.input.format)
     fill_block(&part, l, isa, g, n, first, 0, s.block, NULL)
-    return LargeLines(s.block, l.plane, l.u[2], end - channel)
+    return LargeLines(s.block, l.plane, l.u[2], channels)
 
 
 cdef int64_t large_shift(const Weights* w, const FewChannels* p, const Tap* tap) noexcept nogil:
@@ -185,22 +186,29 @@ cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instructio
         line += lines
 
 
-cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, float* partial,
+cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece,
                                  FewChannelsScratch* s) noexcept nogil:
-    """One piece of one group: partial[m][c][tap]."""
-    cdef int64_t taps = p.relation.tap_count, channel = 0, end, m, i
-    check_room(b"run_few_channels_piece", partial, 4 * w.M * w.C * taps)
+    """One piece of one group, to the partial sums; or if there is no other, to the result."""
+    cdef int64_t taps = p.relation.tap_count, channel = 0, channels, m, i, row = w.C * taps
+    cdef float* partial
     while channel < w.C:
-        end = min(w.C, channel + p.channels)
-        sum_channels(w, p, isa, g, piece, channel, end, s)
+        channels = min(p.channels, w.C - channel)
+        sum_channels(w, p, isa, g, piece, channel, channels, s)
+        if p.cut.pieces == 1:
+            partial, row = s.stored, channels * taps
+        else:
+            partial = p.partials + (g * p.cut.pieces + piece) * w.M * row + channel * taps
+        check_room(b"run_few_channels_piece", partial, 4 * ((w.M - 1) * row + channels * taps))
         for m in range(w.M):
-            for i in range((end - channel) * taps):
-                partial[(m * w.C + channel) * taps + i] = chain_sum(s.sums + (m * (end - channel) * taps + i) * DOT_LANES, DOT_LANES)
-        channel = end
+            for i in range(channels * taps):
+                partial[m * row + i] = chain_sum(s.sums + (m * channels * taps + i) * DOT_LANES, DOT_LANES)
+        if p.cut.pieces == 1:
+            store_few_channels(w, taps, 1, isa, g, channel, channels, partial)
+        channel += channels
 
 
 cdef void sum_channels(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece, int64_t channel,
-                       int64_t end_channel, FewChannelsScratch* s) noexcept nogil:
+                       int64_t channels, FewChannelsScratch* s) noexcept nogil:
     """The chains of some channels of the large side."""
     cdef int64_t positions = w.N * w.Y[0] * w.Y[1] * w.Y[2], lines_end = piece_start(&p.cut, piece + 1, positions) // max(1, w.Y[2])
     cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, sum_count
@@ -210,7 +218,7 @@ cdef void sum_channels(const Weights* w, const FewChannels* p, const instruction
     cdef SmallLines small
     cdef LargeLines large
     cdef bint masked
-    sum_count = w.M * (end_channel - channel) * r.tap_count
+    sum_count = w.M * channels * r.tap_count
     check_room(b"sum_channels", s.sums, 4 * sum_count * DOT_LANES)
     memset(s.sums, 0, sum_count * DOT_LANES * sizeof(float))
     while line < lines_end:
@@ -222,7 +230,7 @@ cdef void sum_channels(const Weights* w, const FewChannels* p, const instruction
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
             small = lines_of_small(w, p, isa, g, n, first, lines, count, s)
-            large = lay_out_large(w, p, isa, g, n, first, channel, end_channel, s)
+            large = lay_out_large(w, p, isa, g, n, first, channel, channels, s)
             masked = r.padded and not all_finite(w, isa, &small)
             if masked:
                 fill_masks(r, l, isa, first, s.masks)
@@ -247,17 +255,17 @@ cdef void fill_masks(const Product* r, const Layout* l, const instruction_set* i
 
 
 cdef void store_few_channels(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
-                             float* partials) noexcept nogil:
-    """Add the pieces of one group, [piece][m][c][tap], and store."""
+                             int64_t channel, int64_t channels, float* partials) noexcept nogil:
+    """Add the pieces of some channels of one group, [piece][m][c][tap], and store."""
     cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
     cdef lane_span span
-    join_pieces(partials, pieces, w.M * w.C * tap_count, w.M * w.C * tap_count)
+    join_pieces(partials, pieces, w.M * channels * tap_count, w.M * channels * tap_count)
     if w.taps_stride[4] == width * w.taps_stride[5]:
         lines, width = 1, lines * width
-    for i in range(w.M * w.C):
+    for i in range(w.M * channels):
         for t0 in range(w.K[0]):
             for t1 in range(lines):
-                span = lane_span(0, width, g * w.taps_stride[0] + i // w.C * w.taps_stride[1] + i % w.C * w.taps_stride[2]
+                span = lane_span(0, width, g * w.taps_stride[0] + i // channels * w.taps_stride[1] + (channel + i % channels) * w.taps_stride[2]
                                  + t0 * w.taps_stride[3] + t1 * w.taps_stride[4], w.taps_stride[5])
                 isa.scatter(partials, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
                 partials += width
@@ -289,7 +297,8 @@ cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
         s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES) if q.relation.padded else 0)
         s.lines = <float*>take(memory, 4 * (w.M * p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
         s.sums = <float*>take(memory, 4 * w.M * p.channels * q.relation.tap_count * DOT_LANES)
-    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count)
+        s.stored = <float*>take(memory, 4 * w.M * p.channels * q.relation.tap_count if p.cut.pieces == 1 else 0)
+    p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * q.relation.tap_count if p.cut.pieces > 1 else 0)
 
 
 cdef bint run_few_channels(Problem* q, workspace* memory) noexcept nogil:
@@ -302,11 +311,11 @@ cdef bint run_few_channels(Problem* q, workspace* memory) noexcept nogil:
         p.shifts[task] = large_shift(w, p, &q.relation.taps[task])
     if threads == 1:
         for task in range(tasks):
-            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count, scratch)
+            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, scratch)
     else:
         for task in prange(tasks, schedule="dynamic", chunksize=max(1, tasks // (32 * threads)), num_threads=threads):
-            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, p.partials + task * count,
-                                   &scratch[thread_number()])
-    for task in prange(w.G, schedule="static", num_threads=threads):
-        store_few_channels(w, q.relation.tap_count, p.cut.pieces, q.isa, task, p.partials + task * p.cut.pieces * count)
+            run_few_channels_piece(w, p, q.isa, task // p.cut.pieces, task % p.cut.pieces, &scratch[thread_number()])
+    if p.cut.pieces > 1:
+        for task in prange(w.G, schedule="static", num_threads=threads):
+            store_few_channels(w, q.relation.tap_count, p.cut.pieces, q.isa, task, 0, w.C, p.partials + task * p.cut.pieces * count)
     return True

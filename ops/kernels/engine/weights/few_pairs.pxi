@@ -284,5 +284,5 @@ cdef bint run_few_pairs(Problem* q, workspace* memory) noexcept nogil:
     if unbounded or not never_subnormal(smallest_large, smallest_small):
         return False
     for task in prange(w.G, schedule="static", num_threads=threads):
-        store_few_channels(w, p.taps, p.cut.pieces, q.isa, task, p.partials + task * p.cut.pieces * count)
+        store_few_channels(w, p.taps, p.cut.pieces, q.isa, task, 0, w.C, p.partials + task * p.cut.pieces * count)
     return True
