@@ -1,4 +1,4 @@
-"""Weights gradients of groups of few channels: every algorithm that fits a layer gives the bits of the plain loops."""
+"""Weights gradients with few channels: every algorithm that fits a layer gives the bits of the plain loops."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ LAYERS = {
     "wide": layer(40, 20, 10, 1, 3, 2), "several pieces": layer(4, 4, 40, 1, 3, 6),
     "several pieces of rows": layer(10, 9, 40, 1, 2, 6),
     "one position": case_of(5, 2, 7, 11, [(4, 1, 4, 1, 1, 0), (3, 1, 3, 1, 1, 0)]),
+    "many channels to three": case_of(1, 1, 40, 3, [(26, 20, 7, 1, 1, 0), (29, 23, 7, 1, 1, 0)]),
+    "many channels to three, padded": case_of(2, 1, 41, 3, [(20, 20, 7, 1, 1, 3), (17, 17, 7, 1, 1, 3)]),
+    "many channels to two, one tap": case_of(2, 1, 24, 2, [(15, 15, 1, 1, 1, 0), (18, 17, 1, 1, 1, 0)]),
+    "nine channels of one group": case_of(2, 1, 8, 9, [(20, 20, 3, 1, 1, 1), (17, 17, 3, 1, 1, 1)]),
+    "first layer": case_of(2, 1, 3, 20, [(31, 16, 3, 2, 1, 1), (29, 15, 3, 2, 1, 1)]),
+    "strided line": case_of(2, 1, 24, 40, [(520, 64, 16, 8, 1, 4)]),
+    "small planes of whole blocks": case_of(5, 1, 24, 40, [(8, 8, 3, 1, 1, 1), (8, 8, 5, 1, 1, 2)]),
     "one position, many images": case_of(40, 1, 20, 30, [(4, 1, 4, 1, 1, 0), (4, 1, 4, 1, 1, 0)]),
 }
 FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "float16")
@@ -74,16 +81,18 @@ def test_layers(which, name):
         engine.use_isa(before)
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float32"])
 @pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
 @pytest.mark.parametrize("which", [
-    "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position"])
-def test_numbers_that_pairs_do_not_do(which, special):
-    """The call is repeated without pairs."""
+    "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position",
+    "many channels to three, padded", "first layer"])
+def test_special_numbers(which, special, name):
+    """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
     before = engine.isa()
     try:
         for seed in range(4):
             for isa in SETS:
                 engine.use_isa(isa)
-                check_layer(LAYERS[which], "bfloat16", isa, special, seed)
+                check_layer(LAYERS[which], name, isa, special, seed)
     finally:
         engine.use_isa(before)
