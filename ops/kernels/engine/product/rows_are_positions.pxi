@@ -10,8 +10,8 @@ transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
     (gather_all_taps), engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of),
-    engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product,
-    STEPS, Tap, biases, staggered), engine/product/transposed.pxi, engine/weights/few_pairs.pxi (near_steps)
+    engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi,
+    engine/product/transposed.pxi, engine/weights/few_pairs.pxi (near_steps)
 gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
@@ -351,13 +351,15 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
         cycles += PACK_WHOLE * p.tap_count * p.R * plan.busiest
+        if p.columns < FAR_COLUMNS and are_far(p.tap_count * p.S * p.R):
+            cycles += FAR_AND_BACK * p.tap_count * p.R
         fetched = p.columns / <double>some.columns * plan.boxes
         if plan.together or 4 * plan.item_floats > NEAR_PANEL:
             cycles += FAR_PANEL * (fetched - 1) * p.tap_count * plan.vectors * q.isa.width
         if not plan.together and 4 * inputs * p.G * position_pitch(p) > NEAR_INPUT:
             cycles += inputs * p.R / FAR_INPUT
     if not lies_transposed(q.products):
-        cycles += TRANSPOSE_CYCLES * inputs
+        cycles += (TRANSPOSE_CYCLES if q.pairs == NULL else TRANSPOSE_PAIRS) * inputs
     if q.pairs != NULL and q.products.blocks:
         cycles *= POSITION_ROWS_PAIRS
     return POSITION_ROWS_BIAS * cycles * q.products.S * q.products.G
