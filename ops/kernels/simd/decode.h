@@ -33,12 +33,10 @@ INLINE void decode_line(float *target, const void *source, int format, int64_t c
         }
     }
 #elif WIDTH == 8
-    if (format == NUMBER_HIFLOAT8) /* faster than by arithmetic */
-        for (; i + 8 <= count; i += 8) {
+    if (loads_two(format))
+        for (; i + 16 <= count; i += 16) {
             __builtin_prefetch(at(later, format, i));
-#pragma GCC unroll 8
-            for (int j = 0; j < 8; j++)
-                target[i + j] = load_number(source, format, i + j);
+            decode_two(_mm_loadu_si128(at(source, format, i)), format, (vector *)(target + i), (vector *)(target + i + 8));
         }
 #endif
     for (; i + WIDTH <= count; i += WIDTH) {

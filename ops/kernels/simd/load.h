@@ -94,6 +94,8 @@ INLINE vector decode_hifloat8_lanes(__m256i codes)
     __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi32(bits, _mm256_set1_epi32((int)0x80000000u)), _mm256_set1_epi32(0x7fc00000));
     return (vector)_mm256_or_si256(bits, nan);
 }
+
+#include "simd/load_two.h"
 #endif
 
 /* The first n <= WIDTH numbers of an 8-bit format at p, zeros after them. */

@@ -149,6 +149,26 @@ INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t sp
     return number;
 }
 
+#if WIDTH == 8
+/* The moves of two steps. */
+INLINE void move_two(float *panel, ptrdiff_t pitch, const uint8_t *row, int format, int64_t stride, const vector_move *moves,
+                     int64_t move_count)
+{
+    __builtin_prefetch(row + moves[0].offset + 8 * stride); /* as below */
+    __builtin_prefetch(row + moves[0].offset + 9 * stride);
+    for (int64_t i = 0; i < move_count; i++) {
+        const uint8_t *first = row + moves[i].offset, *second = first + stride;
+        float *place = panel + moves[i].lane;
+        int64_t n = moves[i].count;
+        if (n == 8)
+            decode_two(codes_at(first, second), format, (vector *)place, (vector *)(place + pitch));
+        else
+            decode_two(_mm_set_epi64x((int64_t)load_few_bytes(second, n), (int64_t)load_few_bytes(first, n)), format,
+                       (vector *)place, (vector *)(place + pitch));
+    }
+}
+#endif
+
 INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, int64_t stride,
                                 const lane_span *spans, int64_t span_count)
 {
@@ -157,7 +177,12 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
     vector_move moves[MOVES];
     int64_t move_count = plan_moves(moves, spans, span_count);
     if (move_count) {
-        for (int64_t k = 0; k < steps; k++) {
+        int64_t k = 0;
+#if WIDTH == 8
+        for (; loads_two(format) && k + 2 <= steps; k += 2)
+            move_two(panel + k * pitch, pitch, at(source, format, k * stride), format, stride, moves, move_count);
+#endif
+        for (; k < steps; k++) {
             const void *row = at(source, format, k * stride);
             __builtin_prefetch(at(row, format, moves[0].offset + 8 * stride)); /* channels are too far apart to be foreseen */
             for (int64_t i = 0; i < move_count; i++)

@@ -46,10 +46,29 @@ INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vecto
         copy_code((char *)target + j * step * size, size, stored + j * size);
 }
 
+#if WIDTH == 8
+#include "simd/store_two.h"
+
+/* Two lines of sums, finished. */
+INLINE void store_two_lines(void *target, void *other, int format, const float *sums, ptrdiff_t pitch, int64_t count,
+                            const float *bias, int64_t row)
+{
+    for (int64_t i = 0; i < count; i += 8)
+        store_two((void *)at(target, format, i), (void *)at(other, format, i), format, count - i < 8 ? count - i : 8,
+                  finished_vector(sums + i, count - i, bias, row), finished_vector(sums + pitch + i, count - i, bias, row + 1));
+}
+#endif
+
 /* A line of sums, finished, `step` apart. */
 INLINE void store_line(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
 {
-    for (int64_t i = 0; i < count; i += WIDTH)
+    int64_t i = 0;
+#if WIDTH == 8
+    for (; step == 1 && code_size(format) == 1 && i + 16 <= count; i += 16)
+        _mm_storeu_si128((void *)at(target, format, i), bytes_of_two(format, finished_vector(sums + i, 8, bias, row),
+                                                                     finished_vector(sums + i + 8, 8, bias, row)));
+#endif
+    for (; i < count; i += WIDTH)
         store_apart((void *)at(target, format, i * step), format, step, count - i < WIDTH ? count - i : WIDTH,
                     finished_vector(sums + i, count - i, bias, row));
 }
@@ -195,11 +214,18 @@ INLINE void store_rows_together(void *target, int format, int64_t step, const fl
         for (int64_t first = 0; first < rows; first += ROWS_TOGETHER) {
             char codes[ROWS_TOGETHER * 4 * WIDTH], *place = (char *)at(target, format, i * step + first);
             int64_t n = rows - first < ROWS_TOGETHER ? rows - first : ROWS_TOGETHER, left = count - i < WIDTH ? count - i : WIDTH;
-            for (int64_t r = 0; r < n; r++)
+            int64_t r = 0;
+#if WIDTH == 8
+            for (; r + 2 <= n; r += 2)
+                store_two(codes + r * 8 * size, codes + (r + 1) * 8 * size, format, 8,
+                          finished_vector(sums + (first + r) * pitch + i, left, bias, first + r),
+                          finished_vector(sums + (first + r + 1) * pitch + i, left, bias, first + r + 1));
+#endif
+            for (; r < n; r++)
                 store_codes(codes + r * WIDTH * size, size, WIDTH,
                             codes_of(finished_vector(sums + (first + r) * pitch + i, left, bias, first + r), format));
             for (int64_t j = 0; j < left; j++)
-                for (int64_t r = 0; r < n; r++)
+                for (r = 0; r < n; r++)
                     copy_code(place + (j * step + r) * size, size, codes + (r * WIDTH + j) * size);
         }
 }
@@ -214,7 +240,19 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
                                 spans[s].count, bias);
         return;
     }
-    for (int64_t r = 0; r < rows; r++)
+    int64_t r = 0;
+#if WIDTH == 8
+    int together = format != NUMBER_FLOAT32;
+    for (int64_t s = 0; s < span_count; s++)
+        together &= spans[s].step == 1;
+    for (; together && r + 2 <= rows; r += 2)
+        for (int64_t s = 0; s < span_count; s++) {
+            int64_t offset = spans[s].offset + r * stride;
+            store_two_lines((void *)at(target, format, offset), (void *)at(target, format, offset + stride), format,
+                            tile + r * pitch + spans[s].lane, pitch, spans[s].count, bias, r);
+        }
+#endif
+    for (; r < rows; r++)
         for (int64_t s = 0; s < span_count; s++)
             store_line((void *)at(target, format, spans[s].offset + r * stride), format, spans[s].step,
                        tile + r * pitch + spans[s].lane, spans[s].count, bias, r);

@@ -1,0 +1,58 @@
+/* Stored numbers of 8 bits to floats, two vectors of eight at a time: 16 codes fill a register in words of 16 bits, so that each
+ * step serves twice as many as in `load_bytes`, which stays in use for single vectors.  simd/load.h includes this. */
+
+/* Eight codes each at p and q, side by side. */
+INLINE __m128i codes_at(const void *p, const void *q)
+{
+    return _mm_unpacklo_epi64(_mm_loadl_epi64(p), _mm_loadl_epi64(q));
+}
+
+INLINE void decode_two_e4m3fn(__m128i codes, vector *first, vector *second)
+{
+    __m256i words = _mm256_cvtepu8_epi16(codes), last = _mm256_set1_epi16(0x7f);
+    __m256i magnitude = _mm256_and_si256(words, last), sign = _mm256_andnot_si256(last, words);
+    __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(magnitude, last), _mm256_set1_epi16(0x7c00));
+    __m256i halves = _mm256_or_si256(_mm256_or_si256(_mm256_slli_epi16(magnitude, 7), _mm256_slli_epi16(sign, 8)), nan);
+    const __m256 scale = _mm256_set1_ps(256.0f);
+    *first = (vector)_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), scale);
+    *second = (vector)_mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), scale);
+}
+
+/* As `decode_hifloat8_lanes`, to the upper 16 bits of floats. */
+INLINE void decode_two_hifloat8(__m128i codes, vector *first, vector *second)
+{
+    /* four codes of either vector in each half of a register, as words */
+    const __m256i order = _mm256_setr_epi8(0, -1, 1, -1, 2, -1, 3, -1, 8, -1, 9, -1, 10, -1, 11, -1,
+                                           4, -1, 5, -1, 6, -1, 7, -1, 12, -1, 13, -1, 14, -1, 15, -1);
+    const __m256i start = _mm256_broadcastsi128_si256(_mm_setr_epi8(104, 127, (char)128, 126, (char)129, (char)130, 125, 124,
+                                                                    (char)131, (char)133, 122, 120, (char)135, (char)139, 116, 112));
+    const __m256i step = _mm256_broadcastsi128_si256(_mm_setr_epi8((char)128, 16, 16, 16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 64, 64));
+    const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 6, 6));
+    const __m256i low = _mm256_set1_epi16(0xff), zero = _mm256_setzero_si256();
+    __m256i words = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), order);
+    __m256i magnitude = _mm256_and_si256(words, _mm256_set1_epi16(0x7f)), part = _mm256_srli_epi16(magnitude, 3);
+    __m256i steps = _mm256_xor_si256(_mm256_and_si256(words, _mm256_set1_epi16(7)), _mm256_shuffle_epi8(flip, part));
+    __m256i size = _mm256_and_si256(_mm256_shuffle_epi8(step, part), low);
+    __m256i bits = _mm256_slli_epi16(_mm256_shuffle_epi8(start, part), 7);
+    bits = _mm256_add_epi16(bits, _mm256_mullo_epi16(steps, size));
+    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi16(0x7f80), _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x6f)));
+    bits = _mm256_andnot_si256(_mm256_cmpeq_epi16(magnitude, zero), bits);
+    __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(words, magnitude), 8);
+    __m256i nan = _mm256_cmpeq_epi16(words, _mm256_set1_epi16(0x80)); /* a negative zero */
+    bits = _mm256_or_si256(_mm256_or_si256(bits, sign), _mm256_and_si256(nan, _mm256_set1_epi16(0x7fc0)));
+    *first = (vector)_mm256_unpacklo_epi16(zero, bits);
+    *second = (vector)_mm256_unpackhi_epi16(zero, bits);
+}
+
+INLINE int loads_two(int format)
+{
+    return format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_HIFLOAT8;
+}
+
+INLINE void decode_two(__m128i codes, int format, vector *first, vector *second)
+{
+    if (format == NUMBER_HIFLOAT8)
+        decode_two_hifloat8(codes, first, second);
+    else
+        decode_two_e4m3fn(codes, first, second);
+}
