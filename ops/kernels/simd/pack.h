@@ -150,7 +150,7 @@ INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t sp
 }
 
 #if WIDTH == 8
-/* The moves of two steps. */
+/* Whole moves of two steps. */
 INLINE void move_two(float *panel, ptrdiff_t pitch, const uint8_t *row, int format, int64_t stride, const vector_move *moves,
                      int64_t move_count)
 {
@@ -159,13 +159,17 @@ INLINE void move_two(float *panel, ptrdiff_t pitch, const uint8_t *row, int form
     for (int64_t i = 0; i < move_count; i++) {
         const uint8_t *first = row + moves[i].offset, *second = first + stride;
         float *place = panel + moves[i].lane;
-        int64_t n = moves[i].count;
-        if (n == 8)
-            decode_two(codes_at(first, second), format, (vector *)place, (vector *)(place + pitch));
-        else
-            decode_two(_mm_set_epi64x((int64_t)load_few_bytes(second, n), (int64_t)load_few_bytes(first, n)), format,
-                       (vector *)place, (vector *)(place + pitch));
+        decode_two(codes_at(first, second), format, (vector *)place, (vector *)(place + pitch));
     }
+}
+
+/* A vector of fewer numbers overruns its place, so that the next must be written after it. */
+INLINE int whole_moves(const vector_move *moves, int64_t move_count)
+{
+    int whole = 1;
+    for (int64_t i = 0; i < move_count; i++)
+        whole &= moves[i].count == 8;
+    return whole;
 }
 #endif
 
@@ -179,7 +183,7 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
     if (move_count) {
         int64_t k = 0;
 #if WIDTH == 8
-        for (; loads_two(format) && k + 2 <= steps; k += 2)
+        for (int two = loads_two(format) && whole_moves(moves, move_count); two && k + 2 <= steps; k += 2)
             move_two(panel + k * pitch, pitch, at(source, format, k * stride), format, stride, moves, move_count);
 #endif
         for (; k < steps; k++) {
