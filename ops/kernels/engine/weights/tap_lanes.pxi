@@ -21,7 +21,7 @@ cdef enum:
     TAP_SUMS_BYTES = 3 << 20   # of a thread, all pieces
     TAP_LINES = 128            # of taps, at most
     TAP_CHANNELS = 4           # fewer are stored one by one
-    TAP_WASTE = 3              # of one group: channels beside which `weights_product` computes one lane in vain, at most
+    TAP_WASTE = 2              # of one group: channels beside which `weights_product` computes one lane in vain, at most
     TRANSPOSED_STEPS = 4       # from which on `gather` transposes, and stores no more than it is asked for
     PADDED_STEPS = 16
 
