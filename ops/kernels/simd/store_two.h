@@ -77,7 +77,7 @@ INLINE void store_two(void *place, void *other, int format, int64_t n, vector fi
     __m128i codes = bytes_of_two(format, first, second);
     if (n == 8) {
         _mm_storel_epi64(place, codes);
-        _mm_storeh_pd(other, _mm_castsi128_pd(codes));
+        _mm_storel_epi64(other, _mm_unpackhi_epi64(codes, codes));
         return;
     }
     store_half_bits(place, n, codes);
