@@ -7,14 +7,14 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_MOVED, CHAIN_PAIRS, CLASS_SHARE, COPY_HASTE, DECODED,
-    FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS,
-    LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FEW_TAPS,
-    LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
-    LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS,
-    PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, ROW_IN_PLACE,
-    ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE,
-    TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST,
-    moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
+    FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK,
+    LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES,
+    LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS,
+    LINE_ROWS_SHORT, LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED,
+    PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
+    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
+    TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE,
+    WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -22,6 +22,7 @@ cdef enum:
     LEAST_ROWS = 3       # rows: a tile of fewer takes as long, since it waits for its loads
     LINE_LANES = 48      # positions: a line of more begins in every panel (TILE_LANES)
     QUARTERS = 4         # quarters of a cycle in a cycle
+    FEW_TAPS = 3         # taps of products whose rows are lines: more are cheaper, each
 
 # Products
 
@@ -62,7 +63,7 @@ cdef double STRIDED_PIECES = 2         # factor of FRAGMENT_CYCLES where the str
 cdef double LINE_CYCLES = 8            # cycles where a line begins in a panel, of each channel
 cdef double CLASS_SHARE = 0.01         # of the products: what a cut along an outer axis costs
 cdef double TRANSPOSE_CYCLES = 2       # cycles for a number of the transposed input
-cdef double TRANSPOSE_PAIRS = 6.2       # ... for a pair
+cdef double TRANSPOSE_PAIRS = 6.2      # ... for a pair
 cdef double COPY_HASTE = 2             # factor of the rate at which tiles copy the next block: copies end while about half of the
                                        # tiles are still to come, since some run late and some are left out (machine 2,
                                        # "Planar blocks")
@@ -84,7 +85,7 @@ cdef double LINE_ROWS_SHORT = 0.9      # ... of few channels otherwise
 cdef double LINE_ROWS_CHAINS = 0.95    # ... of more, for several taps
 cdef double LINE_ROWS_POINTS = 1.1     # ... for one
 cdef double LINE_ROWS_BLOCKS = 0.83    # ... of sums in blocks, beside algorithms that cost more than their estimate
-cdef double LINE_ROWS_FEW_TAPS = 1.15   # ... for at most three taps
+cdef double LINE_ROWS_FEW_TAPS = 1.15  # ... for at most FEW_TAPS
 cdef double LINE_ROWS_LEAST = 4        # positions of a line: a tile of fewer takes as long, since it waits for its chains
 
 cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost other algorithms twice their estimate
@@ -92,11 +93,11 @@ cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost o
 # Packed weights
 
 cdef double PACK_CYCLES = 2            # cycles for a packed weight
-cdef double PACK_WHOLE = 0.3            # ... where all of them are packed once, in panels of lanes (machine 1)
+cdef double PACK_WHOLE = 0.3           # ... where all of them are packed once, in panels of lanes (machine 1)
 cdef double PACK_PAIRS = 5             # ... for a pair of them in row panels for dot products, eight rows at a time (machine 1)
 cdef double FAR_WEIGHTS = 6            # packed weights that come from beyond the middle cache in a cycle
 cdef double FAR_PANEL = 0.15           # cycles for a packed weight that is fetched again for a range of columns
-cdef double FAR_INPUT = 256             # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
+cdef double FAR_INPUT = 256            # numbers of a far transposed input, times panels' channels, that are fetched in a cycle
 cdef double FAR_AND_BACK = 1           # cycles for a packed weight that goes to memory and back (machine 2,
                                        # "Positions as rows, streamed weights") ...
 cdef double FAR_COLUMNS = 256          # columns, of positions as rows: more hide it

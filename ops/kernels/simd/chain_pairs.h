@@ -136,10 +136,7 @@ INLINE void chain_tile_body(int rows, int columns, float *sums, ptrdiff_t row_su
         chain_tile_body(rows, columns, sums, row_sums, column_sums, large, large_channel, large_line, large_unit, small,      \
                         small_channel, lines, units);                                                                         \
     }
-#define CHAIN_TILES_TO_6(rows) \
-    CHAIN_TILE(rows, 1) CHAIN_TILE(rows, 2) CHAIN_TILE(rows, 3) CHAIN_TILE(rows, 4) CHAIN_TILE(rows, 5) CHAIN_TILE(rows, 6)
-#define CHAIN_TILES_TO_8(rows) CHAIN_TILES_TO_6(rows) CHAIN_TILE(rows, 7) CHAIN_TILE(rows, 8)
-CHAIN_TILES_TO_8(1) CHAIN_TILES_TO_8(2) CHAIN_TILES_TO_8(3) CHAIN_TILES_TO_6(4)
+DOT_SIZES(CHAIN_TILE)
 
 /* Each sum's chains, added as core/reduction.h says. */
 static void SUFFIX(sum_chains)(float *sums, const float *chains, int64_t count)

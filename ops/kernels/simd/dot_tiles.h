@@ -78,22 +78,27 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
         dot_tile_body(rows, columns, sums, row_sums, column_sums, large, large_channel, large_pitch, small, small_channel, \
                       small_pitch, lines, count);                                                                          \
     }
-#define DOT_TILES_TO_2(rows) DOT_TILE_OF(rows, 1) DOT_TILE_OF(rows, 2)
-#define DOT_TILES_TO_3(rows) DOT_TILES_TO_2(rows) DOT_TILE_OF(rows, 3)
-#define DOT_TILES_TO_4(rows) DOT_TILES_TO_3(rows) DOT_TILE_OF(rows, 4)
-#define DOT_TILES_TO_6(rows) DOT_TILES_TO_4(rows) DOT_TILE_OF(rows, 5) DOT_TILE_OF(rows, 6)
-#define DOT_TILES_TO_8(rows) DOT_TILES_TO_6(rows) DOT_TILE_OF(rows, 7) DOT_TILE_OF(rows, 8)
+
+/* Of tiles by rows and columns: definitions, and a table. */
+#define DOT_SIZES_TO_2(define, rows) define(rows, 1) define(rows, 2)
+#define DOT_SIZES_TO_3(define, rows) DOT_SIZES_TO_2(define, rows) define(rows, 3)
+#define DOT_SIZES_TO_4(define, rows) DOT_SIZES_TO_3(define, rows) define(rows, 4)
+#define DOT_SIZES_TO_6(define, rows) DOT_SIZES_TO_4(define, rows) define(rows, 5) define(rows, 6)
+#define DOT_SIZES_TO_8(define, rows) DOT_SIZES_TO_6(define, rows) define(rows, 7) define(rows, 8)
 #define DOT_NAMES_TO_2(name, rows) SUFFIX(name##_##rows##_1), SUFFIX(name##_##rows##_2)
 #define DOT_NAMES_TO_3(name, rows) DOT_NAMES_TO_2(name, rows), SUFFIX(name##_##rows##_3)
 #define DOT_NAMES_TO_4(name, rows) DOT_NAMES_TO_3(name, rows), SUFFIX(name##_##rows##_4)
 #define DOT_NAMES_TO_6(name, rows) DOT_NAMES_TO_4(name, rows), SUFFIX(name##_##rows##_5), SUFFIX(name##_##rows##_6)
 #define DOT_NAMES_TO_8(name, rows) DOT_NAMES_TO_6(name, rows), SUFFIX(name##_##rows##_7), SUFFIX(name##_##rows##_8)
 #if WIDTH == 16
-DOT_TILES_TO_8(1) DOT_TILES_TO_8(2) DOT_TILES_TO_8(3) DOT_TILES_TO_6(4)
+#define DOT_SIZES(define) \
+    DOT_SIZES_TO_8(define, 1) DOT_SIZES_TO_8(define, 2) DOT_SIZES_TO_8(define, 3) DOT_SIZES_TO_6(define, 4)
 #define DOT_TABLE(name) \
     {{DOT_NAMES_TO_8(name, 1)}, {DOT_NAMES_TO_8(name, 2)}, {DOT_NAMES_TO_8(name, 3)}, {DOT_NAMES_TO_6(name, 4)}}
 #else
-DOT_TILES_TO_4(1) DOT_TILES_TO_4(2) DOT_TILES_TO_3(3) DOT_TILES_TO_2(4)
+#define DOT_SIZES(define) \
+    DOT_SIZES_TO_4(define, 1) DOT_SIZES_TO_4(define, 2) DOT_SIZES_TO_3(define, 3) DOT_SIZES_TO_2(define, 4)
 #define DOT_TABLE(name) \
     {{DOT_NAMES_TO_4(name, 1)}, {DOT_NAMES_TO_4(name, 2)}, {DOT_NAMES_TO_3(name, 3)}, {DOT_NAMES_TO_2(name, 4)}}
 #endif
+DOT_SIZES(DOT_TILE_OF)

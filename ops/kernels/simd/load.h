@@ -61,40 +61,6 @@ INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
 #endif
 
 #if WIDTH == 8
-/* E4M3FN codes of 16 bits each: as float16 numbers they are 2**8 times smaller. */
-INLINE vector decode_e4m3fn(__m128i codes)
-{
-    __m128i sign = _mm_and_si128(_mm_slli_epi16(codes, 8), _mm_set1_epi16(-0x8000));
-    __m128i magnitude = _mm_slli_epi16(_mm_and_si128(codes, _mm_set1_epi16(0x7f)), 7);
-    __m256 values = _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(sign, magnitude)), _mm256_set1_ps(256.0f));
-    __m256 beyond = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), values); /* 480 stands for NaN */
-    __m256 nan = _mm256_and_ps(_mm256_cmp_ps(beyond, _mm256_set1_ps(480.0f), _CMP_EQ_OQ),
-                               _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)));
-    return (vector)_mm256_or_ps(values, nan);
-}
-
-/* HiFloat8 codes of 32 bits each.  Eight codes whose upper bits agree go on by equal steps, which `shift` and `flip` give, from
- * a power of two. */
-INLINE vector decode_hifloat8_lanes(__m256i codes)
-{
-    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi8(104, 127, (char)128, 126, (char)129, (char)130, 125, 124,
-                                                                    (char)131, (char)133, 122, 120, (char)135, (char)139, 116, 112));
-    const __m256i shift = _mm256_broadcastsi128_si256(_mm_setr_epi8(23, 20, 20, 20, 20, 20, 20, 20, 21, 21, 21, 21, 22, 22, 22, 22));
-    const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 6, 6));
-    __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi32(0x7f));
-    __m256i part = _mm256_or_si256(_mm256_srli_epi32(magnitude, 3), _mm256_set1_epi32((int)0x80808000u));
-    __m256i steps = _mm256_xor_si256(_mm256_and_si256(codes, _mm256_set1_epi32(7)), _mm256_shuffle_epi8(flip, part));
-    __m256i bits = _mm256_add_epi32(_mm256_slli_epi32(_mm256_shuffle_epi8(first, part), 23),
-                                    _mm256_sllv_epi32(steps, _mm256_shuffle_epi8(shift, part)));
-    __m256i infinite = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x6f));
-    __m256i zero = _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256());
-    __m256i sign = _mm256_and_si256(_mm256_slli_epi32(codes, 24), _mm256_set1_epi32((int)0x80000000u));
-    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi32(0x7f800000), infinite);
-    bits = _mm256_or_si256(_mm256_andnot_si256(zero, bits), sign); /* a negative zero is NaN */
-    __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi32(bits, _mm256_set1_epi32((int)0x80000000u)), _mm256_set1_epi32(0x7fc00000));
-    return (vector)_mm256_or_si256(bits, nan);
-}
-
 #include "simd/load_two.h"
 #endif
 
@@ -110,10 +76,9 @@ INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
     __m128i codes = n == 8 ? _mm_loadl_epi64((const __m128i *)p) : _mm_cvtsi64_si128((int64_t)load_few_bytes(p, n));
     if (format == NUMBER_FLOAT8_E5M2) /* the upper half of a float16 */
         return (vector)_mm256_cvtph_ps(_mm_unpacklo_epi8(zero, codes));
-    codes = _mm_unpacklo_epi8(codes, zero);
-    if (format == NUMBER_FLOAT8_E4M3FN)
-        return decode_e4m3fn(codes);
-    return decode_hifloat8_lanes(_mm256_cvtepu16_epi32(codes));
+    vector first, second;
+    decode_two(codes, format, &first, &second);
+    return first;
 #else
     vector values = {0};
     for (int64_t i = 0; i < n; i++)

@@ -1,5 +1,5 @@
 /* Stored numbers of 8 bits to floats, two vectors of eight at a time: 16 codes fill a register in words of 16 bits, so that each
- * step serves twice as many as in `load_bytes`, which stays in use for single vectors.  simd/load.h includes this. */
+ * step serves twice as many as in words of 32.  simd/load.h includes this. */
 
 /* Eight codes each at p and q, side by side. */
 INLINE __m128i codes_at(const void *p, const void *q)
@@ -7,6 +7,7 @@ INLINE __m128i codes_at(const void *p, const void *q)
     return _mm_unpacklo_epi64(_mm_loadl_epi64(p), _mm_loadl_epi64(q));
 }
 
+/* As float16 numbers the codes, moved, are 2**8 times smaller. */
 INLINE void decode_two_e4m3fn(__m128i codes, vector *first, vector *second)
 {
     __m256i words = _mm256_cvtepu8_epi16(codes), last = _mm256_set1_epi16(0x7f);
@@ -18,7 +19,8 @@ INLINE void decode_two_e4m3fn(__m128i codes, vector *first, vector *second)
     *second = (vector)_mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), scale);
 }
 
-/* As `decode_hifloat8_lanes`, to the upper 16 bits of floats. */
+/* To the upper 16 bits of floats.  Eight codes whose upper bits agree go on by equal steps, which `step` and `flip` give, from a
+ * power of two. */
 INLINE void decode_two_hifloat8(__m128i codes, vector *first, vector *second)
 {
     /* four codes of either vector in each half of a register, as words */

@@ -69,7 +69,7 @@ INLINE __m128i bytes_of_two(int format, vector first, vector second)
 /* n <= 8 codes of each of two vectors of finished floats, side by side at either place. */
 INLINE void store_two(void *place, void *other, int format, int64_t n, vector first, vector second)
 {
-    if (code_size(format) != 1) {
+    if (code_size(format) != 1) { /* side by side they take 0.85 to 0.95 of the time of one after the other */
         store_vector(place, format, n, first);
         store_vector(other, format, n, second);
         return;

@@ -237,7 +237,7 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
         if p.tap_count == 1 and p.R > 16:
             bias = LINE_ROWS_POINTS
         elif s.kind != SEGMENT_CHAIN:
-            bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2]) * (LINE_ROWS_FEW_TAPS if p.tap_count <= 3 else 1)
+            bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2]) * (LINE_ROWS_FEW_TAPS if p.tap_count <= FEW_TAPS else 1)
         elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
             bias = LINE_ROWS_LONG
         else:

@@ -10,8 +10,8 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycl
     (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
     engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
     (join_pieces)
-gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, lay_out_few_channels, run_few_channels,
-    store_few_channels
+gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, large_tiles, lay_out_few_channels,
+    run_few_channels, store_few_channels
 """
 
 cdef enum:
@@ -85,6 +85,11 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
 
 cdef inline bint in_dot_tiles(const Weights* w) noexcept nogil:
     return min(w.M, w.C) >= TILED_CHANNELS
+
+
+cdef inline int64_t large_tiles(const Weights* w, const instruction_set* isa, int64_t channels) noexcept nogil:
+    """Tiles of so many channels of the large side, beside those of the small side."""
+    return ceiling(channels, isa.dot_columns[ceiling(w.M, ceiling(w.M, DOT_TILE)) - 1])
 
 
 cdef struct SmallLines:  # of a block: all channels of the small side
@@ -168,9 +173,9 @@ cdef void add_dots(const Weights* w, const FewChannels* p, const instruction_set
 cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instruction_set* isa, const LargeLines* large,
                         const SmallLines* small, FewChannelsScratch* s) noexcept nogil:
     """Several channels of either side together, some lines at a time, which stay near while all taps meet them."""
-    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE), row_channels = ceiling(w.M, rows)
-    cdef int64_t count = large.channels, columns = ceiling(count, isa.dot_columns[row_channels - 1])
-    cdef int64_t near = max(1, NEAR_FLOATS // (row_channels * small.count + ceiling(count, columns) * large.pitch))
+    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE)
+    cdef int64_t count = large.channels, columns = large_tiles(w, isa, count)
+    cdef int64_t near = max(1, NEAR_FLOATS // (ceiling(w.M, rows) * small.count + ceiling(count, columns) * large.pitch))
     cdef int64_t line = 0, lines, row, column, tap, m, c, m_end, c_end
     while line < small.lines:
         lines = min(near, small.lines - line)

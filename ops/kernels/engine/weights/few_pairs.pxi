@@ -9,8 +9,8 @@ repeated without pairs.
 
 uses: core/problem.pxi (Operand), engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem),
     engine/costs.pxi (CHAIN_MOVED, CHAIN_PAIRS), engine/product/pairs.pxi (never_subnormal, on_matrix),
-    engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights),
-    engine/weights/positions.pxi (large_step)
+    engine/weights/few_channels.pxi (in_dot_tiles, large_tiles, store_few_channels), engine/weights/gradient.pxi
+    (Weights), engine/weights/positions.pxi (large_step)
 gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps, run_few_pairs
 """
 
@@ -88,8 +88,7 @@ cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs*
             or (w.K[1] - 1) * <double>w.d[1] > PAIRS_BYTES or w.s[1] > PAIRS_BYTES or w.K[1] * w.K[2] > PAIRS_TAPS):
         return False
     p.cut, p.taps, p.by_lines = w.cut, w.K[1] * w.K[2], w.Y[2] <= DOT_LANES
-    p.rows = ceiling(w.M, DOT_TILE)
-    p.columns = ceiling(w.C, isa.dot_columns[ceiling(w.M, p.rows) - 1])
+    p.rows, p.columns = ceiling(w.M, DOT_TILE), large_tiles(w, isa, w.C)
     apart = 0 if p.by_lines else DOT_LANES
     span = <int64_t>reach // w.s[2]
     p.small = chain_units(units=units, width=DOT_LANES, past=0, reach=2 * DOT_LANES, step=1, ways=1, whole=not p.by_lines)

@@ -78,14 +78,14 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
     return shared if laid_out < w.K[axis] * chunk.count else alone
 
 
-cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t row) noexcept nogil:
-    """Where the line of a row begins."""
-    return <char*>s.block + (row + 1) * plan.line_bytes - 2
-
-
 cdef inline int64_t row_pair(const WeightsPlan* plan, int64_t row) noexcept nogil:
-    """Its first pair, in bytes from the first line on."""
+    """The first pair of a row that is a line, in bytes from the first line on."""
     return (row + 1) * plan.line_bytes - 4
+
+
+cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t row) noexcept nogil:
+    """Where the line of a row begins: at the upper number of its first pair."""
+    return <char*>s.block + row_pair(plan, row) + 2
 
 
 cdef inline uint32_t bits_from(int64_t low, int64_t high) noexcept nogil:

@@ -316,15 +316,13 @@ cdef double tap_lanes_cycles(const Problem* q) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef const TapLanes* p = &q.weights_lanes
     cdef int64_t vectors = ceiling(p.lanes, q.isa.width), panels = ceiling(vectors, q.isa.vectors)
-    cdef int64_t tasks = w.G * p.parts
+    cdef int64_t tasks = ceiling(w.G * p.parts, q.threads) * q.threads  # threads wait for the last
     cdef double loads = w.M * panels + <double>vectors * p.row_tiles, products = <double>w.M * vectors
     products = p.tap_lines * max(products, loads) / VECTORS_A_CYCLE
     if p.blocks:
         products *= BLOCKS_JOINED
-    products += (TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2] * p.parts
-                 + (NUMBER_MOVED + DECODED if p.decoded else 0) * w.M)
-    # Threads wait for the last task.
-    return products * tasks * p.positions / p.parts * (ceiling(tasks, q.threads) * q.threads / <double>tasks)
+    return (products + TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2] * p.parts
+            + (NUMBER_MOVED + DECODED if p.decoded else 0) * w.M) * p.positions / p.parts * tasks
 
 
 cdef void lay_out_tap_lanes(Problem* q, workspace* memory) noexcept nogil:
