@@ -25,7 +25,7 @@ class _Workspace(Recorder):
 
 @guarded(WORKSPACE)
 def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
-    """Return the bytes that a call allocates beyond its inputs and outputs, without computing anything.
+    """Return the bytes that a call needs beyond its inputs and outputs, without computing anything.
 
     Parameters
     ----------

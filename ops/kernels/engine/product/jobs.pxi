@@ -35,6 +35,7 @@ cdef struct Jobs:  # one after the other, for all threads
     int64_t tasks
     int64_t some     # tasks that a thread takes at a time
     int64_t next     # that no thread has taken
+    bint ahead       # a thread takes the next tasks before it runs its last: some are left for the other threads
     ProductScratch* scratch
 
 
@@ -126,6 +127,7 @@ cdef void plan_jobs(const Problem* q, const ProductPlan* plan, bint masked, int6
     for i in range(number):
         if all.job[i].layout != NULL and all.job[i].layout.rolls:
             all.some = max(all.some, rolled_at_once(all.job[i].layout, tasks, threads))
+    all.ahead = tasks > all.some * threads
 
 
 cdef bint run_product_plan(Problem* q, ProductPlan* plan) noexcept nogil:
@@ -213,10 +215,13 @@ cdef void take_tasks(Jobs* all, const instruction_set* isa, bint masked, int wor
     cdef int64_t task = claim(&all.next, all.some), end = task + all.some, following
     while task < all.tasks:
         following = task + 1
+        if following == end and all.ahead:
+            following = claim(&all.next, all.some)
+            end = following + all.some
+        run_product_task(all, isa, task, following if following < min(end, all.tasks) else NO_TASK, masked, &all.scratch[worker])
         if following == end:
             following = claim(&all.next, all.some)
             end = following + all.some
-        run_product_task(all, isa, task, following if following < all.tasks else NO_TASK, masked, &all.scratch[worker])
         task = following
 
 
