@@ -29,19 +29,18 @@ enum { HUGE_PAGE_BYTES = 2 << 20 };
  * same places of a cache, and calls of one process are slower than those of another; huge pages do not. */
 static inline workspace_block *allocate_workspace(size_t size)
 {
-    size_t all = sizeof(workspace_block) + (size + 63) / 64 * 64, alignment = 64;
+    size_t all = sizeof(workspace_block) + size, unit = 64; /* of alignment and size */
     workspace_block *block;
 #ifdef MADV_HUGEPAGE
-    if (all > HUGE_PAGE_BYTES / 2) {
-        alignment = HUGE_PAGE_BYTES;
-        all = (all + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    }
+    if (all > HUGE_PAGE_BYTES / 2)
+        unit = HUGE_PAGE_BYTES;
 #endif
-    block = aligned_alloc(alignment, all);
+    all = (all + unit - 1) / unit * unit;
+    block = aligned_alloc(unit, all);
     if (!block)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    if (alignment == HUGE_PAGE_BYTES)
+    if (unit == HUGE_PAGE_BYTES)
         madvise(block, all, MADV_HUGEPAGE); /* advice: without it the block serves as well */
 #endif
     block->size = all - sizeof *block;

@@ -210,18 +210,23 @@ cdef void run_tasks(Jobs* all, const instruction_set* isa, bint masked, int work
     end_tiles(pairs)
 
 
+cdef inline int64_t take_some(Jobs* all, int64_t* end) noexcept nogil:
+    """The first of a few neighbours that no other thread takes, and their end."""
+    cdef int64_t first = claim(&all.next, all.some)
+    end[0] = first + all.some
+    return first
+
+
 cdef void take_tasks(Jobs* all, const instruction_set* isa, bint masked, int worker) noexcept nogil:
-    """A few neighbours at a time."""
-    cdef int64_t task = claim(&all.next, all.some), end = task + all.some, following
+    cdef int64_t end = 0, following
+    cdef int64_t task = take_some(all, &end)
     while task < all.tasks:
         following = task + 1
         if following == end and all.ahead:
-            following = claim(&all.next, all.some)
-            end = following + all.some
+            following = take_some(all, &end)
         run_product_task(all, isa, task, following if following < min(end, all.tasks) else NO_TASK, masked, &all.scratch[worker])
         if following == end:
-            following = claim(&all.next, all.some)
-            end = following + all.some
+            following = take_some(all, &end)
         task = following
 
 
