@@ -11,9 +11,15 @@ import pytest
 def cluster():
     """`cluster(workers, threads=1)` returns a client of so many processes, whose kernels take so many threads."""
     distributed = pytest.importorskip("distributed")
+    import dask.config
+
     clients = {}
 
     with ExitStack() as undo:
+        # Tests kill workers, which start again within a second. So long after the end of a worker Dask closes its nanny
+        # if no worker of its name runs, even if a later test has just killed the restarted one.
+        undo.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}))
+
         def started(workers, threads):
             made = undo.enter_context(distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
