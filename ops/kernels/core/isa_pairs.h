@@ -49,7 +49,7 @@ typedef void (*chain_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t c
 typedef void (*sum_chains_function)(float *sums, const float *chains, int64_t count);
 
 /* Lanes are (tap, channel), laid out by lay_tap_pairs (simd/tap_pairs.h): block[line*pitch + x*channels + c] is the pair of the numbers x and
- * x + step of a channel, those outside [low, high) zero; `step` is 1 or 2, `source` where number 0 would be. */
+ * x + step of a channel, those outside [low, high) zero; `step` is 4 at most, `source` where number 0 would be. */
 typedef void (*lay_tap_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t columns, int64_t channels, const void *source,
                                        int format, int64_t line_stride, int64_t channel_stride, int64_t low, int64_t high, int64_t step,
                                        uint16_t *smallest);

@@ -23,28 +23,29 @@ INLINE void lay_tap_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, i
                                  int format, int64_t line_stride, int64_t channel_stride, int64_t low, int64_t high, int64_t step,
                                  uint16_t *smallest)
 {
-    enum { TURNED = 30 }; /* of 32 numbers: those whose partners are among them */
+    const int64_t turned = 32 - (step + 1) / 2 * 2; /* of 32 numbers: those whose partners are among them */
     const decoder d = decoder_of(format);
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     magnitudes met = none_met;
+    __m512i row[16];
+    const __m512i *partners = row + step / 2;
     for (int64_t line = 0; line < lines; line++)
         for (int64_t c = 0; c < channels; c += 16) {
             const int some = channels - c < 16 ? (int)(channels - c) : 16;
             const __mmask16 mask = (__mmask16)(0xffffu >> (16 - some));
-            for (int64_t x = 0; x < columns; x += TURNED) {
+            for (int64_t x = 0; x < columns; x += turned) {
                 float *place = block + line * pitch + x * channels + c;
-                __m512i row[16];
                 turn_numbers(row, at(source, format, line * line_stride + c * channel_stride), some, x, low, high, format,
                              channel_stride, &d, &met);
-                const int64_t end = columns - x < TURNED ? columns - x : TURNED;
+                const int64_t end = columns - x < turned ? columns - x : turned;
                 for (int64_t k = 0; 2 * k < end; k++) {
                     __m512i even, odd;
-                    if (step == 1) {
-                        even = _mm512_rol_epi32(row[k], 16);
-                        odd = _mm512_or_si512(_mm512_and_si512(row[k], upper), _mm512_andnot_si512(upper, row[k + 1]));
+                    if (step % 2) {
+                        even = _mm512_or_si512(_mm512_slli_epi32(row[k], 16), _mm512_srli_epi32(partners[k], 16));
+                        odd = _mm512_or_si512(_mm512_and_si512(row[k], upper), _mm512_andnot_si512(upper, partners[k + 1]));
                     } else {
-                        even = _mm512_or_si512(_mm512_slli_epi32(row[k], 16), _mm512_andnot_si512(upper, row[k + 1]));
-                        odd = _mm512_or_si512(_mm512_and_si512(row[k], upper), _mm512_srli_epi32(row[k + 1], 16));
+                        even = _mm512_or_si512(_mm512_slli_epi32(row[k], 16), _mm512_andnot_si512(upper, partners[k]));
+                        odd = _mm512_or_si512(_mm512_and_si512(row[k], upper), _mm512_srli_epi32(partners[k], 16));
                     }
                     _mm512_mask_storeu_epi32(place + 2 * k * channels, mask, even);
                     if (2 * k + 1 < end)

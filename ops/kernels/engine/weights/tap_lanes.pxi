@@ -2,8 +2,8 @@
 
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
-The large side of some positions is laid out once, [line][x2][c], framed with zeros along the innermost axis.  There the channels of
-all taps of a line lie side by side, from one position to the next by the stride; they fill vectors where the channels of one
+The large side of some positions is laid out once, [line][x2][c], framed with zeros along the innermost axis; where they are fewer
+than a line has, only what they meet of it.  There the channels of all taps of a line lie side by side, from one position to the next by the stride; they fill vectors where the channels of one
 tap do not.  Rows are the channels m of the small side, read where they lie if they are floats.
 
 A task is a group, or where there are few a part of its rows, through all pieces of the reduction.  Where its sums are not finite,
@@ -13,7 +13,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED,
     VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at), engine/weights/positions.pxi
     (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
 gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, fits_tap_lanes, lay_out_tap_lanes,
-    run_tap_lanes, store_tap_lanes, tap_lanes_cycles
+    met_columns, run_tap_lanes, store_tap_lanes, tap_lanes_cycles
 """
 
 cdef enum:
@@ -44,12 +44,12 @@ cdef struct TapLanes:
     bint blocks         # sums are taken in blocks of positions
     bint decoded        # the small side is
     bint framed         # some tap meets a position outside along the innermost axis
+    bint windows        # a chunk is shorter than a line: what each of its rows meets is laid out by itself
     int64_t taps        # of a tap line, side by side
     int64_t tap_lines
     int64_t lanes       # of a tap line
     int64_t pitch       # floats from one m to the next
-    int64_t columns     # of a line that is laid out
-    int64_t line        # floats of one
+    int64_t line        # floats of one that is laid out
     int64_t positions
     int64_t chunk       # positions laid out at a time
     int64_t small_pitch
@@ -59,10 +59,19 @@ cdef struct TapLanes:
     TapLanesScratch* scratch
 
 
+cdef inline double met_columns(const Weights* w, int64_t positions) noexcept nogil:
+    """Of a line of the large side, by so many positions, of which a line may have fewer."""
+    return (min(positions, w.Y[2]) - 1) * <double>w.s[2] + (w.K[2] - 1) * <double>w.d[2] + 1
+
+
 cdef double block_lines(const Weights* w, int64_t chunk) noexcept nogil:
     """Of so many positions, at most."""
-    cdef double rows = <double>chunk / w.Y[2] + 2, planes = min(rows, rows / w.Y[1] + 2)
-    return w.K[0] * (rows * w.s[1] + planes * ((w.K[1] - 1) * <double>w.d[1] + 1))
+    cdef double rows = <double>chunk / w.Y[2] + 2, planes = min(rows, rows / w.Y[1] + 2), taps = (w.K[1] - 1) * <double>w.d[1] + 1
+    return w.K[0] * (2 * taps if chunk < w.Y[2] else rows * w.s[1] + planes * taps)
+
+
+cdef inline double block_bytes(const Weights* w, int64_t chunk) noexcept nogil:
+    return 4 * met_columns(w, chunk) * w.C * block_lines(w, chunk)
 
 
 cdef inline int64_t most_tap_runs(const Weights* w, const TapLanes* p) noexcept nogil:
@@ -71,7 +80,7 @@ cdef inline int64_t most_tap_runs(const Weights* w, const TapLanes* p) noexcept 
 
 cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threads, TapLanes* p) noexcept nogil:
     cdef int64_t unit
-    cdef double line_bytes, sum_bytes
+    cdef double sum_bytes
     p.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     if p.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0 or w.C < TAP_CHANNELS:
         return False
@@ -82,18 +91,17 @@ cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threa
     p.lanes = p.taps * w.C
     p.pitch = ceiling(p.lanes, isa.width) * isa.width
     sum_bytes = 4.0 * w.K[0] * w.K[1] * (w.K[2] // p.taps) * w.M * p.pitch * w.cut.pieces
-    line_bytes = 4.0 * ((w.Y[2] - 1) * <double>w.s[2] + (w.K[2] - 1) * <double>w.d[2] + 1) * w.C
-    if <double>w.K[0] * w.K[1] * w.K[2] > TAP_LINES or sum_bytes > TAP_SUMS_BYTES or line_bytes > TAP_BLOCK_BYTES:
+    if <double>w.K[0] * w.K[1] * w.K[2] > TAP_LINES or sum_bytes > TAP_SUMS_BYTES:
         return False
     p.tap_lines = w.K[0] * w.K[1] * (w.K[2] // p.taps)
-    p.columns = (w.Y[2] - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-    p.line = p.columns * w.C
     unit = SUM_BLOCK if p.blocks else 1
     p.chunk = ceiling(min(p.positions, w.cut.length), unit) * unit
-    while line_bytes * block_lines(w, p.chunk) > TAP_BLOCK_BYTES and p.chunk > unit:
+    while block_bytes(w, p.chunk) > TAP_BLOCK_BYTES and p.chunk > unit:
         p.chunk = ceiling(p.chunk, 2 * unit) * unit
-    if line_bytes * block_lines(w, p.chunk) > 4 * TAP_BLOCK_BYTES or p.chunk < min(p.positions, <int64_t>SUM_BLOCK):
+    if block_bytes(w, p.chunk) > 4 * TAP_BLOCK_BYTES or p.chunk < min(p.positions, <int64_t>SUM_BLOCK):
         return False
+    p.windows = p.chunk < w.Y[2]
+    p.line = <int64_t>met_columns(w, p.chunk) * w.C
     p.small_pitch = p.chunk + isa.width
     p.row_tiles = ceiling(w.M, isa.rows)
     p.parts = min(p.row_tiles, ceiling(2 * threads, w.G)) if threads > 1 else 1
@@ -101,15 +109,16 @@ cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threa
     return True
 
 
-cdef void lay_out_line(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t offset, float* place,
+cdef void lay_out_line(const Weights* w, const instruction_set* isa, int64_t offset, int64_t first, int64_t columns, float* place,
                        float* padded) noexcept nogil:
-    """A line of the large side whose position 0 is at `offset`: [x2][c]. `padded` has room for some positions in whole vectors."""
+    """Columns from `first` on of a line of the large side whose position 0 is at `offset`: [x2][c]. `padded` has room for some
+    positions in whole vectors."""
     cdef int64_t low, high, some, x = 0, i, pitch = ceiling(w.C, isa.width) * isa.width
     cdef lane_span span
-    meet_inside(-w.b[2], 1, w.X[2], p.columns, &low, &high)
+    meet_inside(first - w.b[2], 1, w.X[2], columns, &low, &high)
     memset(place, 0, low * w.C * sizeof(float))
     if high > low:
-        span = lane_span(0, w.C, offset + (low - w.b[2]) * w.large.x[2], w.large.c)
+        span = lane_span(0, w.C, offset + (first + low - w.b[2]) * w.large.x[2], w.large.c)
         if w.C == pitch or w.large.x[2] == 1 and w.large.c != 1 and high - low >= TRANSPOSED_STEPS:
             isa.gather(place + low * w.C, w.C, high - low, w.large.data, w.large.format, w.large.x[2], &span, 1)
         else:  # vectors are stored whole
@@ -122,29 +131,32 @@ cdef void lay_out_line(const Weights* w, const TapLanes* p, const instruction_se
                 span.offset += some * w.large.x[2]
                 x += some
     # Lanes beyond the last tap meet what follows, maybe a line that is not laid out: stale bits may be subnormal, which is slow.
-    memset(place + high * w.C, 0, ((p.columns - high) * w.C + isa.width) * sizeof(float))
+    memset(place + high * w.C, 0, ((columns - high) * w.C + isa.width) * sizeof(float))
 
 
 cdef void lay_out_chunk(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t g, int64_t row_count,
                         TapLanesScratch* s) noexcept nogil:
     """The lines of the large side that the rows of a chunk meet."""
-    cdef int64_t r = 0, end, i, lines, t0, x0, x1, place = 0
+    cdef int64_t r = 0, end, i, lines, t0, x0, x1, place = 0, first, columns
     cdef const Row* row
     while r < row_count:
         row = &s.rows[r]
         end = r + 1
-        while end < row_count and s.rows[end].n == row.n and s.rows[end].y[0] == row.y[0]:
+        while not p.windows and end < row_count and s.rows[end].n == row.n and s.rows[end].y[0] == row.y[0]:
             end += 1
+        first = row.y[2] * w.s[2] if p.windows else 0
+        columns = <int64_t>met_columns(w, row.count if p.windows else w.Y[2])
         lines = (s.rows[end - 1].y[1] - row.y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1
         for i in range(r, end):
-            s.places[i], s.planes[i] = place + (s.rows[i].y[1] - row.y[1]) * w.s[1] * p.line, lines * p.line
+            s.places[i] = place + (s.rows[i].y[1] - row.y[1]) * w.s[1] * p.line - first * w.C
+            s.planes[i] = lines * p.line
         for t0 in range(w.K[0]):
             x0 = row.y[0] * w.s[0] + t0 * w.d[0] - w.b[0]
             check_room(b"lay_out_chunk", s.block + place, 4 * (lines * p.line + isa.width))
             for i in range(lines if 0 <= x0 < w.X[0] else 0):
                 x1 = row.y[1] * w.s[1] - w.b[1] + i
                 if 0 <= x1 < w.X[1]:
-                    lay_out_line(w, p, isa, row.n * w.large.n + g * w.large.g + x0 * w.large.x[0] + x1 * w.large.x[1],
+                    lay_out_line(w, isa, row.n * w.large.n + g * w.large.g + x0 * w.large.x[0] + x1 * w.large.x[1], first, columns,
                                  s.block + place + i * p.line, s.padded)
             place += lines * p.line
         r = end

@@ -1,8 +1,8 @@
 """Algorithm `weights_tap_pairs`: the sums of `weights_tap_lanes` as dot products of pairs of positions.
 
 Lanes are (tap, channel) of the large side, rows are channels of the small side.  Positions 2*k and 2*k + 1 of a chunk are a pair.  On
-the large side each number is laid out once, with the number that the same tap meets at the next position; a pair whose positions lie
-in two lines is joined for each line of taps.  Which pairs a line of taps meets in a chunk, and where, is the same in all groups: it
+the large side each number is laid out once, with the number that the same tap meets at the next position; where a chunk is shorter than
+a line, only what it meets of the line is.  A pair whose positions lie in two lines is joined for each line of taps.  Which pairs a line of taps meets in a chunk, and where, is the same in all groups: it
 is noted once, as steps.
 
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
@@ -12,13 +12,14 @@ uses: engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (P
     (TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED), engine/product/pairs.pxi (never_subnormal, on_matrix),
     engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/positions.pxi (cut_rows, most_rows,
     small_offset), engine/weights/sums.pxi (join_pieces), engine/weights/tap_lanes.pxi (TAP_CHANNELS, TAP_LINES,
-    TAP_SUMS_BYTES, TapLanes, TapLanesScratch, store_tap_lanes)
+    TAP_SUMS_BYTES, TapLanes, TapLanesScratch, met_columns, store_tap_lanes)
 gives: TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles
 """
 
 cdef enum:
     TAP_PAIRS_BYTES = 3 << 16   # of the large side, laid out
     TAP_STEPS_BYTES = 1 << 22   # steps of all chunks
+    TAP_PAIRS_STRIDE = 4        # along the innermost axis, at most
     MOST_TAP_ROWS = 6           # of a tile of two vectors; three have 4, one has 8
 
 
@@ -36,9 +37,8 @@ cdef struct TapPairsScratch:  # of one thread
 
 
 cdef struct TapPairs:
-    TapLanes lanes           # taps of a line, lanes, pitch, row tiles, parts
-    int64_t columns
-    int64_t line             # floats of a line that is laid out
+    TapLanes lanes           # taps of a line, lanes, pitch, windows, floats of a line, row tiles, parts
+    int64_t columns          # of a line that is laid out, at most
     int64_t chunk            # positions, at most
     int64_t chunks           # of a piece
     int64_t small_pitch
@@ -51,21 +51,20 @@ cdef struct TapPairs:
 
 cdef inline int64_t pair_lines(const Weights* w, int64_t positions) noexcept nogil:
     """Lines of the large side that so many positions meet, at most."""
-    cdef int64_t rows = most_rows(w, positions), images = rows // w.Y[1] + 2
-    return rows * w.s[1] + images * ((w.K[1] - 1) * w.d[1] + 1)
+    cdef int64_t rows = most_rows(w, positions), images = rows // w.Y[1] + 2, taps = (w.K[1] - 1) * w.d[1] + 1
+    return 2 * taps if positions < w.Y[2] else rows * w.s[1] + images * taps
 
 
-cdef inline int64_t chunk_bytes(const Weights* w, const TapPairs* p) noexcept nogil:
-    return 4 * p.line * pair_lines(w, p.chunk)
+cdef inline double chunk_bytes(const Weights* w, int64_t chunk) noexcept nogil:
+    return 4 * met_columns(w, chunk) * w.C * pair_lines(w, chunk)
 
 
 cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) noexcept nogil:
     cdef TapLanes* l = &p.lanes
     cdef int64_t most
     l.positions = w.N * w.Y[1] * w.Y[2]
-    if (l.positions == 0 or w.X[1] * w.X[2] == 0 or w.K[0] != 1 or w.Y[0] != 1 or w.X[0] != 1 or w.b[0] != 0 or w.s[2] < 1 or w.s[2] > 2
-            or w.large.x[2] != 1 or w.small.x[2] != 1 or w.C < TAP_CHANNELS or <double>w.K[1] * w.K[2] > TAP_LINES
-            or w.C * (w.Y[2] * <double>w.s[2] + w.K[2] * <double>w.d[2]) * 4 > TAP_PAIRS_BYTES
+    if (l.positions == 0 or w.X[1] * w.X[2] == 0 or w.K[0] != 1 or w.Y[0] != 1 or w.X[0] != 1 or w.b[0] != 0 or w.s[2] < 1
+            or w.s[2] > TAP_PAIRS_STRIDE or w.large.x[2] != 1 or w.small.x[2] != 1 or w.C < TAP_CHANNELS or <double>w.K[1] * w.K[2] > TAP_LINES
             or w.s[1] > TAP_LINES or w.K[1] * <double>w.d[1] > TAP_LINES):
         return False
     l.taps = w.K[2] if w.d[2] == 1 else 1
@@ -76,13 +75,14 @@ cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) 
         return False
     p.vectors = l.pitch // width
     p.panels = ceiling(p.vectors, TILE_VECTORS)
-    p.columns = (w.Y[2] - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-    p.line = p.columns * w.C
     p.chunk = ceiling(min(l.positions, w.cut.length), SUM_BLOCK) * SUM_BLOCK
-    while chunk_bytes(w, p) > TAP_PAIRS_BYTES and p.chunk > SUM_BLOCK:
+    while chunk_bytes(w, p.chunk) > TAP_PAIRS_BYTES and p.chunk > SUM_BLOCK:
         p.chunk = ceiling(p.chunk, 2 * SUM_BLOCK) * SUM_BLOCK
-    if chunk_bytes(w, p) > 16 * TAP_PAIRS_BYTES:
+    if chunk_bytes(w, p.chunk) > 16 * TAP_PAIRS_BYTES:
         return False
+    l.windows = p.chunk < w.Y[2]
+    p.columns = <int64_t>met_columns(w, p.chunk)
+    l.line = p.columns * w.C
     p.chunks = ceiling(w.cut.length, p.chunk)
     p.small_pitch = (p.chunk // 2 // width + 2 | 1) * width
     if 4.0 * w.cut.pieces * p.chunks * l.tap_lines * p.chunk > TAP_STEPS_BYTES:
@@ -93,15 +93,20 @@ cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) 
     return True
 
 
+cdef inline int64_t first_column(const Weights* w, const TapPairs* p, const Row* row) noexcept nogil:
+    """That is laid out of the lines which a row of a chunk meets."""
+    return row.y[2] * w.s[2] if p.lanes.windows else 0
+
+
 cdef void place_rows(const Weights* w, const TapPairs* p, int64_t row_count, TapPairsScratch* s) noexcept nogil:
-    """Where the lines of the rows of a chunk lie in the block: those of an image side by side."""
+    """Where the lines of the rows of a chunk, if they were whole, lie in the block: those of an image side by side."""
     cdef int64_t r, place = 0, first = 0
     check_room(b"place_rows", s.places, 8 * row_count)
     for r in range(row_count):
-        if r > 0 and s.rows[r].n != s.rows[r - 1].n:
-            place += ((s.rows[r - 1].y[1] - s.rows[first].y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1) * p.line
+        if r > 0 and (p.lanes.windows or s.rows[r].n != s.rows[r - 1].n):
+            place += ((s.rows[r - 1].y[1] - s.rows[first].y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1) * p.lanes.line
             first = r
-        s.places[r] = place + (s.rows[r].y[1] - s.rows[first].y[1]) * w.s[1] * p.line
+        s.places[r] = place + (s.rows[r].y[1] - s.rows[first].y[1]) * w.s[1] * p.lanes.line - first_column(w, p, &s.rows[r]) * w.C
 
 
 cdef inline bint meets_line(const Weights* w, const Row* row, int64_t t1) noexcept nogil:
@@ -138,7 +143,7 @@ cdef void note_steps(const Weights* w, const TapPairs* p, int64_t number, TapPai
         memset(halves, 0, 4 * (p.chunk // HALF_BLOCK))
         for r in range(row_count):
             row = &s.rows[r]
-            shift = s.places[r] + t[1] * w.d[1] * p.line + t[2] * w.d[2] * w.C
+            shift = s.places[r] + t[1] * w.d[1] * p.lanes.line + t[2] * w.d[2] * w.C
             i = row.first % 2
             while i < row.count:
                 half = (row.first + i) // HALF_BLOCK
@@ -158,27 +163,33 @@ cdef void note_steps(const Weights* w, const TapPairs* p, int64_t number, TapPai
 
 cdef void lay_out_tap_chunk(const Weights* w, const TapPairs* p, const pair_functions* pairs, int64_t g, int64_t m, int64_t m_end,
                             int64_t row_count, TapPairsScratch* s) noexcept nogil:
-    cdef int64_t r = 0, end, lines, low, high, x1, tap_line, count, start
+    cdef int64_t r = 0, end, lines, low, high, x1, tap_line, count, start, column, columns, i, line = p.lanes.line
     cdef int64_t t[3]
+    cdef float* place
     cdef const Row* row
     cdef bint first, second
     place_rows(w, p, row_count, s)
     while r < row_count:  # of an image
         row = &s.rows[r]
         end, count = r + 1, row.count
-        while end < row_count and s.rows[end].n == row.n:
+        while not p.lanes.windows and end < row_count and s.rows[end].n == row.n:
             count += s.rows[end].count
             end += 1
+        column = first_column(w, p, row)
+        columns = <int64_t>met_columns(w, count) if p.lanes.windows else p.columns
         lines = (s.rows[end - 1].y[1] - row.y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1
         x1 = row.y[1] * w.s[1] - w.b[1]
         meet_inside(x1, 1, w.X[1], lines, &low, &high)
         if high > low:
-            check_room(b"lay_out_tap_chunk", s.block + s.places[r], 4 * (high * p.line + TILE_LANES))
+            place = s.block + s.places[r] + column * w.C
+            check_room(b"lay_out_tap_chunk", place, 4 * (high * line + TILE_LANES))
             pairs.lay_tap_pairs(
-                s.block + s.places[r] + low * p.line, p.line, high - low, p.columns, w.C,
-                large_at(w, row.n * w.large.n + g * w.large.g + (x1 + low) * w.large.x[1] - w.b[2]), w.large.format, w.large.x[1],
-                w.large.c, w.b[2], w.b[2] + w.X[2], w.s[2], &s.smallest_large)
-            memset(s.block + s.places[r] + high * p.line, 0, 4 * TILE_LANES)  # lanes beyond the last tap
+                place + low * line, line, high - low, columns, w.C,
+                large_at(w, row.n * w.large.n + g * w.large.g + (x1 + low) * w.large.x[1] + column - w.b[2]), w.large.format,
+                w.large.x[1], w.large.c, w.b[2] - column, w.b[2] + w.X[2] - column, w.s[2], &s.smallest_large)
+            for i in range(low, high):  # lanes beyond the last tap of a line
+                memset(place + i * line + columns * w.C, 0,
+                       4 * (min(<int64_t>TILE_LANES, (p.columns - columns) * w.C) if i + 1 < high else TILE_LANES))
         while r < end:  # lines of the small side that follow one another in memory
             row = &s.rows[r]
             count, r = row.count, r + 1
@@ -197,7 +208,7 @@ cdef void lay_out_tap_chunk(const Weights* w, const TapPairs* p, const pair_func
         for tap_line in range(p.lanes.tap_lines):
             tap_at(w, tap_line * p.lanes.taps, t)
             first, second = meets_line(w, row, t[1]), meets_line(w, row + 1, t[1])
-            start = t[1] * w.d[1] * p.line + t[2] * w.d[2] * w.C
+            start = t[1] * w.d[1] * line + t[2] * w.d[2] * w.C
             if first or second:
                 pairs.join_tap_pairs(
                     s.joined + (r * p.lanes.tap_lines + tap_line) * p.lanes.pitch,
@@ -237,13 +248,18 @@ cdef void ask_tap_chunk(const Weights* w, const TapPairs* p, int64_t g, int64_t 
     cdef int64_t first = 0, end = chunk_end(w, p, number, &first) if g < w.G else 0, plane = w.Y[1] * w.Y[2], n = first // plane
     cdef int64_t y = first % plane // w.Y[2], lines = min(w.Y[1] - y, ceiling(end - first, w.Y[2])), x = max(0, y * w.s[1] - w.b[1])
     cdef int64_t x_end = min(w.X[1], (y + lines - 1) * w.s[1] + (w.K[1] - 1) * w.d[1] - w.b[1] + 1)
-    cdef int64_t images = min(w.N - n, ceiling(end - first, plane)) if y == 0 else 1
+    cdef int64_t images = min(w.N - n, ceiling(end - first, plane)) if y == 0 else 1, start = x * w.large.x[1]
+    cdef int64_t large_count = (x_end - x) * w.large.x[1], small_start = y * w.small.x[1], small_count = lines * w.small.x[1]
     if end <= first or x_end <= x:
         images = 0
-    large[0] = begin_ahead(&w.large, images, w.C, n * w.large.n + g * w.large.g + x * w.large.x[1], (x_end - x) * w.large.x[1],
-                           calls, False)
-    small[0] = begin_ahead(&w.small, images, w.M, n * w.small.n + g * w.small.g + y * w.small.x[1], lines * w.small.x[1],
-                           calls, False)
+    if p.lanes.windows:
+        y = first % w.Y[2]
+        small_start, small_count = small_start + y, min(end - first, w.Y[2] - y)
+        x = y * w.s[2] - w.b[2]
+        start += max(0, x)
+        large_count = min(w.X[2], x + <int64_t>met_columns(w, small_count)) - max(0, x)
+    large[0] = begin_ahead(&w.large, images, w.C, n * w.large.n + g * w.large.g + start, large_count, calls, False)
+    small[0] = begin_ahead(&w.small, images, w.M, n * w.small.n + g * w.small.g + small_start, small_count, calls, False)
 
 
 cdef void run_tap_pairs_task(const Weights* w, const TapPairs* p, const Problem* q, int64_t task, TapPairsScratch* s) noexcept nogil:
@@ -283,7 +299,7 @@ cdef double tap_pairs_cycles(const Problem* q) noexcept nogil:
     cdef const TapPairs* p = &q.tap_pairs
     cdef double products = TAP_PAIRS_JOINED * p.lanes.tap_lines * w.M * p.vectors / 2
     cdef double line = ceiling(w.C, DOT_LANES) * DOT_LANES * ceiling(p.columns, 30) * 30.0  # numbers, as they are transposed
-    cdef double moved = TAP_PAIRS_MOVED * w.s[1] * line / w.Y[2] * p.lanes.parts
+    cdef double moved = TAP_PAIRS_MOVED * w.s[1] * line / min(w.Y[2], p.chunk) * p.lanes.parts
     return (products + moved + TAP_PAIRS_LINE / w.Y[2]) * w.G * p.lanes.positions
 
 
@@ -293,7 +309,7 @@ cdef void lay_out_tap_pairs(Problem* q, workspace* memory) noexcept nogil:
     cdef TapPairsScratch counted
     cdef TapPairsScratch* s
     cdef int worker
-    cdef int64_t block = (chunk_bytes(w, p) // 4 // TILE_LANES + 2) * TILE_LANES
+    cdef int64_t block = (p.lanes.line * pair_lines(w, p.chunk) // TILE_LANES + 2) * TILE_LANES
     p.scratch = <TapPairsScratch*>take(memory, q.threads * sizeof(TapPairsScratch))
     p.steps = <tap_pair*>take(memory, w.cut.pieces * p.chunks * p.lanes.tap_lines * (p.chunk // 2) * sizeof(tap_pair))
     p.halves = <int32_t*>take(memory, 4 * w.cut.pieces * p.chunks * p.lanes.tap_lines * (p.chunk // HALF_BLOCK))
