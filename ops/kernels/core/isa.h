@@ -335,6 +335,7 @@ typedef struct {
     finite_function finite;
     lay_chains_function lay_chains; /* NULL where pairs are not adjacent, as those that follow */
     chain_tile_function chain_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */
+    chain_taps_function chain_taps[NCX_COLUMNS][NCX_COLUMNS]; /* [rows of taps - 1][columns - 1] */
     sum_chains_function sum_chains;
     lay_tap_pairs_function lay_tap_pairs;
     join_tap_pairs_function join_tap_pairs;

@@ -228,6 +228,9 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*chain_tile_function)(
         float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, int64_t,
         int64_t) noexcept
+    ctypedef void (*chain_taps_function)(
+        float*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t,
+        int64_t) noexcept
     ctypedef void (*sum_chains_function)(float*, const float*, int64_t) noexcept
     ctypedef void (*lay_tap_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t, int64_t, int64_t,
@@ -263,6 +266,7 @@ cdef extern from "core/isa.h" nogil:
         finite_function finite
         lay_chains_function lay_chains
         chain_tile_function chain_tile[4][8]  # [DOT_TILE][DOT_LARGE]
+        chain_taps_function chain_taps[5][5]  # [NCX_COLUMNS][NCX_COLUMNS]
         sum_chains_function sum_chains
         lay_tap_pairs_function lay_tap_pairs
         join_tap_pairs_function join_tap_pairs

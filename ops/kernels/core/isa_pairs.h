@@ -45,6 +45,12 @@ typedef void (*chain_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t c
                                     ptrdiff_t large_line, ptrdiff_t large_unit, const float *small, ptrdiff_t small_channel,
                                     int64_t lines, int64_t units);
 
+/* Chains of one channel of either side and some taps: sums[u*sum_row + t*REDUCTION_CHAINS + j].  Line y of the small side meets line
+ * y + u*apart of the large side at the taps of row u, and unit places[t] further on at those of column t. */
+typedef void (*chain_taps_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line, ptrdiff_t large_unit,
+                                    const int64_t *places, const float *small, ptrdiff_t small_line, int64_t lines, int64_t apart,
+                                    int64_t units);
+
 /* sums[i]: the sum of chains[i][REDUCTION_CHAINS]. */
 typedef void (*sum_chains_function)(float *sums, const float *chains, int64_t count);
 

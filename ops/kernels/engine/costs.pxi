@@ -6,7 +6,7 @@ bit of a result. Most constants were fitted to the layers of `tools/data/bench_s
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
 uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
-gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_MOVED, CHAIN_PAIRS, CLASS_SHARE, COPY_HASTE, DECODED,
+gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED, CLASS_SHARE, COPY_HASTE, DECODED,
     FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK,
     LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES,
     LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS,
@@ -119,6 +119,11 @@ cdef double BLOCKS_PACKED = 1.15       # ... with dot products, measured over mo
 
 cdef double CHAIN_PAIRS = 0.35         # cycles for a unit of 16 pairs, a tap and two channels
 cdef double CHAIN_MOVED = 0.05         # ... for a pair that is laid out
+cdef double CHAIN_TAPS = 0.47          # cycles for a unit and a tap of taps together, beside products of floats in place, whose estimate
+                                       # is as low (machine 1, "Depthwise weights in pairs") ...
+cdef double CHAIN_TAPS_LEAST = 4       # taps as which fewer count: their sums wait for one another
+cdef double CHAIN_TAPS_MOVED = 0.09    # ... for a pair that is laid out
+cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded
 
 # Weights gradients whose lanes are channels at several taps
 

@@ -59,6 +59,50 @@ INLINE void lay_vectors(int noted, float *place, const chain_units *u, const cha
     }
 }
 
+enum { CHAIN_MASKS = 32 };
+
+/* A unit of a line, decoded, those of its numbers that its mask tells. */
+INLINE __m512i load_unit(const char *numbers, const chain_units *u, const uint32_t *masks, int64_t unit, int format, const decoder *d,
+                         magnitudes *met)
+{
+    const int64_t number = unit * SUM_BLOCK;
+    const uint32_t mask = unit < CHAIN_MASKS ? masks[unit] : chain_mask(u->low[0], u->high[0], number);
+    __m512i pairs = _mm512_permutexvar_epi16(halves_order(), load_words_masked(at(numbers, format, number), format, mask));
+    pairs = decode_words(d, format, pairs);
+    note(met, pairs);
+    return pairs;
+}
+
+/* Lines whose pairs lie within them, each number decoded once.  What taps reach `beyond` the first vector of a unit is the other halves of
+ * its pairs beside those of the next; vectors overrun their unit, and what follows is written after them. */
+INLINE void lay_whole_lines(int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
+                            const decoder *d, magnitudes *met)
+{
+    uint32_t masks[CHAIN_MASKS];
+    for (int64_t unit = 0; unit < CHAIN_MASKS; unit++)
+        masks[unit] = chain_mask(u->low[0], u->high[0], unit * SUM_BLOCK);
+    for (int64_t line = 0; line < l->lines; line++, place += l->pitch) {
+        if (line < l->first[0] || line >= l->end[0]) {
+            for (int64_t i = 0; i < l->pitch; i += WIDTH)
+                _mm512_storeu_si512(place + i, _mm512_setzero_si512());
+            continue;
+        }
+        const char *numbers = at(source, format, line * l->line_stride);
+        float *next = place;
+        __m512i pairs = load_unit(numbers, u, masks, 0, format, d, met);
+        _mm512_storeu_si512(next, pairs);
+        for (int64_t unit = 1; unit < u->units + beyond; unit++) {
+            __m512i before = pairs;
+            pairs = load_unit(numbers, u, masks, unit, format, d, met);
+            if (beyond)
+                _mm512_storeu_si512(next + WIDTH, _mm512_or_si512(_mm512_slli_epi32(before, 16), _mm512_srli_epi32(pairs, 16)));
+            next += u->width;
+            if (!beyond || unit < u->units)
+                _mm512_storeu_si512(next, pairs);
+        }
+    }
+}
+
 INLINE void lay_chains_format(float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
@@ -67,7 +111,12 @@ INLINE void lay_chains_format(float *block, const chain_units *u, const chain_li
         const int64_t channel = part / l->images, image = part % l->images;
         const char *start = at(source, format, channel * l->channel_stride + image * l->image_stride);
         float *place = block + channel * l->channel_pitch + image * l->image_pitch;
-        for (int64_t unit = 0; unit < u->units; unit++)
+        const int whole = u->step == 1 && u->whole;
+        if (whole && u->past == 0)
+            lay_whole_lines(0, place, u, l, start, format, &d, &met);
+        else if (whole && u->past <= WIDTH)
+            lay_whole_lines(1, place, u, l, start, format, &d, &met);
+        for (int64_t unit = 0; unit < u->units && !(whole && u->past <= WIDTH); unit++)
             for (int64_t i = 0;;) {
                 const int64_t number = (unit * u->reach + i) * u->step;
                 if (i == 0 || unit + 1 == u->units || !u->whole)

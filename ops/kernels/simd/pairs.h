@@ -326,6 +326,7 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 
 #include "simd/pair_lines.h"
 #include "simd/chain_pairs.h"
+#include "simd/chain_taps.h"
 #include "simd/tap_pairs.h"
 
 #define SEGMENT_PAIRS
@@ -351,6 +352,7 @@ const pair_functions SUFFIX(pairs) = {
     .finite = SUFFIX(finite_pairs),
     .lay_chains = SUFFIX(lay_chains),
     .chain_tile = DOT_TABLE(chain_tile),
+    .chain_taps = ALL_CHAIN_TAPS,
     .sum_chains = SUFFIX(sum_chains),
     .lay_tap_pairs = SUFFIX(lay_tap_pairs),
     .join_tap_pairs = SUFFIX(join_tap_pairs),

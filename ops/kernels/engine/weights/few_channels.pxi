@@ -10,7 +10,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycl
     (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
     engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
     (join_pieces)
-gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, large_tiles, lay_out_few_channels,
+gives: FewChannels, decoded_cycles, few_channels_cycles, fits_few_channels, in_dot_tiles, large_tiles, lay_out_few_channels,
     run_few_channels, store_few_channels
 """
 
@@ -81,6 +81,12 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
     p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
     p.cut = w.cut
+
+
+cdef double decoded_cycles(const Weights* w) noexcept nogil:
+    """Of 8-bit codes, on either side."""
+    cdef double large = <double>w.C * w.X[0] * w.X[1] * w.X[2], small = <double>w.M * w.Y[0] * w.Y[1] * w.Y[2]
+    return CHAIN_DECODED * w.N * w.G * (large * (element_size(w.large.format) == 1) + small * (element_size(w.small.format) == 1))
 
 
 cdef inline bint in_dot_tiles(const Weights* w) noexcept nogil:
@@ -286,7 +292,7 @@ cdef bint fits_few_channels(Problem* q) noexcept nogil:
 
 cdef double few_channels_cycles(const Problem* q) noexcept nogil:
     """Products take half of the time; the large side is laid out."""
-    return HALF_OF_PEAK * peak_cycles(q)
+    return HALF_OF_PEAK * peak_cycles(q) + decoded_cycles(q.weights)
 
 
 cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:

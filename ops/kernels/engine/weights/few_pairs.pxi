@@ -2,13 +2,14 @@
 
 Terms that follow one another in a chain (`core/reduction.h`) are a pair: positions DOT_LANES apart in a line, or of two lines, where
 a line has no more.  A unit holds a pair of each of the chains.  Both sides of a block of lines are laid out as units, so that every
-tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.
+tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.  Several channels of either side share what they load; where
+there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).
 
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
 repeated without pairs.
 
 uses: core/problem.pxi (Operand), engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem),
-    engine/costs.pxi (CHAIN_MOVED, CHAIN_PAIRS), engine/product/pairs.pxi (never_subnormal, on_matrix),
+    engine/costs.pxi (CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED), engine/product/pairs.pxi (never_subnormal, on_matrix),
     engine/weights/few_channels.pxi (in_dot_tiles, large_tiles, store_few_channels), engine/weights/gradient.pxi
     (Weights), engine/weights/positions.pxi (large_step)
 gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps, run_few_pairs
@@ -17,6 +18,7 @@ gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps
 cdef enum:
     PAIRS_BYTES = 1 << 17        # of a block of both sides
     PAIRS_NEAR = 3 << 11         # floats of both sides, while all taps meet them
+    PAIRS_NEAR_BYTES = 4 * PAIRS_NEAR
     PAIRS_WIDTH = 256            # pairs of a unit, at most
     PAIRS_TAPS = 256
 
@@ -32,6 +34,7 @@ cdef struct FewPairsScratch:  # of one thread
 
 cdef struct FewPairs:
     bint by_lines            # pairs are of two lines
+    bint taps_together       # of one channel, not channels
     chain_units large        # of a line
     chain_units small
     int64_t large_line       # floats of a line, or two ...
@@ -44,7 +47,10 @@ cdef struct FewPairs:
     int64_t small_image
     int64_t taps
     int64_t rows             # tiles of the channels of the small side ...
-    int64_t columns          # ... and of the large side
+    int64_t columns          # ... and of the large side, or of the columns of taps
+    int64_t rows_step        # tap rows that share lines of the large side are so far apart
+    int64_t apart            # ... and meet lines of the small side so far apart
+    int64_t* places          # of the tap columns in a unit
     reduction_cut cut
     FewPairsScratch* scratch
     float* partials          # [group][piece][m][c][tap]
@@ -81,16 +87,25 @@ cdef inline bint one_step(const Weights* w, const FewPairs* p) noexcept nogil:
 
 cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs* p) noexcept nogil:
     cdef int64_t units = ceiling(w.Y[2], 2 * DOT_LANES), ways = 2 if w.s[2] == 2 and w.K[2] > 1 and w.d[2] % 2 else 1
-    cdef int64_t apart, span
+    cdef int64_t apart, span, most = PAIRS_BYTES, fewest = 2
     cdef double reach = (w.K[2] - 1) * <double>w.d[2]
     if (w.N * w.Y[1] * w.Y[2] == 0 or w.X[1] * w.X[2] == 0 or w.K[0] != 1 or w.Y[0] != 1 or w.X[0] != 1 or w.b[0] != 0
             or w.s[2] < 1 or w.s[2] > 2 or w.large.x[2] != 1 or w.small.x[2] != 1 or reach > PAIRS_WIDTH - DOT_LANES
             or (w.K[1] - 1) * <double>w.d[1] > PAIRS_BYTES or w.s[1] > PAIRS_BYTES or w.K[1] * w.K[2] > PAIRS_TAPS):
         return False
     p.cut, p.taps, p.by_lines = w.cut, w.K[1] * w.K[2], w.Y[2] <= DOT_LANES
-    p.rows, p.columns = ceiling(w.M, DOT_TILE), large_tiles(w, isa, w.C)
-    apart = 0 if p.by_lines else DOT_LANES
     span = <int64_t>reach // w.s[2]
+    p.taps_together = not in_dot_tiles(w)
+    if p.taps_together:
+        if p.by_lines or span > DOT_LANES:
+            return False
+        apart = common_divisor(w.s[1], w.d[1])
+        p.rows_step, p.apart = w.s[1] // apart, w.d[1] // apart
+        p.rows, p.columns = 1, ceiling(w.K[2], NCX_COLUMNS)
+        most, fewest = PAIRS_NEAR_BYTES, 4 * ((w.K[1] - 1) * w.d[1] // w.s[1] + 1)  # each block begins with lines of the one before
+    else:
+        p.rows, p.columns = ceiling(w.M, DOT_TILE), large_tiles(w, isa, w.C)
+    apart = 0 if p.by_lines else DOT_LANES
     p.small = chain_units(units=units, width=DOT_LANES, past=0, reach=2 * DOT_LANES, step=1, ways=1, whole=not p.by_lines)
     p.large = chain_units(units=units, width=max(DOT_LANES, min(DOT_LANES, w.Y[2]) + span), past=span, reach=2 * DOT_LANES, step=w.s[2],
                           ways=ways, whole=not p.by_lines)
@@ -100,11 +115,11 @@ cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs*
     p.large_line, p.small_line = units * ways * p.large.width, units * DOT_LANES
     p.block, p.images = w.Y[1] + (w.Y[1] % 2 if p.by_lines else 0), 1
     measure_few_pairs(w, p)
-    while pairs_bytes(w, p) > PAIRS_BYTES and p.block > 2:
+    while pairs_bytes(w, p) > most and p.block > fewest:
         p.block = ceiling(p.block, 4) * 2
         measure_few_pairs(w, p)
     if p.block >= w.Y[1] and one_step(w, p):  # small images, together
-        p.images = max(1, min(w.N, <int64_t>(PAIRS_BYTES / (pairs_bytes(w, p) + 1))))
+        p.images = max(1, min(w.N, <int64_t>(most / (pairs_bytes(w, p) + 1))))
         measure_few_pairs(w, p)
     return pairs_bytes(w, p) <= 4 * PAIRS_BYTES
 
@@ -194,10 +209,43 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
         first += count
 
 
+cdef void add_taps(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, Ahead* large,
+                   Ahead* small, FewPairsScratch* s) noexcept nogil:
+    """Several taps of a channel of either side together."""
+    cdef int64_t image, m, c, residue, count, part, parts, row, rows, run, column, columns
+    for image in range(block.images):
+        for m in range(w.M):
+            for c in range(w.C):
+                for residue in range(min(p.rows_step, w.K[1])):
+                    count = (w.K[1] - residue + p.rows_step - 1) // p.rows_step
+                    parts = ceiling(count, NCX_COLUMNS)
+                    for part in range(parts):
+                        row = residue + share(count, parts, part) * p.rows_step
+                        rows = share(count, parts, part + 1) - share(count, parts, part)
+                        for run in range(p.columns):
+                            column = share(w.K[2], p.columns, run)
+                            columns = share(w.K[2], p.columns, run + 1) - column
+                            ask_ahead(large)
+                            ask_ahead(small)
+                            pairs.chain_taps[rows - 1][columns - 1](
+                                s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES,
+                                p.rows_step * w.K[2] * DOT_LANES,
+                                s.large + c * p.large_channel + image * p.large_image + row * w.d[1] * p.large_line,
+                                w.s[1] * p.large_line, p.large.ways * p.large.width, p.places + column,
+                                s.small + m * p.small_channel + image * p.small_image, p.small_line, block.lines, p.apart,
+                                p.small.units)
+
+
+cdef inline int64_t calls_of_block(const Weights* w, const FewPairs* p, const PairsBlock* block) noexcept nogil:
+    """How often the next block is asked for while this one is computed."""
+    if p.taps_together:
+        return block.images * w.M * w.C * ceiling(w.K[1], NCX_COLUMNS) * p.columns
+    return p.rows * p.columns * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
+
+
 cdef Ahead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* block, bint large) noexcept nogil:
     """What a thread is likely to lay out next, of one side."""
-    cdef int64_t first = max(0, block.y * w.s[1] - w.b[1]), end
-    cdef int64_t calls = p.rows * p.columns * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
+    cdef int64_t first = max(0, block.y * w.s[1] - w.b[1]), end, calls = calls_of_block(w, p, block)
     if not large:
         return begin_ahead(&w.small, block.images if block.lines > 0 else 0, w.M,
                            block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], block.lines * w.small.x[1], calls, False)
@@ -223,14 +271,17 @@ cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem
         if following.lines == 0 and task + 1 < tasks:
             following = pairs_block(w, p, task + 1, 0)
         large, small = next_pairs(w, p, &following, True), next_pairs(w, p, &following, False)
-        add_units(w, p, q.pairs, &block, &large, &small, s)
+        if p.taps_together:
+            add_taps(w, p, q.pairs, &block, &large, &small, s)
+        else:
+            add_units(w, p, q.pairs, &block, &large, &small, s)
         block = pairs_block(w, p, task, line)
     s.unbounded = s.unbounded or not q.isa.finite(s.sums, count * DOT_LANES)
     q.pairs.sum_chains(partial, s.sums, count)
 
 
 cdef bint fits_few_pairs(Problem* q) noexcept nogil:
-    if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains == 1 or not in_dot_tiles(q.weights)):
+    if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains == 1):
         return False
     return plan_few_pairs(q.weights, q.isa, &q.few_pairs)
 
@@ -239,8 +290,15 @@ cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
     """Of products with whole vectors, and of units that are laid out."""
     cdef const Weights* w = q.weights
     cdef const FewPairs* p = &q.few_pairs
-    cdef double lines = <double>w.N * w.Y[1] * w.G
+    cdef double lines = <double>w.N * w.Y[1] * w.G, decoded = 0
     cdef double units = p.small.units * (ceiling(w.Y[1], 2) / <double>w.Y[1] if p.by_lines else 1)
+    if p.taps_together:
+        if element_size(w.large.format) == 1:
+            decoded = w.C * w.s[1] * (units + 1)
+        if element_size(w.small.format) == 1:
+            decoded += w.M * units
+        return lines * (CHAIN_TAPS * units * w.M * w.C * max(<double>p.taps, CHAIN_TAPS_LEAST) + CHAIN_DECODED * decoded * 2 * DOT_LANES
+                        + CHAIN_TAPS_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
     return lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
                     + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
 
@@ -258,6 +316,7 @@ cdef void lay_out_few_pairs(Problem* q, workspace* memory) noexcept nogil:
         s.small = <float*>take(memory, 4 * w.M * p.small_channel)
         s.sums = <float*>take(memory, 4 * w.M * w.C * p.taps * DOT_LANES)
         s.unbounded, s.smallest_large, s.smallest_small = False, 0xffff, 0xffff
+    p.places = <int64_t*>take(memory, 8 * w.K[2])
     p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * p.taps)
 
 
@@ -266,10 +325,12 @@ cdef bint run_few_pairs(Problem* q, workspace* memory) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef const FewPairs* p = &q.few_pairs
     cdef FewPairsScratch* scratch = p.scratch
-    cdef int64_t count = w.M * w.C * p.taps, tasks = w.G * p.cut.pieces, task
+    cdef int64_t count = w.M * w.C * p.taps, tasks = w.G * p.cut.pieces, task, t
     cdef uint16_t smallest_large = 0xffff, smallest_small = 0xffff
     cdef bint unbounded = False
     cdef int threads = q.threads, worker
+    for t in range(w.K[2]):
+        p.places[t] = t * w.d[2] % w.s[2] * p.large.width + t * w.d[2] // w.s[2]
     if threads == 1:
         for task in range(tasks):
             run_few_pairs_piece(w, p, q, task, tasks, scratch)

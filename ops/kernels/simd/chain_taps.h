@@ -1,0 +1,72 @@
+/* Sums in chains of one channel of either side, of several taps that advance together: included by simd/pairs.h after
+ * simd/chain_pairs.h, which lays the pairs out.  It is to those pairs what simd/depthwise_ncx_weights.h is to floats: a line of the large
+ * side is loaded once and meets the lines of the small side of all its tap rows. */
+
+/* `line` may lie outside the small side for some of the rows, unless it is told not to. */
+INLINE void chain_taps_line(int rows, int columns, int inside, vector (*sum)[NCX_COLUMNS], const float *large, ptrdiff_t large_unit,
+                            const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line, int64_t lines, int64_t apart,
+                            int64_t units)
+{
+    for (int64_t unit = 0; unit < units; unit++) {
+        vector lanes[NCX_COLUMNS];
+#pragma GCC unroll 5
+        for (int t = 0; t < columns; t++) {
+            lanes[t] = *(const vector *)(large + places[t]);
+            IN_TURN(lanes[t]);
+        }
+#pragma GCC unroll 5
+        for (int u = 0; u < rows; u++) {
+            const int64_t y = line - u * apart;
+            if (!inside && (y < 0 || y >= lines))
+                continue;
+            vector factor = *(const vector *)(small + y * small_line);
+            IN_TURN(factor);
+#pragma GCC unroll 5
+            for (int t = 0; t < columns; t++)
+                sum[u][t] = MULTIPLY_ADD_PAIRS(lanes[t], factor, sum[u][t]);
+        }
+        large += large_unit;
+        small += WIDTH;
+    }
+}
+
+INLINE void chain_taps_body(int rows, int columns, float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
+                            ptrdiff_t large_unit, const int64_t *places, const float *small, ptrdiff_t small_line, int64_t lines,
+                            int64_t apart, int64_t units)
+{
+    const int64_t before = (rows - 1) * apart;
+    vector sum[NCX_COLUMNS][NCX_COLUMNS];
+#pragma GCC unroll 5
+    for (int u = 0; u < rows; u++)
+#pragma GCC unroll 5
+        for (int t = 0; t < columns; t++)
+            sum[u][t] = *(const vector *)(sums + u * sum_row + t * WIDTH);
+    for (int64_t line = 0; line < lines + before; line++, large += large_line)
+        if (line >= before && line < lines)
+            chain_taps_line(rows, columns, 1, sum, large, large_unit, places, small, small_line, line, lines, apart, units);
+        else
+            chain_taps_line(rows, columns, 0, sum, large, large_unit, places, small, small_line, line, lines, apart, units);
+#pragma GCC unroll 5
+    for (int u = 0; u < rows; u++)
+#pragma GCC unroll 5
+        for (int t = 0; t < columns; t++)
+            *(vector *)(sums + u * sum_row + t * WIDTH) = sum[u][t];
+}
+
+#define CHAIN_TAPS(rows, columns)                                                                                             \
+    static void SUFFIX(chain_taps_##rows##_##columns)(                                                                        \
+        float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line, ptrdiff_t large_unit, const int64_t *places, \
+        const float *small, ptrdiff_t small_line, int64_t lines, int64_t apart, int64_t units)                                \
+    {                                                                                                                         \
+        chain_taps_body(rows, columns, sums, sum_row, large, large_line, large_unit, places, small, small_line, lines, apart, \
+                        units);                                                                                               \
+    }
+#define CHAIN_TAPS_ROWS(rows) \
+    CHAIN_TAPS(rows, 1) CHAIN_TAPS(rows, 2) CHAIN_TAPS(rows, 3) CHAIN_TAPS(rows, 4) CHAIN_TAPS(rows, 5)
+#define CHAIN_TAPS_ENTRY(rows, columns) SUFFIX(chain_taps_##rows##_##columns)
+#define CHAIN_TAPS_ENTRIES(rows)                                                                                              \
+    {CHAIN_TAPS_ENTRY(rows, 1), CHAIN_TAPS_ENTRY(rows, 2), CHAIN_TAPS_ENTRY(rows, 3), CHAIN_TAPS_ENTRY(rows, 4),              \
+     CHAIN_TAPS_ENTRY(rows, 5)}
+CHAIN_TAPS_ROWS(1) CHAIN_TAPS_ROWS(2) CHAIN_TAPS_ROWS(3) CHAIN_TAPS_ROWS(4) CHAIN_TAPS_ROWS(5)
+#define ALL_CHAIN_TAPS \
+    {CHAIN_TAPS_ENTRIES(1), CHAIN_TAPS_ENTRIES(2), CHAIN_TAPS_ENTRIES(3), CHAIN_TAPS_ENTRIES(4), CHAIN_TAPS_ENTRIES(5)}
