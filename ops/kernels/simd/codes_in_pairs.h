@@ -1,6 +1,6 @@
 /* Codes of two vectors of finished floats at a time, to the formats' usual roundings, in halves of the lanes: the first vector's
- * in the lower, the second's in the upper 16 bits.  For 8-bit formats that is half of the work of `numbers/encode.h`, which stays
- * the definition; simd/planes.h includes this. */
+ * in the lower, the second's in the upper 16 bits.  For bfloat16 and 8-bit formats that is half of the work of `numbers/encode.h`, which stays
+ * the definition; simd/store.h includes this. */
 
 /* Shifts to the right by a constant, as a multiplication: shifts share their ports with the shuffles around them. */
 INLINE __m512i shifted_words(__m512i words, int count)
@@ -72,15 +72,52 @@ INLINE __m512i float16_halves(vector low, vector high)
     return _mm512_mask_mov_epi16(codes, nan, _mm512_and_si512(codes, kept));
 }
 
+/* bfloat16 codes likewise: an upper half is one more where the lower half, and half of a step less what the upper one's last bit
+ * decides, carry. */
+INLINE __m512i bfloat16_halves(vector low, vector high)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u), one = _mm512_set1_epi16(1);
+    __m512i a = (__m512i)low, b = (__m512i)high;
+    __m512i kept = _mm512_ternarylogic_epi32(upper, b, _mm512_srli_epi32(a, 16), 0xea);
+    __m512i cut = _mm512_ternarylogic_epi32(upper, _mm512_slli_epi32(b, 16), a, 0xca);
+    __m512i sum = _mm512_add_epi16(cut, _mm512_add_epi16(_mm512_and_si512(kept, one), _mm512_set1_epi16(0x7fff)));
+    __m512i codes = _mm512_mask_add_epi16(kept, _mm512_cmplt_epu16_mask(sum, cut), kept, one);
+    __mmask16 a_nan = _mm512_cmp_ps_mask((__m512)low, (__m512)low, _CMP_UNORD_Q);
+    __mmask16 b_nan = _mm512_cmp_ps_mask((__m512)high, (__m512)high, _CMP_UNORD_Q);
+    if (a_nan | b_nan) {
+        __m512i nan = _mm512_or_si512(_mm512_and_si512(kept, _mm512_set1_epi16((short)0xff80)), _mm512_set1_epi16(0x40));
+        __m512i where = _mm512_or_si512(_mm512_maskz_set1_epi32(a_nan, 0xffff), _mm512_maskz_mov_epi32(b_nan, upper));
+        codes = _mm512_ternarylogic_epi32(where, nan, codes, 0xca);
+    }
+    return codes;
+}
+
 INLINE __m512i codes_in_pairs(int format, vector low, vector high)
 {
     if (format == NUMBER_FLOAT16)
         return float16_halves(low, high);
+    if (format == NUMBER_BFLOAT16)
+        return bfloat16_halves(low, high);
     if (format == NUMBER_FLOAT8_E4M3FN)
         return ordinary_halves(upper_halves(low, high, 0), 4, 3, 0x7f, 0x7f);
     if (format == NUMBER_FLOAT8_E5M2)
         return ordinary_halves(upper_halves(low, high, 0), 5, 2, 0x7c, 0x7e);
-    if (format == NUMBER_HIFLOAT8)
-        return hifloat8_halves(upper_halves(low, high, 1));
-    return _mm512_or_si512((__m512i)codes_of(low, format), _mm512_slli_epi32((__m512i)codes_of(high, format), 16));
+    return hifloat8_halves(upper_halves(low, high, 1));
+}
+
+/* Two vectors of finished floats, side by side. */
+INLINE void store_two_vectors(void *place, int format, vector first, vector second)
+{
+    const __m512i order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,
+                                           30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    if (format == NUMBER_FLOAT32 || format == NUMBER_FLOAT16) {
+        store_vector(place, format, WIDTH, first);
+        store_vector((void *)at(place, format, WIDTH), format, WIDTH, second);
+        return;
+    }
+    __m512i codes = _mm512_permutexvar_epi16(order, codes_in_pairs(format, first, second));
+    if (format == NUMBER_BFLOAT16)
+        _mm512_storeu_si512(place, codes);
+    else
+        _mm256_storeu_si256(place, _mm512_cvtepi16_epi8(codes));
 }

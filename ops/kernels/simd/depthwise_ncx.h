@@ -139,6 +139,8 @@ INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, c
 {
     if (ways == 1 && step == 1) {
         int64_t i = 0;
+        for (; i + 2 * WIDTH <= count; i += 2 * WIDTH)
+            store_two_vectors((void *)at(target, format, i), format, *(const vector *)(source + i), *(const vector *)(source + i + WIDTH));
         for (; i + WIDTH <= count; i += WIDTH)
             store_vector((void *)at(target, format, i), format, WIDTH, *(const vector *)(source + i));
         if (i < count)
@@ -150,6 +152,10 @@ INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, c
             vector low, high;
             interleave(load_vector(source + i / 2, NUMBER_FLOAT32, (count - i + 1) / 2),
                        load_vector(source + between + i / 2, NUMBER_FLOAT32, (count - i) / 2), &low, &high);
+            if (count - i >= 2 * WIDTH) {
+                store_two_vectors((void *)at(target, format, i), format, low, high);
+                continue;
+            }
             store_floats((void *)at(target, format, i), format, count - i, low);
             if (count - i > WIDTH)
                 store_floats((void *)at(target, format, i + WIDTH), format, count - i - WIDTH, high);

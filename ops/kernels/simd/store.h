@@ -46,7 +46,9 @@ INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vecto
         copy_code((char *)target + j * step * size, size, stored + j * size);
 }
 
-#if WIDTH == 8
+#if WIDTH == 16
+#include "simd/codes_in_pairs.h"
+#elif WIDTH == 8
 #include "simd/store_two.h"
 
 /* Two lines of sums, finished. */
@@ -63,10 +65,10 @@ INLINE void store_two_lines(void *target, void *other, int format, const float *
 INLINE void store_line(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
 {
     int64_t i = 0;
-#if WIDTH == 8
-    for (; step == 1 && code_size(format) == 1 && i + 16 <= count; i += 16)
-        _mm_storeu_si128((void *)at(target, format, i), bytes_of_two(format, finished_vector(sums + i, 8, bias, row),
-                                                                     finished_vector(sums + i + 8, 8, bias, row)));
+#if WIDTH > 4
+    for (; step == 1 && i + 2 * WIDTH <= count; i += 2 * WIDTH)
+        store_two_vectors((void *)at(target, format, i), format, finished_vector(sums + i, WIDTH, bias, row),
+                          finished_vector(sums + i + WIDTH, WIDTH, bias, row));
 #endif
     for (; i < count; i += WIDTH)
         store_apart((void *)at(target, format, i * step), format, step, count - i < WIDTH ? count - i : WIDTH,
@@ -119,7 +121,7 @@ INLINE void store_code_lines(uint16_t *target, int format, int64_t step, int64_t
     __m512i words[8];
 #pragma GCC unroll 8
     for (int w = 0; w < 8; w++)
-        words[w] = _mm512_or_si512((__m512i)codes_of(row[2 * w], format), _mm512_slli_epi32((__m512i)codes_of(row[2 * w + 1], format), 16));
+        words[w] = codes_in_pairs(format, row[2 * w], row[2 * w + 1]);
     transpose_four(words);
     transpose_four(words + 4);
 #pragma GCC unroll 4
@@ -152,10 +154,11 @@ INLINE void store_position_rows(void *target, int format, int64_t step, int64_t 
     for (int64_t first = 0; first < n; first += 4 * together) {
         __m512i words[4];
         for (int w = 0; w < 4; w++) {
-            words[w] = _mm512_setzero_si512();
-            for (int i = 0; i < together && first + w * together + i < n; i++)
-                words[w] = _mm512_or_si512(words[w], _mm512_sll_epi32((__m512i)codes_of(row[first + w * together + i], format),
-                                                                      _mm_cvtsi32_si128(8 * size * i)));
+            const int64_t left = n - first - w * together;
+            const vector *own = row + first + w * together;
+            words[w] = left > 0 ? codes_in_pairs(format, own[0], own[together / 2]) : _mm512_setzero_si512();
+            if (size == 1 && left > 1)
+                words[w] = _mm512_or_si512(words[w], _mm512_slli_epi32(codes_in_pairs(format, own[1], own[3]), 8));
         }
         store_chunks((char *)target + first * size, step * size, height, (n - first < 4 * together ? n - first : 4 * together) * size,
                      words);

@@ -66,6 +66,17 @@ INLINE __m128i bytes_of_two(int format, vector first, vector second)
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
+/* Two vectors of finished floats, side by side. */
+INLINE void store_two_vectors(void *place, int format, vector first, vector second)
+{
+    if (code_size(format) == 1) {
+        _mm_storeu_si128(place, bytes_of_two(format, first, second));
+        return;
+    }
+    store_vector(place, format, WIDTH, first);
+    store_vector((void *)at(place, format, WIDTH), format, WIDTH, second);
+}
+
 /* n <= 8 codes of each of two vectors of finished floats, side by side at either place. */
 INLINE void store_two(void *place, void *other, int format, int64_t n, vector first, vector second)
 {
