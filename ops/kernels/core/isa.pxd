@@ -125,7 +125,7 @@ cdef extern from "core/isa.h" nogil:
         const ncx_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
         float, char* const*, const uint16_t*, int64_t) noexcept
     ctypedef void (*ncx_weights_function)(
-        float*, Py_ssize_t, const float*, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t, int64_t,
+        int, float*, Py_ssize_t, const void*, Py_ssize_t, const int64_t*, const void*, Py_ssize_t, int64_t, int64_t, int64_t,
         int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept
     ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
     ctypedef void (*load_planes_function)(float*, int64_t, const void*, int, int64_t, int64_t) noexcept

@@ -36,9 +36,10 @@ typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height,
  * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
  * places[t], for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES positions; of the last one those in mask
  * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
- * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with what does for all of them. */
-typedef void (*ncx_weights_function)(float *sums, ptrdiff_t sum_row, const float *large, ptrdiff_t large_line,
-                                     const int64_t *places, const float *small, ptrdiff_t small_line, int64_t line,
+ * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with what does for all of them.
+ * Both sides have the format: float32, or one of 16 bits on 16 lanes. */
+typedef void (*ncx_weights_function)(int format, float *sums, ptrdiff_t sum_row, const void *large, ptrdiff_t large_line,
+                                     const int64_t *places, const void *small, ptrdiff_t small_line, int64_t line,
                                      int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
                                      int64_t vectors, unsigned last);
 

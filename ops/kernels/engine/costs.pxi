@@ -121,9 +121,9 @@ cdef double CHAIN_PAIRS = 0.35         # cycles for a unit of 16 pairs, a tap an
 cdef double CHAIN_MOVED = 0.05         # ... for a pair that is laid out
 cdef double CHAIN_TAPS = 0.47          # cycles for a unit and a tap of taps together, beside products of floats in place, whose estimate
                                        # is as low (machine 1, "Depthwise weights in pairs") ...
-cdef double CHAIN_TAPS_LEAST = 4       # taps as which fewer count: their sums wait for one another
-cdef double CHAIN_TAPS_MOVED = 0.09    # ... for a pair that is laid out
-cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded
+cdef double CHAIN_TAPS_LEAST = 5       # taps as which fewer count: their sums wait for one another
+cdef double CHAIN_TAPS_MOVED = 0.17    # ... for a pair that is laid out
+cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded, or one of 16 bits to a float; three times as many for one of 8
 
 # Weights gradients whose lanes are channels at several taps
 

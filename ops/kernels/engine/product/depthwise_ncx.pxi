@@ -309,7 +309,7 @@ cdef bint fits_depthwise_ncx(Problem* q) noexcept nogil:
             or not few_channels_in_groups(products)):
         return False
     for i in range(q.count):
-        if not plan_ncx(&products[i], q.isa, lines_to_fold(products, q.isa) if q.count == 1 else 1, &s[i]):
+        if not plan_ncx(&products[i], q.isa, lines_to_fold(products, q.isa) if q.count == 1 else 1, NUMBER_FLOAT32, &s[i]):
             return False
         lay_out_ncx(&s[i], &memory)
         if memory.used > NCX_PLAN_BYTES:

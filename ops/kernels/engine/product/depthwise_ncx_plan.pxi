@@ -131,8 +131,8 @@ cdef int64_t lines_to_fold(const Product* p, const instruction_set* isa) noexcep
     return max(1, min(min(isa.width // p.Q[2], NCX_FOLD), p.Q[1]))
 
 
-cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, NcxPlan* s) noexcept nogil:
-    """Plan a product; tells whether depthwise_ncx can compute it."""
+cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, int in_place, NcxPlan* s) noexcept nogil:
+    """Plan a product whose input is read in place in format `in_place`; tells whether depthwise_ncx can compute it."""
     cdef int axis
     cdef int64_t apart, divisor
     s.product, s.lanes, s.whole = p, isa.width, 0
@@ -162,7 +162,7 @@ cdef bint plan_ncx(const Product* p, const instruction_set* isa, int64_t fold, N
     s.steps = s.reach * p.D
     s.weight_step = s.shared * ceiling(s.tap_rows, s.shared)
     s.weights = max(1, s.axes[0].count) * s.steps * s.weight_step
-    s.direct = p.input.format == NUMBER_FLOAT32 and p.input.x[2] == 1 and p.step[2] == 1
+    s.direct = p.input.format == in_place and p.input.x[2] == 1 and p.step[2] == 1
     if s.direct:
         s.pitch[0], s.pitch[1], s.pitch[2], s.channel, s.phases, s.image = p.input.x[0], p.input.x[1], 0, p.input.c, 1, 0
     else:

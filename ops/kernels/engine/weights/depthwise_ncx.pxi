@@ -7,7 +7,7 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
     (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights)
-gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights
+gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, read_in_place, run_depthwise_ncx_weights
 """
 
 cdef enum:
@@ -32,6 +32,7 @@ cdef struct NcxWeights:
     int64_t rows_step        # tap rows that share lines of the large side are so far apart
     int64_t apart            # ... and meet lines of the small side so far apart
     bint direct              # the small side too is read in place
+    int in_place             # the format of what is read: that of both sides, or float32
     int64_t group_block      # groups that take turns
     int64_t band             # lines of a plane that are decoded at a time
     reduction_cut cut
@@ -39,18 +40,26 @@ cdef struct NcxWeights:
     float* partials          # [group][piece][m][c][tap]
 
 
+cdef inline int read_in_place(const Weights* w, const instruction_set* isa) noexcept nogil:
+    """The format in which both sides can be read where they lie, or float32."""
+    if (isa.width == DOT_LANES and w.large.format == w.small.format and element_size(w.large.format) == 2 and w.large.x[2] == 1
+            and w.small.x[2] == 1 and w.s[2] == 1):
+        return w.large.format
+    return NUMBER_FLOAT32
+
+
 cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction_set* isa, NcxWeights* s) noexcept nogil:
     """How the lines of the large side are read where they lie; tells whether they can be."""
     cdef int64_t divisor
-    s.relation = r
+    s.relation, s.in_place = r, read_in_place(w, isa)
     if (isa.depthwise_ncx_weights[0][0] == NULL or w.G == 1 or in_dot_tiles(w) or w.C > REDUCTION_FEW or r.tap_count == 0
-            or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_ncx(r, isa, 1, &s.plan)):
+            or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_ncx(r, isa, 1, s.in_place, &s.plan)):
         return False
     divisor = common_divisor(w.s[1], w.d[1])
     s.rows_step, s.apart = w.s[1] // divisor, w.d[1] // divisor
     s.vectors = ceiling(w.Y[2], DOT_LANES)
     s.runs = ceiling(w.K[2], NCX_COLUMNS)
-    s.direct = w.small.format == NUMBER_FLOAT32 and w.small.x[2] == 1
+    s.direct = w.small.format == s.in_place and w.small.x[2] == 1
     s.cut = w.cut
     s.band = w.Y[0] * w.Y[1]
     if w.Y[0] == 1 and not s.plan.direct and not s.direct:  # each band begins with lines of the one before
@@ -94,12 +103,12 @@ cdef inline int64_t rows_together(const Weights* w, const NcxWeights* s, const i
 
 
 cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
-                    const float* large, const float* small, float* sums) noexcept nogil:
+                    const char* large, const char* small, float* sums) noexcept nogil:
     """Lines [first, end) of one plane of the small side against the planes of one channel that they meet."""
     cdef int64_t t0, x0, residue, parts, part, row, rows, x1, line, lines_end, run, column, count
-    cdef int64_t small_line = w.small.x[1] if s.direct else w.Y[2]
+    cdef int64_t small_line = w.small.x[1] if s.direct else w.Y[2], size = element_size(s.in_place)
     cdef unsigned last = (1 << (w.Y[2] - (s.vectors - 1) * DOT_LANES)) - 1
-    small += y0 * (w.small.x[0] if s.direct else w.Y[1] * w.Y[2])
+    small += y0 * (w.small.x[0] if s.direct else w.Y[1] * w.Y[2]) * size
     for t0 in range(w.K[0]):
         x0 = y0 * w.s[0] + t0 * w.d[0] - w.b[0]
         if x0 < 0 or x0 >= w.X[0]:
@@ -116,8 +125,8 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
                 for run in range(s.runs):
                     column = share(w.K[2], s.runs, run)
                     isa.depthwise_ncx_weights[rows - 1][share(w.K[2], s.runs, run + 1) - column - 1](
-                        sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
-                        large + x0 * s.plan.pitch[0] + x1 * s.plan.pitch[1], w.s[1] * s.plan.pitch[1], s.places + column,
+                        s.in_place, sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
+                        large + (x0 * s.plan.pitch[0] + x1 * s.plan.pitch[1]) * size, w.s[1] * s.plan.pitch[1], s.places + column,
                         small, small_line, line, lines_end, first, end, s.apart,
                         s.masks + run * s.vectors * (NCX_COLUMNS + 1), s.vectors, last)
 
@@ -152,24 +161,25 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
     cdef int64_t low = 0, high = w.X[1], first = 0, end = w.Y[1], m, c, y0
     cdef int64_t plane = line // w.Y[1], last = (lines_end - 1) // w.Y[1]
     cdef int64_t small_channel = w.small.c if s.direct else w.Y[0] * w.Y[1] * w.Y[2]
-    cdef const float* large = scratch.large
-    cdef const float* small = scratch.small
+    cdef int64_t size = element_size(s.in_place)
+    cdef const char* large = <const char*>scratch.large
+    cdef const char* small = <const char*>scratch.small
     if w.Y[0] == 1:  # a piece may be a small part of a plane
         first, end = line, lines_end
         low = min(w.X[1], max(0, first * w.s[1] - w.b[1]))
         high = max(low, min(w.X[1], (end - 1) * w.s[1] - w.b[1] + (w.K[1] - 1) * w.d[1] + 1))
     if s.plan.direct:
-        large = <const float*>w.large.data + n * w.large.n + g * w.large.g
+        large = <const char*>w.large.data + (n * w.large.n + g * w.large.g) * size
     elif high > low:
         if w.Y[0] == 1 and s.plan.whole == 0:  # every band at the same place, which is in the nearest cache
-            large -= low * s.plan.pitch[1]
+            large -= 4 * low * s.plan.pitch[1]
         decode_image(&s.plan, isa, n, g, max(0, plane * w.s[0] - w.b[0]),
                      min(w.X[0], last * w.s[0] - w.b[0] + (w.K[0] - 1) * w.d[0] + 1), low, high, <float*>large)
     if s.direct:
-        small = <const float*>w.small.data + n * w.small.n + g * w.small.g
+        small = <const char*>w.small.data + (n * w.small.n + g * w.small.g) * size
     else:
         if w.Y[0] == 1:
-            small -= first * w.Y[2]
+            small -= 4 * first * w.Y[2]
         decode_small(w, isa, n, g, plane, last + 1, first, end, <float*>small)
     while line < lines_end:
         y0 = line // w.Y[1]
@@ -177,7 +187,7 @@ cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set
         end = min(w.Y[1], first + lines_end - line)
         for m in range(w.M):
             for c in range(w.C):
-                ncx_plane(w, s, isa, y0, first, end, large + c * s.plan.channel, small + m * small_channel,
+                ncx_plane(w, s, isa, y0, first, end, large + c * s.plan.channel * size, small + m * small_channel * size,
                           sums + (m * w.C + c) * s.relation.tap_count * DOT_LANES)
         line += end - first
 

@@ -4,7 +4,7 @@ lie side by side; lanes are groups.
 Lines of both sides of 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
 position's number along its line advance by themselves, with the taps of a row in registers.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles),
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles), engine/weights/depthwise_ncx.pxi (read_in_place),
     engine/product/depthwise_planes_plan.pxi (PLANE_WEIGHTS, dense_planes, group_of_block), engine/weights/gradient.pxi
     (Weights), engine/weights/sums.pxi (join_pieces)
 gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
@@ -82,6 +82,8 @@ cdef double depthwise_planes_weights_cycles(const Problem* q) noexcept nogil:
     that are read in place lie outside."""
     cdef const Weights* w = q.weights
     cdef int64_t long_line = DOT_LANES if w.large.format == NUMBER_FLOAT32 and w.small.format == NUMBER_FLOAT32 else 2 * DOT_LANES
+    if w.K[2] <= 3 and read_in_place(w, q.isa) != NUMBER_FLOAT32:
+        long_line = DOT_LANES + DOT_LANES // 2
     if (ceiling(w.G, q.isa.width) * w.cut.pieces < 2 * q.threads
             or w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line):
         return peak_cycles(q) * PLANES_WASTE

@@ -84,9 +84,9 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
 
 
 cdef double decoded_cycles(const Weights* w) noexcept nogil:
-    """Of 8-bit codes, on either side."""
+    """Of both sides."""
     cdef double large = <double>w.C * w.X[0] * w.X[1] * w.X[2], small = <double>w.M * w.Y[0] * w.Y[1] * w.Y[2]
-    return CHAIN_DECODED * w.N * w.G * (large * (element_size(w.large.format) == 1) + small * (element_size(w.small.format) == 1))
+    return CHAIN_DECODED * w.N * w.G * (large * (4 // element_size(w.large.format) - 1) + small * (4 // element_size(w.small.format) - 1))
 
 
 cdef inline bint in_dot_tiles(const Weights* w) noexcept nogil:
