@@ -394,6 +394,10 @@ typedef struct {
 /* Best first, `generic` last; `count` of them were compiled. */
 const instruction_set *const *instruction_sets(int *count);
 
+/* Whether vectors look up tables of 128 bytes (AVX-512 VBMI): if that is wanted, and the processor can. */
+extern int byte_look_ups;
+void want_byte_look_ups(int wanted);
+
 /* Products of numbers in a nanosecond that one thread takes on registers, with 512-bit instructions. */
 typedef struct {
     double multiply_adds; /* in float32 */

@@ -321,6 +321,7 @@ cdef extern from "core/isa.h" nogil:
         const pair_functions* pairs
         const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)
+    void want_byte_look_ups(int wanted)
     ctypedef struct product_rates:
         double multiply_adds
         double dot_products

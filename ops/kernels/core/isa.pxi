@@ -35,7 +35,7 @@ def conversions_address() -> int:
 
 def use_isa(name: str) -> None:
     """Run every later call on the best usable instruction set that is not better than `name`, or without a name on the
-    fastest."""
+    fastest.  "avx512" alone means the sets that all processors with AVX-512 have."""
     global cap, current
     cdef int count, i
     cdef const instruction_set* const* sets = instruction_sets(&count)
@@ -45,6 +45,7 @@ def use_isa(name: str) -> None:
     for i in range(names.index(name) if name else 0, count):
         if sets[i].usable() and (name or sets[i].preferred == NULL or sets[i].preferred()):
             cap, current = name, sets[i]
+            want_byte_look_ups(name != "avx512")
             return
 
 

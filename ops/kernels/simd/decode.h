@@ -23,6 +23,19 @@ INLINE void decode_line(float *target, const void *source, int format, int64_t c
 {
     int64_t i = 0;
 #if WIDTH == 16
+    if (code_is_byte(format) && byte_look_ups && count > WIDTH) {
+        const byte_decoder d = byte_decoder_of(format);
+        for (; i < count; i += 64) {
+            const int64_t n = count - i < 64 ? count - i : 64;
+            __m512i floats[4];
+            __builtin_prefetch(at(later, format, i));
+            decode_64(&d, format, at(source, format, i), ~(uint64_t)0 >> (64 - n), floats);
+            for (int k = 0; k < 4; k++)
+                if (16 * k < n)
+                    _mm512_storeu_si512(target + i + 16 * k, floats[k]);
+        }
+        return;
+    }
     if (format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_HIFLOAT8) {
         const decoder d = decoder_of(format);
         for (; i + 32 <= count; i += 32) {

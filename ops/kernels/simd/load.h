@@ -5,6 +5,11 @@ INLINE int is_wide(int format)
     return format == NUMBER_FLOAT16 || format == NUMBER_BFLOAT16;
 }
 
+INLINE int code_is_byte(int format)
+{
+    return format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_FLOAT8_E5M2 || format == NUMBER_HIFLOAT8;
+}
+
 INLINE const void *at(const void *source, int format, int64_t offset)
 {
     return (const char *)source + offset * (format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1);
@@ -58,6 +63,8 @@ INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
     value = _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
     return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
 }
+
+#include "simd/byte_codes.h"
 #endif
 
 #if WIDTH == 8

@@ -41,6 +41,25 @@ INLINE vector load_masked(const void *p, int format, uint16_t mask)
 
 enum { SHORT_LINE = 48 };
 
+/* As `frame_vectors`, of lines of 64 codes at most. */
+INLINE void frame_codes(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
+                        int format, int64_t line_stride, int64_t next)
+{
+    const byte_decoder d = byte_decoder_of(format);
+    const uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
+    const void *start = at(source, format, -low);
+    for (int64_t line = 0; line < lines; line++) {
+        __m512i floats[4];
+        __builtin_prefetch(at(start, format, next));
+        decode_64(&d, format, start, mask, floats);
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++)
+            _mm512_storeu_si512(place + 16 * i, floats[i]);
+        place += pitch;
+        start = at(start, format, line_stride);
+    }
+}
+
 /* Lines of some vectors with zeros before and behind: masks cost less than edges of their own. */
 INLINE void frame_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
                           int format, int64_t line_stride, int64_t next)
@@ -62,7 +81,12 @@ INLINE void frame_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vect
 INLINE void frame_short_lines(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                               const void *source, int format, int64_t line_stride, int64_t next)
 {
-    if (width <= 16)
+    const int bytes = code_is_byte(format) && byte_look_ups;
+    if (bytes && width > 32)
+        frame_codes(block, pitch, lines, 3, low, high, source, format, line_stride, next);
+    else if (bytes && width > 16)
+        frame_codes(block, pitch, lines, 2, low, high, source, format, line_stride, next);
+    else if (width <= 16)
         frame_vectors(block, pitch, lines, 1, low, high, source, format, line_stride, next);
     else if (width <= 32)
         frame_vectors(block, pitch, lines, 2, low, high, source, format, line_stride, next);

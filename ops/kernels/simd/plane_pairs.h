@@ -20,6 +20,19 @@ INLINE void put_plane_pair(pair_place *next, __m512i pair, __m512i first_half, i
     }
 }
 
+/* Four 8-bit numbers each of every plane, as two pairs. */
+INLINE void byte_pairs(const byte_decoder *d, int format, __m512i word, __m512i *pair)
+{
+    const __m512i first = _mm512_set1_epi32(0x41014000), place = _mm512_setr_epi32(
+        0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0x10101010, 0x14141414, 0x18181818, 0x1c1c1c1c, 0x20202020, 0x24242424, 0x28282828,
+        0x2c2c2c2c, 0x30303030, 0x34343434, 0x38383838, 0x3c3c3c3c);
+    const __m512i order = _mm512_add_epi32(first, place);
+    __m512i lower, upper;
+    decode_bytes(d, format, word, &lower, &upper);
+    pair[0] = look_up_bytes(order, lower, upper);
+    pair[1] = look_up_bytes(_mm512_add_epi32(order, _mm512_set1_epi32(0x02020202)), lower, upper);
+}
+
 /* Two numbers each of every plane, those of lower positions in the lower halves. */
 INLINE void aligned_pairs(const decoder *d, int format, __m512i word, __m512i *pair)
 {
@@ -33,13 +46,14 @@ INLINE void aligned_pairs(const decoder *d, int format, __m512i word, __m512i *p
     pair[1] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
 }
 
-INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
+INLINE void load_plane_pairs_format(int bytes, float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
                                     int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest)
 {
     const int codes = format == NUMBER_BFLOAT16 ? 2 : 4;
     const int64_t size = 4 / codes, step = apart * size, together = 4 * codes, count = lines * extent;
     const __m512i lower = _mm512_set1_epi32(0xffff), first_half = direction > 0 ? _mm512_slli_epi32(lower, 16) : lower;
     const decoder d = decoder_of(format);
+    const byte_decoder b = byte_decoder_of(format == NUMBER_BFLOAT16 ? NUMBER_HIFLOAT8 : format);
     magnitudes met = none_met;
     __m512i most = _mm512_setzero_si512(), before = most;
     pair_place next = {(__m512i *)block, -1};
@@ -57,7 +71,10 @@ INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent,
         for (int k = 0; k < 4; k++) {
             __m512i pair[2];
             __builtin_prefetch(later + k * step);
-            aligned_pairs(&d, format, word[k], pair);
+            if (bytes)
+                byte_pairs(&b, format, word[k], pair);
+            else
+                aligned_pairs(&d, format, word[k], pair);
 #pragma GCC unroll 2
             for (int j = 0; j < codes / 2; j++) {
                 __m512i magnitude = _mm512_and_si512(pair[j], _mm512_set1_epi16(0x7fff));
@@ -86,9 +103,11 @@ static void SUFFIX(load_plane_pairs)(float *block, int64_t lines, int64_t extent
                                      int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest)
 {
     if (format == NUMBER_BFLOAT16)
-        load_plane_pairs_format(block, lines, extent, direction, source, NUMBER_BFLOAT16, apart, ahead, smallest, largest);
+        load_plane_pairs_format(0, block, lines, extent, direction, source, NUMBER_BFLOAT16, apart, ahead, smallest, largest);
+    else if (byte_look_ups)
+        load_plane_pairs_format(1, block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
     else
-        load_plane_pairs_format(block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
+        load_plane_pairs_format(0, block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
 }
 
 static void SUFFIX(store_plane_pairs)(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,

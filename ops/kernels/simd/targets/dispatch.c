@@ -53,6 +53,17 @@ static const instruction_set *const best_first[] = {
     &instruction_set_generic,
 };
 
+int byte_look_ups;
+
+void want_byte_look_ups(int wanted)
+{
+#ifdef __x86_64__
+    byte_look_ups = wanted && __builtin_cpu_supports("avx512vbmi");
+#else
+    (void)wanted;
+#endif
+}
+
 const instruction_set *const *instruction_sets(int *count)
 {
 #ifdef __x86_64__
