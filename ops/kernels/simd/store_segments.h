@@ -74,7 +74,7 @@ INLINE void store_segment_halves(int lanes, uint16_t *target, int format, int64_
     for (int k = 0; k < lanes / 2; k++) {
         vector even = segment_row(sums + 2 * k * lanes, lanes, 8, added);
         vector odd = segment_row(sums + (2 * k + 1) * lanes, lanes, 8, added);
-        words[k] = _mm512_or_si512((__m512i)codes_of(even, format), _mm512_slli_epi32((__m512i)codes_of(odd, format), 16));
+        words[k] = codes_in_pairs(format, even, odd);
     }
     transpose_four(words);
     if (lanes == 16)
@@ -104,14 +104,29 @@ INLINE void store_segments_of(int lanes, void *target, int format, int64_t chann
         }
         segment_lines(line, sums + i * lanes, lanes);
 #pragma GCC unroll 16
-        for (int c = 0; c < lanes; c++) {
-            if (c >= channels)
-                break;
-            vector done = (vector)line[c] + BROADCAST(0.0f);
-            if (bias)
-                done += BROADCAST(bias[c]);
-            store_codes((void *)at(target, format, c * channel_step + i), code_size(format), n, codes_of(done, format));
-        }
+        for (int c = 0; c < lanes; c++)
+            if (c < channels) {
+                line[c] = (__m512i)((vector)line[c] + BROADCAST(0.0f));
+                if (bias)
+                    line[c] = (__m512i)((vector)line[c] + BROADCAST(bias[c]));
+            }
+        if (format == NUMBER_FLOAT32)
+#pragma GCC unroll 16
+            for (int c = 0; c < lanes; c++) {
+                if (c < channels)
+                    store_codes((float *)target + c * channel_step + i, 4, n, (vector_uint)line[c]);
+            }
+        else
+#pragma GCC unroll 8
+            for (int c = 0; c < lanes; c += 2) {
+                void *place = (void *)at(target, format, c * channel_step + i);
+                if (c >= channels)
+                    break;
+                __m512i codes = codes_in_pairs(format, (vector)line[c], (vector)line[c + 1]);
+                store_codes(place, code_size(format), n, (vector_uint)codes);
+                if (c + 1 < channels)
+                    store_codes((void *)at(place, format, channel_step), code_size(format), n, (vector_uint)_mm512_srli_epi32(codes, 16));
+            }
     }
 }
 
