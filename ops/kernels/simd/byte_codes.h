@@ -1,18 +1,6 @@
 /* 8-bit codes, 64 of them at a time, to the bytes of bfloat16 codes, where `byte_look_ups` says that the processor looks up tables of 128
  * bytes (AVX-512 VBMI): a third of the instructions of `decode_words`.  simd/load.h includes this. */
 
-typedef struct {
-    __m512i lower[2]; /* bytes of the magnitudes of the codes 0 to 127 */
-    __m512i upper[2];
-} byte_decoder;
-
-INLINE byte_decoder byte_decoder_of(int format)
-{
-    const uint8_t(*bytes)[128] = code_bytes[format - NUMBER_FLOAT8_E4M3FN];
-    return (byte_decoder){{_mm512_loadu_si512(bytes[0]), _mm512_loadu_si512(bytes[0] + 64)},
-                          {_mm512_loadu_si512(bytes[1]), _mm512_loadu_si512(bytes[1] + 64)}};
-}
-
 /* bytes[i] of two vectors that lie one after the other, i in the lower 7 bits.  As text, since the target does not say VBMI. */
 INLINE __m512i look_up_bytes(__m512i index, __m512i first, __m512i second)
 {
@@ -20,7 +8,7 @@ INLINE __m512i look_up_bytes(__m512i index, __m512i first, __m512i second)
     return index;
 }
 
-INLINE void decode_bytes(const byte_decoder *d, int format, __m512i codes, __m512i *lower, __m512i *upper)
+INLINE void decode_bytes(const decoder *d, int format, __m512i codes, __m512i *lower, __m512i *upper)
 {
     __m512i low = look_up_bytes(codes, d->lower[0], d->lower[1]), high = look_up_bytes(codes, d->upper[0], d->upper[1]);
     high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xf8);
@@ -34,7 +22,7 @@ INLINE void decode_bytes(const byte_decoder *d, int format, __m512i codes, __m51
 }
 
 /* Those of the 64 codes at p that the mask tells, as floats: zeros in the places of the others. */
-INLINE void decode_64(const byte_decoder *d, int format, const void *p, uint64_t mask, __m512i *floats)
+INLINE void decode_64(const decoder *d, int format, const void *p, uint64_t mask, __m512i *floats)
 {
     const __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), zero = _mm512_setzero_si512();
     __m512i lower, upper;

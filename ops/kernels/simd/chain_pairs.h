@@ -63,7 +63,7 @@ enum { CHAIN_MASKS = 32 };
 
 /* A unit of a line, decoded, those of its numbers that its mask tells. */
 INLINE __m512i load_unit(int bytes, const char *numbers, const chain_units *u, const uint32_t *masks, int64_t unit, int format,
-                         const decoder *d, const byte_decoder *b, magnitudes *met)
+                         const decoder *d, magnitudes *met)
 {
     const int64_t number = unit * SUM_BLOCK;
     const uint32_t mask = unit < CHAIN_MASKS ? masks[unit] : chain_mask(u->low[0], u->high[0], number);
@@ -71,7 +71,7 @@ INLINE __m512i load_unit(int bytes, const char *numbers, const chain_units *u, c
         const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(step, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(0x40005010));
         __m512i lower, upper;
-        decode_bytes(b, format, _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(mask, at(numbers, format, number))), &lower, &upper);
+        decode_bytes(d, format, _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(mask, at(numbers, format, number))), &lower, &upper);
         return look_up_bytes(order, lower, upper);
     }
     __m512i pairs = _mm512_permutexvar_epi16(halves_order(), load_words_masked(at(numbers, format, number), format, mask));
@@ -83,7 +83,7 @@ INLINE __m512i load_unit(int bytes, const char *numbers, const chain_units *u, c
 /* Lines whose pairs lie within them, each number decoded once.  What taps reach `beyond` the first vector of a unit is the other halves of
  * its pairs beside those of the next; vectors overrun their unit, and what follows is written after them. */
 INLINE void lay_whole_lines(int bytes, int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
-                            const decoder *d, const byte_decoder *b, magnitudes *met)
+                            const decoder *d, magnitudes *met)
 {
     uint32_t masks[CHAIN_MASKS];
     for (int64_t unit = 0; unit < CHAIN_MASKS; unit++)
@@ -96,11 +96,11 @@ INLINE void lay_whole_lines(int bytes, int beyond, float *place, const chain_uni
         }
         const char *numbers = at(source, format, line * l->line_stride);
         float *next = place;
-        __m512i pairs = load_unit(bytes, numbers, u, masks, 0, format, d, b, met);
+        __m512i pairs = load_unit(bytes, numbers, u, masks, 0, format, d, met);
         _mm512_storeu_si512(next, pairs);
         for (int64_t unit = 1; unit < u->units + beyond; unit++) {
             __m512i before = pairs;
-            pairs = load_unit(bytes, numbers, u, masks, unit, format, d, b, met);
+            pairs = load_unit(bytes, numbers, u, masks, unit, format, d, met);
             if (beyond)
                 _mm512_storeu_si512(next + WIDTH, _mm512_or_si512(_mm512_slli_epi32(before, 16), _mm512_srli_epi32(pairs, 16)));
             next += u->width;
@@ -113,7 +113,6 @@ INLINE void lay_whole_lines(int bytes, int beyond, float *place, const chain_uni
 INLINE void lay_chains_format(int bytes, float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
-    const byte_decoder b = byte_decoder_of(bytes ? format : NUMBER_HIFLOAT8);
     magnitudes met = none_met;
     if (bytes) /* that of code 1 */
         note(&met, _mm512_set1_epi16((short)code_magnitudes[format - NUMBER_FLOAT8_E4M3FN][1]));
@@ -123,9 +122,9 @@ INLINE void lay_chains_format(int bytes, float *block, const chain_units *u, con
         float *place = block + channel * l->channel_pitch + image * l->image_pitch;
         const int whole = u->step == 1 && u->whole;
         if (whole && u->past == 0)
-            lay_whole_lines(bytes, 0, place, u, l, start, format, &d, &b, &met);
+            lay_whole_lines(bytes, 0, place, u, l, start, format, &d, &met);
         else if (whole && u->past <= WIDTH)
-            lay_whole_lines(bytes, 1, place, u, l, start, format, &d, &b, &met);
+            lay_whole_lines(bytes, 1, place, u, l, start, format, &d, &met);
         for (int64_t unit = 0; unit < u->units && !(whole && u->past <= WIDTH); unit++)
             for (int64_t i = 0;;) {
                 const int64_t number = (unit * u->reach + i) * u->step;

@@ -37,16 +37,22 @@ INLINE float load_number(const void *source, int format, int64_t offset)
 #if WIDTH == 16
 /* 8-bit codes, 32 of them as 16 bits each, to bfloat16 codes. */
 typedef struct {
-    __m512i part[4]; /* magnitudes of the codes 0 to 127 */
-    __m512i nan;     /* the code whose magnitude is another number's, or none */
+    __m512i part[4];  /* magnitudes of the codes 0 to 127 */
+    __m512i nan;      /* the code whose magnitude is another number's, or none */
+    __m512i lower[2]; /* the bytes of these magnitudes */
+    __m512i upper[2];
 } decoder;
 
 INLINE decoder decoder_of(int format)
 {
-    decoder d = {{{0}}, _mm512_set1_epi16(-1)};
+    decoder d = {{{0}}, _mm512_set1_epi16(-1), {{0}}, {{0}}};
     if (format != NUMBER_BFLOAT16) {
         for (int i = 0; i < 4; i++)
             d.part[i] = _mm512_loadu_si512(code_magnitudes[format - NUMBER_FLOAT8_E4M3FN] + 32 * i);
+        for (int i = 0; i < 2; i++) {
+            d.lower[i] = _mm512_loadu_si512(code_bytes[format - NUMBER_FLOAT8_E4M3FN][0] + 64 * i);
+            d.upper[i] = _mm512_loadu_si512(code_bytes[format - NUMBER_FLOAT8_E4M3FN][1] + 64 * i);
+        }
         if (format == NUMBER_HIFLOAT8)
             d.nan = _mm512_set1_epi16(0x80);
     }

@@ -45,7 +45,7 @@ enum { SHORT_LINE = 48 };
 INLINE void frame_codes(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
                         int format, int64_t line_stride, int64_t next)
 {
-    const byte_decoder d = byte_decoder_of(format);
+    const decoder d = decoder_of(format);
     const uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
     const void *start = at(source, format, -low);
     for (int64_t line = 0; line < lines; line++) {

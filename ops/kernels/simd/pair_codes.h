@@ -64,12 +64,33 @@ INLINE __m512i load_line(const void *p, int format, int64_t n)
     return n == 64 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - n), p);
 }
 
+/* Four 8-bit codes of each lane as two pairs: `order` has the places of the bytes of the first pair of lane 0, those of upper bytes from
+ * 0x40 on. */
+INLINE void byte_pairs(const decoder *d, int format, int order, __m512i codes, __m512i *pair)
+{
+    const __m512i lane = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+    const __m512i place = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(order));
+    __m512i lower, upper;
+    decode_bytes(d, format, codes, &lower, &upper);
+    pair[0] = look_up_bytes(place, lower, upper);
+    pair[1] = look_up_bytes(_mm512_add_epi32(place, _mm512_set1_epi32(0x02020202)), lower, upper);
+}
+
 /* 32 bits of a line in each lane: one pair of bfloat16 codes, two of 8-bit codes. */
 INLINE void put_line_bits(float *place, ptrdiff_t pitch, int64_t steps, __m512i bits, const decoder *d, int format,
                           magnitudes *met)
 {
     if (format == NUMBER_BFLOAT16) {
         put_pairs(place, _mm512_rol_epi32(bits, 16), d, format, met);
+        return;
+    }
+    if (byte_look_ups) {
+        __m512i pair[2];
+        byte_pairs(d, format, 0x40004101, bits, pair);
+        for (int i = 0; i < 2 && i < steps; i++) {
+            note(met, pair[i]);
+            _mm512_storeu_si512(place + i * pitch, pair[i]);
+        }
         return;
     }
     const __m512i byte = _mm512_set1_epi32(0xff);

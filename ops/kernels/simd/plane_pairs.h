@@ -20,19 +20,6 @@ INLINE void put_plane_pair(pair_place *next, __m512i pair, __m512i first_half, i
     }
 }
 
-/* Four 8-bit numbers each of every plane, as two pairs. */
-INLINE void byte_pairs(const byte_decoder *d, int format, __m512i word, __m512i *pair)
-{
-    const __m512i first = _mm512_set1_epi32(0x41014000), place = _mm512_setr_epi32(
-        0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0x10101010, 0x14141414, 0x18181818, 0x1c1c1c1c, 0x20202020, 0x24242424, 0x28282828,
-        0x2c2c2c2c, 0x30303030, 0x34343434, 0x38383838, 0x3c3c3c3c);
-    const __m512i order = _mm512_add_epi32(first, place);
-    __m512i lower, upper;
-    decode_bytes(d, format, word, &lower, &upper);
-    pair[0] = look_up_bytes(order, lower, upper);
-    pair[1] = look_up_bytes(_mm512_add_epi32(order, _mm512_set1_epi32(0x02020202)), lower, upper);
-}
-
 /* Two numbers each of every plane, those of lower positions in the lower halves. */
 INLINE void aligned_pairs(const decoder *d, int format, __m512i word, __m512i *pair)
 {
@@ -53,7 +40,6 @@ INLINE void load_plane_pairs_format(int bytes, float *block, int64_t lines, int6
     const int64_t size = 4 / codes, step = apart * size, together = 4 * codes, count = lines * extent;
     const __m512i lower = _mm512_set1_epi32(0xffff), first_half = direction > 0 ? _mm512_slli_epi32(lower, 16) : lower;
     const decoder d = decoder_of(format);
-    const byte_decoder b = byte_decoder_of(format == NUMBER_BFLOAT16 ? NUMBER_HIFLOAT8 : format);
     magnitudes met = none_met;
     __m512i most = _mm512_setzero_si512(), before = most;
     pair_place next = {(__m512i *)block, -1};
@@ -72,7 +58,7 @@ INLINE void load_plane_pairs_format(int bytes, float *block, int64_t lines, int6
             __m512i pair[2];
             __builtin_prefetch(later + k * step);
             if (bytes)
-                byte_pairs(&b, format, word[k], pair);
+                byte_pairs(&d, format, 0x41014000, word[k], pair);
             else
                 aligned_pairs(&d, format, word[k], pair);
 #pragma GCC unroll 2

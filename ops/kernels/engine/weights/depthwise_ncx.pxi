@@ -14,6 +14,7 @@ cdef enum:
     NCX_PLANE_LINES = 256   # cache lines of planes so small that the processor does not foresee the next
     NCX_SUMS = 6 << 10      # floats of sums that stay in the nearest cache
     NCX_DECODED = 1 << 12   # floats of both sides that are decoded at a time: they stay there too
+    NCX_PASSES = 16         # through numbers of 16 bits that are read in place, at most: more decode them too often
 
 
 cdef struct NcxWeightsScratch:
@@ -43,7 +44,7 @@ cdef struct NcxWeights:
 cdef inline int read_in_place(const Weights* w, const instruction_set* isa) noexcept nogil:
     """The format in which both sides can be read where they lie, or float32."""
     if (isa.width == DOT_LANES and w.large.format == w.small.format and element_size(w.large.format) == 2 and w.large.x[2] == 1
-            and w.small.x[2] == 1 and w.s[2] == 1):
+            and w.small.x[2] == 1 and w.s[2] == 1 and ceiling(w.K[1], NCX_COLUMNS) * ceiling(w.K[2], NCX_COLUMNS) <= NCX_PASSES):
         return w.large.format
     return NUMBER_FLOAT32
 

@@ -13,7 +13,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED,
     VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at), engine/weights/positions.pxi
     (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
 gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, fits_tap_lanes, lay_out_tap_lanes,
-    met_columns, run_tap_lanes, store_tap_lanes, tap_lanes_cycles
+    met_columns, run_tap_lanes, store_tap_lanes, tap_lanes_cycles, wastes_lanes
 """
 
 cdef enum:
@@ -316,10 +316,15 @@ cdef void run_tap_lanes_task(const Weights* w, const TapLanes* p, const instruct
     store_tap_lanes(w, p, isa, g, m, m_end, s.sums, s)
 
 
+cdef inline bint wastes_lanes(const Weights* w, const instruction_set* isa) noexcept nogil:
+    """Whether `weights_product` computes many lanes of one group in vain."""
+    return TAP_WASTE * (ceiling(w.M, isa.width) * isa.width - w.M) >= w.M
+
+
 cdef bint fits_tap_lanes(Problem* q) noexcept nogil:
     if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains > 1:
         return False
-    if q.weights.G == 1 and (q.pairs != NULL or TAP_WASTE * (ceiling(q.weights.M, q.isa.width) * q.isa.width - q.weights.M) < q.weights.M):
+    if q.weights.G == 1 and (q.pairs != NULL or not wastes_lanes(q.weights, q.isa)):
         return False
     return plan_tap_lanes(q.weights, q.isa, q.threads, &q.weights_lanes)
 

@@ -11,8 +11,8 @@ repeated without pairs.
 uses: engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem), engine/costs.pxi
     (TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED), engine/product/pairs.pxi (never_subnormal, on_matrix),
     engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/positions.pxi (cut_rows, most_rows,
-    small_offset), engine/weights/sums.pxi (join_pieces), engine/weights/tap_lanes.pxi (TAP_CHANNELS, TAP_LINES,
-    TAP_SUMS_BYTES, TapLanes, TapLanesScratch, met_columns, store_tap_lanes)
+    small_offset), engine/weights/product.pxi (fits_weights), engine/weights/sums.pxi (join_pieces), engine/weights/tap_lanes.pxi (TAP_CHANNELS, TAP_LINES,
+    TAP_SUMS_BYTES, TapLanes, TapLanesScratch, met_columns, store_tap_lanes, wastes_lanes)
 gives: TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles
 """
 
@@ -287,8 +287,8 @@ cdef void run_tap_pairs_task(const Weights* w, const TapPairs* p, const Problem*
 
 
 cdef bint fits_tap_pairs(Problem* q) noexcept nogil:
-    if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains > 1 or q.weights.G == 1
-            or q.isa.width != DOT_LANES):
+    if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains > 1 or q.isa.width != DOT_LANES
+            or q.weights.G == 1 and (not wastes_lanes(q.weights, q.isa) or fits_weights(q))):  # which is faster in pairs
         return False
     return plan_tap_pairs(q.weights, q.isa.width, q.threads, &q.tap_pairs)
 
