@@ -117,14 +117,14 @@ cdef SmallLines lines_of_small(const Weights* w, const FewChannels* p, const ins
                             const int64_t* first, int64_t lines, int64_t count, FewChannelsScratch* s) noexcept nogil:
     """The lines from `first` on where they lie, or copied."""
     cdef int64_t m, start
-    cdef lane_span span
     start = (n * w.small.n + g * w.small.g + first[0] * w.small.x[0] + first[1] * w.small.x[1] + first[2] * w.small.x[2])
     if not p.copied:
         return SmallLines(<const float*>w.small.data + start, w.small.c, w.small.x[1], lines, count)
     check_room(b"lines_of_small", s.lines, 4 * w.M * lines * p.line)
     for m in range(w.M):
-        span = lane_span(0, count, start + m * w.small.c, w.small.x[2])
-        isa.gather(s.lines + m * lines * p.line, p.line, lines, w.small.data, w.small.format, w.small.x[1], &span, 1)
+        isa.frame(s.lines + m * lines * p.line, p.line, lines, count, 0, count,
+                  <const char*>w.small.data + (start + m * w.small.c) * element_size(w.small.format), w.small.format, w.small.x[1],
+                  w.small.x[2], 0)
     return SmallLines(s.lines, lines * p.line, p.line, lines, count)
 
 
