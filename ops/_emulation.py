@@ -144,10 +144,10 @@ def emulated(spec: OpSpec) -> OpSpec:
     def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
         how: Emulation | None = plan.emulation
         operands = inputs[:len(spec.inputs)]
-        if how is None:
+        sums = "float64" if inputs[0].dtype == np.float64 else "float32"
+        if how is None or sums == "float32" and how.last.usual and not how.scales:  # nothing is left to do after the kernels
             spec.run(plan, operands, outputs, kernels, threads)
             return
-        sums = "float64" if inputs[0].dtype == np.float64 else "float32"
         unrounded = [made is not None and array.dtype == np.float64 and made.format != "float64"
                      for made, array in zip(plan.outputs, outputs, strict=True)]  # the float64 reference
         stages = tuple(output if plain else staged(output, sums, how.last)
