@@ -6,11 +6,11 @@ blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap f
 is so in memory is read in place.  The sums of all taps of one pair of channels advance together, or those of several pairs of
 channels at one tap.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycles), engine/product/laid_out_fill.pxi
-    (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift), engine/product/pack.pxi (TAKEN),
-    engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
-    (join_pieces)
-gives: FewChannels, decoded_cycles, few_channels_cycles, fits_few_channels, in_dot_tiles, large_tiles, lay_out_few_channels,
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (CHAIN_DECODED, HALF_OF_PEAK, peak_cycles),
+    engine/product/laid_out_fill.pxi (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift),
+    engine/product/pack.pxi (TAKEN), engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights),
+    engine/weights/sums.pxi (join_pieces)
+gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, large_tiles, lay_out_few_channels,
     run_few_channels, store_few_channels
 """
 
