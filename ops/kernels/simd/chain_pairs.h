@@ -110,6 +110,23 @@ INLINE void lay_whole_lines(int bytes, int beyond, float *place, const chain_uni
     }
 }
 
+/* Other lines, unit after unit. */
+INLINE void lay_units(float *place, const chain_units *u, const chain_lines *l, const char *start, int format, const decoder *d,
+                      magnitudes *met)
+{
+    for (int64_t unit = 0; unit < u->units; unit++)
+        for (int64_t i = 0;;) {
+            const int64_t number = (unit * u->reach + i) * u->step;
+            if (i == 0 || unit + 1 == u->units || !u->whole)
+                lay_vectors(1, place + unit * u->ways * u->width + i, u, l, start, number, format, d, met);
+            else /* the next unit has these numbers too */
+                lay_vectors(0, place + unit * u->ways * u->width + i, u, l, start, number, format, d, met);
+            if (i + WIDTH >= u->width)
+                break;
+            i = i + 2 * WIDTH <= u->width ? i + WIDTH : u->width - WIDTH; /* the last vectors overlap: none goes beyond a unit */
+        }
+}
+
 INLINE void lay_chains_format(int bytes, float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
@@ -120,22 +137,13 @@ INLINE void lay_chains_format(int bytes, float *block, const chain_units *u, con
         const int64_t channel = part / l->images, image = part % l->images;
         const char *start = at(source, format, channel * l->channel_stride + image * l->image_stride);
         float *place = block + channel * l->channel_pitch + image * l->image_pitch;
-        const int whole = u->step == 1 && u->whole;
-        if (whole && u->past == 0)
+        const int once = u->step == 1 && u->whole && u->past <= WIDTH;
+        if (once && u->past == 0)
             lay_whole_lines(bytes, 0, place, u, l, start, format, &d, &met);
-        else if (whole && u->past <= WIDTH)
+        else if (once)
             lay_whole_lines(bytes, 1, place, u, l, start, format, &d, &met);
-        for (int64_t unit = 0; unit < u->units && !(whole && u->past <= WIDTH); unit++)
-            for (int64_t i = 0;;) {
-                const int64_t number = (unit * u->reach + i) * u->step;
-                if (i == 0 || unit + 1 == u->units || !u->whole)
-                    lay_vectors(1, place + unit * u->ways * u->width + i, u, l, start, number, format, &d, &met);
-                else /* the next unit has these numbers too */
-                    lay_vectors(0, place + unit * u->ways * u->width + i, u, l, start, number, format, &d, &met);
-                if (i + WIDTH >= u->width)
-                    break;
-                i = i + 2 * WIDTH <= u->width ? i + WIDTH : u->width - WIDTH; /* the last vectors overlap: none goes beyond a unit */
-            }
+        else
+            lay_units(place, u, l, start, format, &d, &met);
         for (int64_t i = 0; i < u->past; i += WIDTH)
             _mm512_storeu_si512(place + l->lines * l->pitch + i, _mm512_setzero_si512());
     }

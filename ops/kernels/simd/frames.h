@@ -1,0 +1,119 @@
+/* Lines of stored numbers to lines of floats, with zeros before and behind: included by simd/pack.h. */
+
+#if WIDTH == 16
+/* Of 16 numbers at p those in the mask, zeros in the places of the others. */
+INLINE vector load_masked(const void *p, int format, uint16_t mask)
+{
+    if (format == NUMBER_FLOAT32)
+        return (vector)_mm512_maskz_loadu_ps(mask, p);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16);
+    if (format == NUMBER_FLOAT16)
+        return (vector)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+    const decoder d = decoder_of(format);
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p))), 16);
+}
+
+enum { SHORT_LINE = 48 };
+
+/* As `frame_vectors`, of lines of 64 codes at most. */
+INLINE void frame_codes(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
+                        int format, int64_t line_stride, int64_t next)
+{
+    const decoder d = decoder_of(format);
+    const uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
+    const void *start = at(source, format, -low);
+    for (int64_t line = 0; line < lines; line++) {
+        __m512i floats[4];
+        __builtin_prefetch(at(start, format, next));
+        decode_64(&d, format, start, mask, floats);
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++)
+            _mm512_storeu_si512(place + 16 * i, floats[i]);
+        place += pitch;
+        start = at(start, format, line_stride);
+    }
+}
+
+/* Lines of some vectors with zeros before and behind: masks cost less than edges of their own. */
+INLINE void frame_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
+                          int format, int64_t line_stride, int64_t next)
+{
+    uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
+    uint16_t masks[3] = {(uint16_t)mask, (uint16_t)(mask >> 16), (uint16_t)(mask >> 32)};
+    const void *start = at(source, format, -low);
+    for (int64_t line = 0; line < lines; line++) {
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++) {
+            __builtin_prefetch(at(start, format, next + 16 * i));
+            *(vector *)(place + 16 * i) = load_masked(at(start, format, 16 * i), format, masks[i]);
+        }
+        place += pitch;
+        start = at(start, format, line_stride);
+    }
+}
+
+INLINE void frame_short_lines(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                              const void *source, int format, int64_t line_stride, int64_t next)
+{
+    const int bytes = code_is_byte(format) && byte_look_ups;
+    if (bytes && width > 32)
+        frame_codes(block, pitch, lines, 3, low, high, source, format, line_stride, next);
+    else if (bytes && width > 16)
+        frame_codes(block, pitch, lines, 2, low, high, source, format, line_stride, next);
+    else if (width <= 16)
+        frame_vectors(block, pitch, lines, 1, low, high, source, format, line_stride, next);
+    else if (width <= 32)
+        frame_vectors(block, pitch, lines, 2, low, high, source, format, line_stride, next);
+    else
+        frame_vectors(block, pitch, lines, 3, low, high, source, format, line_stride, next);
+}
+#endif
+
+/* At least one number. */
+INLINE void zero_numbers(float *place, int64_t count)
+{
+    *(vector *)place = (vector){0}; /* by itself: of the loop alone the compiler makes a call of memset */
+    for (int64_t i = WIDTH; i < count; i += WIDTH)
+        *(vector *)(place + i) = (vector){0};
+}
+
+/* `next`: where the lines of a later call lie, relative to these. */
+INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                         const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
+{
+#if WIDTH == 16
+    if (step == 1 && width <= SHORT_LINE) {
+        frame_short_lines(block, pitch, lines, width, low, high, source, format, line_stride, next);
+        return;
+    }
+#endif
+    for (int64_t line = 0; line < lines; line++) {
+        float *place = block + line * pitch;
+        const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
+        if (low > 0)
+            zero_numbers(place, low);
+        if (step == 1)
+            decode_line(place + low, start, format, high - low, later);
+        else if (step == 2)
+            for (int64_t i = low; i < high; i += WIDTH) {
+                __builtin_prefetch(at(later, format, 2 * (i - low)));
+                __builtin_prefetch(at(later, format, 2 * (i - low) + WIDTH));
+                *(vector *)(place + i) = load_every_other(at(start, format, 2 * (i - low)), format, high - i);
+            }
+        else if (step > 2 && step <= APART)
+            for (int64_t i = low; i < high; i += WIDTH)
+                *(vector *)(place + i) = load_apart(at(start, format, (i - low) * step), format, step, high - i);
+        else
+            for (int64_t i = low; i < high; i++)
+                place[i] = load_number(start, format, (i - low) * step);
+        if (high < width)
+            zero_numbers(place + high, width - high);
+    }
+}
+
+static void SUFFIX(frame)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
+                          const void *source, int format, int64_t line_stride, int64_t step, int64_t next)
+{
+    BY_FORMAT(format, frame_format, block, pitch, lines, width, low, high, source, known_format, line_stride, step, next)
+}
