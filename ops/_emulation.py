@@ -145,7 +145,7 @@ def emulated(spec: OpSpec) -> OpSpec:
         how: Emulation | None = plan.emulation
         operands = inputs[:len(spec.inputs)]
         sums = "float64" if inputs[0].dtype == np.float64 else "float32"
-        if how is None or sums == "float32" and how.last.usual and not how.scales:  # nothing is left to do after the kernels
+        if how is None or (sums == "float32" and how.last.usual and not how.scales):  # the kernels round as results are
             spec.run(plan, operands, outputs, kernels, threads)
             return
         unrounded = [made is not None and array.dtype == np.float64 and made.format != "float64"
