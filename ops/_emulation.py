@@ -62,6 +62,10 @@ class Emulation(NamedTuple):
     layout: _scales.Layout
     scales: tuple[_scales.Scale, ...]
 
+    def ends_in_kernels(self, operands: np.dtype) -> bool:
+        """Whether kernels that read this dtype round as the results are, so that nothing is left to do after them."""
+        return self.last.usual and not self.scales and operands != np.float64
+
     def kernels(self, kernels: ModuleType, inputs: Sequence[Array | None]) -> Any:
         """Return kernels that apply the scales among the inputs of a call, refused where one cannot be a scale."""
         if not self.scales:
@@ -144,10 +148,10 @@ def emulated(spec: OpSpec) -> OpSpec:
     def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
         how: Emulation | None = plan.emulation
         operands = inputs[:len(spec.inputs)]
-        sums = "float64" if inputs[0].dtype == np.float64 else "float32"
-        if how is None or (sums == "float32" and how.last.usual and not how.scales):  # the kernels round as results are
+        if how is None or how.ends_in_kernels(inputs[0].dtype):
             spec.run(plan, operands, outputs, kernels, threads)
             return
+        sums = "float64" if inputs[0].dtype == np.float64 else "float32"
         unrounded = [made is not None and array.dtype == np.float64 and made.format != "float64"
                      for made, array in zip(plan.outputs, outputs, strict=True)]  # the float64 reference
         stages = tuple(output if plain else staged(output, sums, how.last)

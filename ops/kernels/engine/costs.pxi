@@ -123,7 +123,7 @@ cdef double CHAIN_TAPS = 0.47          # cycles for a unit and a tap of taps tog
                                        # is as low (machine 1, "Depthwise weights in pairs") ...
 cdef double CHAIN_TAPS_LEAST = 5       # taps as which fewer count: their sums wait for one another
 cdef double CHAIN_TAPS_MOVED = 0.17    # ... for a pair that is laid out
-cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded, or one of 16 bits to a float; three times as many for one of 8
+cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded, or one of 16 bits to a float; one of 8 bits counts three times
 
 # Weights gradients whose lanes are channels at several taps
 

@@ -8,14 +8,15 @@ uint8_t code_bytes[3][2][128];
 
 void prepare_codes(void)
 {
-    for (int format = NUMBER_FLOAT8_E4M3FN; format <= NUMBER_HIFLOAT8; format++)
+    for (int row = 0; row < 3; row++)
         for (int code = 0; code < 256; code++) {
-            float value = decode8((uint8_t)code, format);
-            code_values[format - NUMBER_FLOAT8_E4M3FN][code] = value;
+            float value = decode8((uint8_t)code, NUMBER_FLOAT8_E4M3FN + row);
+            uint16_t bfloat16 = (uint16_t)(float_bits(value) >> 16);
+            code_values[row][code] = value;
             if (code < 128) {
-                code_magnitudes[format - NUMBER_FLOAT8_E4M3FN][code] = (uint16_t)(float_bits(value) >> 16);
-                code_bytes[format - NUMBER_FLOAT8_E4M3FN][0][code] = (uint8_t)(float_bits(value) >> 16);
-                code_bytes[format - NUMBER_FLOAT8_E4M3FN][1][code] = (uint8_t)(float_bits(value) >> 24);
+                code_magnitudes[row][code] = bfloat16;
+                code_bytes[row][0][code] = (uint8_t)bfloat16;
+                code_bytes[row][1][code] = (uint8_t)(bfloat16 >> 8);
             }
         }
 }

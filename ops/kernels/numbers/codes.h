@@ -6,7 +6,6 @@
 
 extern float code_values[3][256];
 extern uint16_t code_magnitudes[3][128]; /* bfloat16 codes of the numbers without sign: all 8-bit numbers are bfloat16 numbers */
-
 extern uint8_t code_bytes[3][2][128];    /* the lower and the upper bytes of these */
 
 /* To be called once, before any table is read. */

@@ -62,27 +62,28 @@ INLINE void lay_vectors(int noted, float *place, const chain_units *u, const cha
 enum { CHAIN_MASKS = 32 };
 
 /* A unit of a line, decoded, those of its numbers that its mask tells. */
-INLINE __m512i load_unit(int bytes, const char *numbers, const chain_units *u, const uint32_t *masks, int64_t unit, int format,
-                         const decoder *d, magnitudes *met)
+INLINE __m512i load_unit(const char *numbers, const chain_units *u, const uint32_t *masks, int64_t unit, int format, const decoder *d,
+                         magnitudes *met)
 {
     const int64_t number = unit * SUM_BLOCK;
     const uint32_t mask = unit < CHAIN_MASKS ? masks[unit] : chain_mask(u->low[0], u->high[0], number);
-    if (bytes) { /* the smallest number of the format was noted */
+    const void *place = at(numbers, format, number);
+    __m512i pairs;
+    if (format != NUMBER_BFLOAT16 && byte_look_ups) {
         const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(step, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(0x40005010));
         __m512i lower, upper;
-        decode_bytes(d, format, _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(mask, at(numbers, format, number))), &lower, &upper);
-        return look_up_bytes(order, lower, upper);
-    }
-    __m512i pairs = _mm512_permutexvar_epi16(halves_order(), load_words_masked(at(numbers, format, number), format, mask));
-    pairs = decode_words(d, format, pairs);
+        decode_bytes(d, format, _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(mask, place)), &lower, &upper);
+        pairs = look_up_bytes(order, lower, upper);
+    } else
+        pairs = decode_words(d, format, _mm512_permutexvar_epi16(halves_order(), load_words_masked(place, format, mask)));
     note(met, pairs);
     return pairs;
 }
 
 /* Lines whose pairs lie within them, each number decoded once.  What taps reach `beyond` the first vector of a unit is the other halves of
  * its pairs beside those of the next; vectors overrun their unit, and what follows is written after them. */
-INLINE void lay_whole_lines(int bytes, int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
+INLINE void lay_whole_lines(int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
                             const decoder *d, magnitudes *met)
 {
     uint32_t masks[CHAIN_MASKS];
@@ -96,11 +97,11 @@ INLINE void lay_whole_lines(int bytes, int beyond, float *place, const chain_uni
         }
         const char *numbers = at(source, format, line * l->line_stride);
         float *next = place;
-        __m512i pairs = load_unit(bytes, numbers, u, masks, 0, format, d, met);
+        __m512i pairs = load_unit(numbers, u, masks, 0, format, d, met);
         _mm512_storeu_si512(next, pairs);
         for (int64_t unit = 1; unit < u->units + beyond; unit++) {
             __m512i before = pairs;
-            pairs = load_unit(bytes, numbers, u, masks, unit, format, d, met);
+            pairs = load_unit(numbers, u, masks, unit, format, d, met);
             if (beyond)
                 _mm512_storeu_si512(next + WIDTH, _mm512_or_si512(_mm512_slli_epi32(before, 16), _mm512_srli_epi32(pairs, 16)));
             next += u->width;
@@ -127,21 +128,19 @@ INLINE void lay_units(float *place, const chain_units *u, const chain_lines *l, 
         }
 }
 
-INLINE void lay_chains_format(int bytes, float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
+INLINE void lay_chains_format(float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
-    if (bytes) /* that of code 1 */
-        note(&met, _mm512_set1_epi16((short)code_magnitudes[format - NUMBER_FLOAT8_E4M3FN][1]));
     for (int64_t part = 0; part < l->channels * l->images; part++) {
         const int64_t channel = part / l->images, image = part % l->images;
         const char *start = at(source, format, channel * l->channel_stride + image * l->image_stride);
         float *place = block + channel * l->channel_pitch + image * l->image_pitch;
         const int once = u->step == 1 && u->whole && u->past <= WIDTH;
         if (once && u->past == 0)
-            lay_whole_lines(bytes, 0, place, u, l, start, format, &d, &met);
+            lay_whole_lines(0, place, u, l, start, format, &d, &met);
         else if (once)
-            lay_whole_lines(bytes, 1, place, u, l, start, format, &d, &met);
+            lay_whole_lines(1, place, u, l, start, format, &d, &met);
         else
             lay_units(place, u, l, start, format, &d, &met);
         for (int64_t i = 0; i < u->past; i += WIDTH)
@@ -155,15 +154,13 @@ static void SUFFIX(lay_chains)(float *block, const chain_units *u, const chain_l
     const chain_units units = *u;
     const chain_lines lines = *l;
     if (format == NUMBER_BFLOAT16 && units.step == 1 && units.whole)
-        lay_chains_format(0, block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
+        lay_chains_format(block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
     else if (format == NUMBER_BFLOAT16 && units.step == 1)
-        lay_chains_format(0, block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
+        lay_chains_format(block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
     else if (format == NUMBER_BFLOAT16)
-        lay_chains_format(0, block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
-    else if (byte_look_ups && units.step == 1 && units.whole)
-        lay_chains_format(1, block, &units, &lines, source, format, smallest);
+        lay_chains_format(block, &units, &lines, source, NUMBER_BFLOAT16, smallest);
     else
-        lay_chains_format(0, block, &units, &lines, source, format, smallest);
+        lay_chains_format(block, &units, &lines, source, format, smallest);
 }
 
 INLINE void chain_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large,

@@ -23,7 +23,7 @@ INLINE void decode_line(float *target, const void *source, int format, int64_t c
 {
     int64_t i = 0;
 #if WIDTH == 16
-    if (code_is_byte(format) && byte_look_ups && count > WIDTH) {
+    if (code_size(format) == 1 && byte_look_ups && count > WIDTH) {
         const decoder d = decoder_of(format);
         for (; i < count; i += 64) {
             const int64_t n = count - i < 64 ? count - i : 64;

@@ -56,7 +56,7 @@ INLINE void frame_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vect
 INLINE void frame_short_lines(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                               const void *source, int format, int64_t line_stride, int64_t next)
 {
-    const int bytes = code_is_byte(format) && byte_look_ups;
+    const int bytes = code_size(format) == 1 && byte_look_ups;
     if (bytes && width > 32)
         frame_codes(block, pitch, lines, 3, low, high, source, format, line_stride, next);
     else if (bytes && width > 16)

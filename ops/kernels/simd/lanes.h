@@ -159,11 +159,6 @@ INLINE vector_uint look_up(const uint8_t *table, vector_uint field)
 #endif
 #include "numbers/end_lanes.h"
 
-INLINE int64_t code_size(int format)
-{
-    return format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1;
-}
-
 /* Codes of finished floats, each in the low bits of a lane. */
 INLINE vector_uint codes_of(vector values, int format)
 {

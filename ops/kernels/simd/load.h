@@ -5,14 +5,14 @@ INLINE int is_wide(int format)
     return format == NUMBER_FLOAT16 || format == NUMBER_BFLOAT16;
 }
 
-INLINE int code_is_byte(int format)
+INLINE int64_t code_size(int format)
 {
-    return format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_FLOAT8_E5M2 || format == NUMBER_HIFLOAT8;
+    return format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1;
 }
 
 INLINE const void *at(const void *source, int format, int64_t offset)
 {
-    return (const char *)source + offset * (format == NUMBER_FLOAT32 ? 4 : is_wide(format) ? 2 : 1);
+    return (const char *)source + offset * code_size(format);
 }
 
 INLINE float load_half(uint16_t code)

@@ -27,13 +27,17 @@ INLINE void aligned_pairs(const decoder *d, int format, __m512i word, __m512i *p
         pair[0] = word;
         return;
     }
+    if (byte_look_ups) {
+        byte_pairs(d, format, 0x41014000, word, pair);
+        return;
+    }
     __m512i even = decode_words(d, format, _mm512_and_si512(word, _mm512_set1_epi16(0xff)));
     __m512i odd = decode_words(d, format, _mm512_srli_epi16(word, 8));
     pair[0] = _mm512_mask_blend_epi16(0xaaaaaaaau, even, _mm512_slli_epi32(odd, 16));
     pair[1] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
 }
 
-INLINE void load_plane_pairs_format(int bytes, float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
+INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
                                     int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest)
 {
     const int codes = format == NUMBER_BFLOAT16 ? 2 : 4;
@@ -57,10 +61,7 @@ INLINE void load_plane_pairs_format(int bytes, float *block, int64_t lines, int6
         for (int k = 0; k < 4; k++) {
             __m512i pair[2];
             __builtin_prefetch(later + k * step);
-            if (bytes)
-                byte_pairs(&d, format, 0x41014000, word[k], pair);
-            else
-                aligned_pairs(&d, format, word[k], pair);
+            aligned_pairs(&d, format, word[k], pair);
 #pragma GCC unroll 2
             for (int j = 0; j < codes / 2; j++) {
                 __m512i magnitude = _mm512_and_si512(pair[j], _mm512_set1_epi16(0x7fff));
@@ -89,11 +90,9 @@ static void SUFFIX(load_plane_pairs)(float *block, int64_t lines, int64_t extent
                                      int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest)
 {
     if (format == NUMBER_BFLOAT16)
-        load_plane_pairs_format(0, block, lines, extent, direction, source, NUMBER_BFLOAT16, apart, ahead, smallest, largest);
-    else if (byte_look_ups)
-        load_plane_pairs_format(1, block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
+        load_plane_pairs_format(block, lines, extent, direction, source, NUMBER_BFLOAT16, apart, ahead, smallest, largest);
     else
-        load_plane_pairs_format(0, block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
+        load_plane_pairs_format(block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
 }
 
 static void SUFFIX(store_plane_pairs)(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,

@@ -2,7 +2,6 @@
  * each position, and results back.  No position lies beside a vector's end, so nothing is masked, and a tap outside is no term.
  * simd/tile.h includes this after simd/store.h; of 16 lanes alone. */
 
-
 /* How many codes a lane of 32 bits holds. */
 INLINE int codes_of_word(int format)
 {

@@ -6,7 +6,8 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
-    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights)
+    (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights,
+    share_tap_rows, tap_row_parts, tap_rows_of)
 gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, read_in_place, run_depthwise_ncx_weights
 """
 
@@ -51,13 +52,11 @@ cdef inline int read_in_place(const Weights* w, const instruction_set* isa) noex
 
 cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction_set* isa, NcxWeights* s) noexcept nogil:
     """How the lines of the large side are read where they lie; tells whether they can be."""
-    cdef int64_t divisor
     s.relation, s.in_place = r, read_in_place(w, isa)
     if (isa.depthwise_ncx_weights[0][0] == NULL or w.G == 1 or in_dot_tiles(w) or w.C > REDUCTION_FEW or r.tap_count == 0
             or w.Y[0] * w.Y[1] <= 1 or w.Y[2] == 0 or not plan_ncx(r, isa, 1, s.in_place, &s.plan)):
         return False
-    divisor = common_divisor(w.s[1], w.d[1])
-    s.rows_step, s.apart = w.s[1] // divisor, w.d[1] // divisor
+    share_tap_rows(w, &s.rows_step, &s.apart)
     s.vectors = ceiling(w.Y[2], DOT_LANES)
     s.runs = ceiling(w.K[2], NCX_COLUMNS)
     s.direct = w.small.format == s.in_place and w.small.x[2] == 1
@@ -106,7 +105,8 @@ cdef inline int64_t rows_together(const Weights* w, const NcxWeights* s, const i
 cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t y0, int64_t first, int64_t end,
                     const char* large, const char* small, float* sums) noexcept nogil:
     """Lines [first, end) of one plane of the small side against the planes of one channel that they meet."""
-    cdef int64_t t0, x0, residue, parts, part, row, rows, x1, line, lines_end, run, column, count
+    cdef int64_t t0, x0, part, row = 0, rows, x1, line, lines_end, run, column
+    cdef int64_t most = rows_together(w, s, isa), parts = tap_row_parts(w, s.rows_step, most)
     cdef int64_t small_line = w.small.x[1] if s.direct else w.Y[2], size = element_size(s.in_place)
     cdef unsigned last = (1 << (w.Y[2] - (s.vectors - 1) * DOT_LANES)) - 1
     small += y0 * (w.small.x[0] if s.direct else w.Y[1] * w.Y[2]) * size
@@ -114,22 +114,18 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
         x0 = y0 * w.s[0] + t0 * w.d[0] - w.b[0]
         if x0 < 0 or x0 >= w.X[0]:
             continue
-        for residue in range(min(s.rows_step, w.K[1])):
-            count = (w.K[1] - residue + s.rows_step - 1) // s.rows_step
-            parts = ceiling(count, rows_together(w, s, isa))
-            for part in range(parts):
-                rows = share(count, parts, part + 1) - share(count, parts, part)
-                row = residue + share(count, parts, part) * s.rows_step
-                x1 = row * w.d[1] - w.b[1]  # where line 0 of the small side meets the first of these tap rows
-                line = max(first, ceiling(-x1, w.s[1]) if x1 < 0 else 0)
-                lines_end = min(end + (rows - 1) * s.apart, ceiling(w.X[1] - x1, w.s[1]) if x1 < w.X[1] else 0)
-                for run in range(s.runs):
-                    column = share(w.K[2], s.runs, run)
-                    isa.depthwise_ncx_weights[rows - 1][share(w.K[2], s.runs, run + 1) - column - 1](
-                        s.in_place, sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
-                        large + (x0 * s.plan.pitch[0] + x1 * s.plan.pitch[1]) * size, w.s[1] * s.plan.pitch[1], s.places + column,
-                        small, small_line, line, lines_end, first, end, s.apart,
-                        s.masks + run * s.vectors * (NCX_COLUMNS + 1), s.vectors, last)
+        for part in range(parts):
+            rows = tap_rows_of(w, s.rows_step, most, part, &row)
+            x1 = row * w.d[1] - w.b[1]  # where line 0 of the small side meets the first of these tap rows
+            line = max(first, ceiling(-x1, w.s[1]) if x1 < 0 else 0)
+            lines_end = min(end + (rows - 1) * s.apart, ceiling(w.X[1] - x1, w.s[1]) if x1 < w.X[1] else 0)
+            for run in range(s.runs):
+                column = share(w.K[2], s.runs, run)
+                isa.depthwise_ncx_weights[rows - 1][share(w.K[2], s.runs, run + 1) - column - 1](
+                    s.in_place, sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
+                    large + (x0 * s.plan.pitch[0] + x1 * s.plan.pitch[1]) * size, w.s[1] * s.plan.pitch[1], s.places + column,
+                    small, small_line, line, lines_end, first, end, s.apart,
+                    s.masks + run * s.vectors * (NCX_COLUMNS + 1), s.vectors, last)
 
 
 cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t first_group, int64_t end_group,

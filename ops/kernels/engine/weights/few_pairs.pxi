@@ -2,16 +2,17 @@
 
 Terms that follow one another in a chain (`core/reduction.h`) are a pair: positions DOT_LANES apart in a line, or of two lines, where
 a line has no more.  A unit holds a pair of each of the chains.  Both sides of a block of lines are laid out as units, so that every
-tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.  Several channels of either side share what they load; where
-there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).
+tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.  Several channels of either side share what they load;
+where there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).
 
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
 repeated without pairs.
 
 uses: core/problem.pxi (Operand), engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (Problem),
-    engine/costs.pxi (CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED), engine/product/pairs.pxi (never_subnormal, on_matrix),
-    engine/weights/few_channels.pxi (in_dot_tiles, large_tiles, store_few_channels), engine/weights/gradient.pxi
-    (Weights), engine/weights/positions.pxi (large_step)
+    engine/costs.pxi (CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED),
+    engine/product/pairs.pxi (never_subnormal, on_matrix), engine/weights/few_channels.pxi (in_dot_tiles, large_tiles,
+    store_few_channels), engine/weights/gradient.pxi (Weights, share_tap_rows, tap_row_parts, tap_rows_of),
+    engine/weights/positions.pxi (large_step)
 gives: FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, near_steps, run_few_pairs
 """
 
@@ -46,7 +47,7 @@ cdef struct FewPairs:
     int64_t large_image      # floats of one
     int64_t small_image
     int64_t taps
-    int64_t rows             # tiles of the channels of the small side ...
+    int64_t rows             # tiles of the channels of the small side, or of the rows of taps ...
     int64_t columns          # ... and of the large side, or of the columns of taps
     int64_t rows_step        # tap rows that share lines of the large side are so far apart
     int64_t apart            # ... and meet lines of the small side so far apart
@@ -99,9 +100,8 @@ cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs*
     if p.taps_together:
         if p.by_lines or span > DOT_LANES:
             return False
-        apart = common_divisor(w.s[1], w.d[1])
-        p.rows_step, p.apart = w.s[1] // apart, w.d[1] // apart
-        p.rows, p.columns = 1, ceiling(w.K[2], NCX_COLUMNS)
+        share_tap_rows(w, &p.rows_step, &p.apart)
+        p.rows, p.columns = tap_row_parts(w, p.rows_step, NCX_COLUMNS), ceiling(w.K[2], NCX_COLUMNS)
         most, fewest = PAIRS_NEAR_BYTES, 4 * ((w.K[1] - 1) * w.d[1] // w.s[1] + 1)  # each block begins with lines of the one before
     else:
         p.rows, p.columns = ceiling(w.M, DOT_TILE), large_tiles(w, isa, w.C)
@@ -212,34 +212,28 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
 cdef void add_taps(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, Ahead* large,
                    Ahead* small, FewPairsScratch* s) noexcept nogil:
     """Several taps of a channel of either side together."""
-    cdef int64_t image, m, c, residue, count, part, parts, row, rows, run, column, columns
+    cdef int64_t image, m, c, part, row = 0, rows, run, column
     for image in range(block.images):
         for m in range(w.M):
             for c in range(w.C):
-                for residue in range(min(p.rows_step, w.K[1])):
-                    count = (w.K[1] - residue + p.rows_step - 1) // p.rows_step
-                    parts = ceiling(count, NCX_COLUMNS)
-                    for part in range(parts):
-                        row = residue + share(count, parts, part) * p.rows_step
-                        rows = share(count, parts, part + 1) - share(count, parts, part)
-                        for run in range(p.columns):
-                            column = share(w.K[2], p.columns, run)
-                            columns = share(w.K[2], p.columns, run + 1) - column
-                            ask_ahead(large)
-                            ask_ahead(small)
-                            pairs.chain_taps[rows - 1][columns - 1](
-                                s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES,
-                                p.rows_step * w.K[2] * DOT_LANES,
-                                s.large + c * p.large_channel + image * p.large_image + row * w.d[1] * p.large_line,
-                                w.s[1] * p.large_line, p.large.ways * p.large.width, p.places + column,
-                                s.small + m * p.small_channel + image * p.small_image, p.small_line, block.lines, p.apart,
-                                p.small.units)
+                for part in range(p.rows):
+                    rows = tap_rows_of(w, p.rows_step, NCX_COLUMNS, part, &row)
+                    for run in range(p.columns):
+                        column = share(w.K[2], p.columns, run)
+                        ask_ahead(large)
+                        ask_ahead(small)
+                        pairs.chain_taps[rows - 1][share(w.K[2], p.columns, run + 1) - column - 1](
+                            s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES, p.rows_step * w.K[2] * DOT_LANES,
+                            s.large + c * p.large_channel + image * p.large_image + row * w.d[1] * p.large_line,
+                            w.s[1] * p.large_line, p.large.ways * p.large.width, p.places + column,
+                            s.small + m * p.small_channel + image * p.small_image, p.small_line, block.lines, p.apart,
+                            p.small.units)
 
 
 cdef inline int64_t calls_of_block(const Weights* w, const FewPairs* p, const PairsBlock* block) noexcept nogil:
     """How often the next block is asked for while this one is computed."""
     if p.taps_together:
-        return block.images * w.M * w.C * ceiling(w.K[1], NCX_COLUMNS) * p.columns
+        return p.rows * p.columns * block.images * w.M * w.C
     return p.rows * p.columns * p.taps * max(1, steps_of_block(p, block) // near_steps(w, p))
 
 

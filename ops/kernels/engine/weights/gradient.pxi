@@ -3,7 +3,8 @@
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product, Tap)
-gives: Reach, Row, Weights, join_lines, large_at, reaches_outside, relate_weights, tap_at
+gives: Reach, Row, Weights, join_lines, large_at, reaches_outside, relate_weights, share_tap_rows, tap_at,
+    tap_row_parts, tap_rows_of
 """
 
 cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
@@ -47,6 +48,32 @@ cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
     t[2] = tap % w.K[2]
     t[1] = tap // w.K[2] % w.K[1]
     t[0] = tap // (w.K[2] * w.K[1])
+
+
+cdef void share_tap_rows(const Weights* w, int64_t* step, int64_t* apart) noexcept nogil:
+    """How far apart tap rows are that meet the same lines of the large side, and the lines of the small side that meet them there."""
+    cdef int64_t divisor = common_divisor(w.s[1], w.d[1])
+    step[0], apart[0] = w.s[1] // divisor, w.d[1] // divisor
+
+
+cdef int64_t tap_row_parts(const Weights* w, int64_t step, int64_t most) noexcept nogil:
+    """Parts of the tap rows: rows `step` apart, at most so many."""
+    cdef int64_t residue, parts = 0
+    for residue in range(min(step, w.K[1])):
+        parts += ceiling(ceiling(w.K[1] - residue, step), most)
+    return parts
+
+
+cdef int64_t tap_rows_of(const Weights* w, int64_t step, int64_t most, int64_t part, int64_t* first) noexcept nogil:
+    """The number of rows of a part, and its first."""
+    cdef int64_t residue = 0, count = ceiling(w.K[1], step), parts = ceiling(count, most)
+    while part >= parts:
+        part -= parts
+        residue += 1
+        count = ceiling(w.K[1] - residue, step)
+        parts = ceiling(count, most)
+    first[0] = residue + share(count, parts, part) * step
+    return share(count, parts, part + 1) - share(count, parts, part)
 
 
 cdef void join_axes(Weights* w, int outer) noexcept nogil:

@@ -3,8 +3,8 @@
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
 The large side of some positions is laid out once, [line][x2][c], framed with zeros along the innermost axis; where they are fewer
-than a line has, only what they meet of it.  There the channels of all taps of a line lie side by side, from one position to the next by the stride; they fill vectors where the channels of one
-tap do not.  Rows are the channels m of the small side, read where they lie if they are floats.
+than a line has, only what they meet of it.  There the channels of all taps of a line lie side by side, from one position to the next
+by the stride; they fill vectors where the channels of one tap do not.  Rows are the channels m of the small side, read where they lie if they are floats.
 
 A task is a group, or where there are few a part of its rows, through all pieces of the reduction.  Where its sums are not finite,
 something infinite may have met a zero of the frame: they are computed again, each tap along the positions that it meets.
@@ -12,8 +12,9 @@ something infinite may have met a zero of the frame: they are computed again, ea
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED, NUMBER_MOVED, TAP_MOVED,
     VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at), engine/weights/positions.pxi
     (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
-gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, fits_tap_lanes, lay_out_tap_lanes,
-    met_columns, run_tap_lanes, store_tap_lanes, tap_lanes_cycles, wastes_lanes
+gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, block_bytes, block_lines, first_column,
+    fits_tap_lanes, lay_out_tap_lanes, met_columns, row_columns, run_tap_lanes, store_tap_lanes, tap_lanes_cycles,
+    wastes_lanes
 """
 
 cdef enum:
@@ -72,6 +73,16 @@ cdef double block_lines(const Weights* w, int64_t chunk) noexcept nogil:
 
 cdef inline double block_bytes(const Weights* w, int64_t chunk) noexcept nogil:
     return 4 * met_columns(w, chunk) * w.C * block_lines(w, chunk)
+
+
+cdef inline int64_t first_column(const Weights* w, const TapLanes* p, const Row* row) noexcept nogil:
+    """That is laid out of the lines which a row of a chunk meets."""
+    return row.y[2] * w.s[2] if p.windows else 0
+
+
+cdef inline int64_t row_columns(const Weights* w, const TapLanes* p, const Row* row) noexcept nogil:
+    """So many are laid out of them."""
+    return <int64_t>met_columns(w, row.count if p.windows else w.Y[2])
 
 
 cdef inline int64_t most_tap_runs(const Weights* w, const TapLanes* p) noexcept nogil:
@@ -144,8 +155,7 @@ cdef void lay_out_chunk(const Weights* w, const TapLanes* p, const instruction_s
         end = r + 1
         while not p.windows and end < row_count and s.rows[end].n == row.n and s.rows[end].y[0] == row.y[0]:
             end += 1
-        first = row.y[2] * w.s[2] if p.windows else 0
-        columns = <int64_t>met_columns(w, row.count if p.windows else w.Y[2])
+        first, columns = first_column(w, p, row), row_columns(w, p, row)
         lines = (s.rows[end - 1].y[1] - row.y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1
         for i in range(r, end):
             s.places[i] = place + (s.rows[i].y[1] - row.y[1]) * w.s[1] * p.line - first * w.C

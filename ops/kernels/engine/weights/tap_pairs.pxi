@@ -1,8 +1,8 @@
 """Algorithm `weights_tap_pairs`: the sums of `weights_tap_lanes` as dot products of pairs of positions.
 
 Lanes are (tap, channel) of the large side, rows are channels of the small side.  Positions 2*k and 2*k + 1 of a chunk are a pair.  On
-the large side each number is laid out once, with the number that the same tap meets at the next position; where a chunk is shorter than
-a line, only what it meets of the line is.  A pair whose positions lie in two lines is joined for each line of taps.  Which pairs a line of taps meets in a chunk, and where, is the same in all groups: it
+the large side each number is laid out once, with the number that the same tap meets at the next position; where a chunk is shorter
+than a line, only what it meets of the line is.  A pair whose positions lie in two lines is joined for each line of taps.  Which pairs a line of taps meets in a chunk, and where, is the same in all groups: it
 is noted once, as steps.
 
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
@@ -49,16 +49,6 @@ cdef struct TapPairs:
     TapPairsScratch* scratch
 
 
-cdef inline int64_t pair_lines(const Weights* w, int64_t positions) noexcept nogil:
-    """Lines of the large side that so many positions meet, at most."""
-    cdef int64_t rows = most_rows(w, positions), images = rows // w.Y[1] + 2, taps = (w.K[1] - 1) * w.d[1] + 1
-    return 2 * taps if positions < w.Y[2] else rows * w.s[1] + images * taps
-
-
-cdef inline double chunk_bytes(const Weights* w, int64_t chunk) noexcept nogil:
-    return 4 * met_columns(w, chunk) * w.C * pair_lines(w, chunk)
-
-
 cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) noexcept nogil:
     cdef TapLanes* l = &p.lanes
     cdef int64_t most
@@ -76,9 +66,9 @@ cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) 
     p.vectors = l.pitch // width
     p.panels = ceiling(p.vectors, TILE_VECTORS)
     p.chunk = ceiling(min(l.positions, w.cut.length), SUM_BLOCK) * SUM_BLOCK
-    while chunk_bytes(w, p.chunk) > TAP_PAIRS_BYTES and p.chunk > SUM_BLOCK:
+    while block_bytes(w, p.chunk) > TAP_PAIRS_BYTES and p.chunk > SUM_BLOCK:
         p.chunk = ceiling(p.chunk, 2 * SUM_BLOCK) * SUM_BLOCK
-    if chunk_bytes(w, p.chunk) > 16 * TAP_PAIRS_BYTES:
+    if block_bytes(w, p.chunk) > 16 * TAP_PAIRS_BYTES:
         return False
     l.windows = p.chunk < w.Y[2]
     p.columns = <int64_t>met_columns(w, p.chunk)
@@ -93,11 +83,6 @@ cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) 
     return True
 
 
-cdef inline int64_t first_column(const Weights* w, const TapPairs* p, const Row* row) noexcept nogil:
-    """That is laid out of the lines which a row of a chunk meets."""
-    return row.y[2] * w.s[2] if p.lanes.windows else 0
-
-
 cdef void place_rows(const Weights* w, const TapPairs* p, int64_t row_count, TapPairsScratch* s) noexcept nogil:
     """Where the lines of the rows of a chunk, if they were whole, lie in the block: those of an image side by side."""
     cdef int64_t r, place = 0, first = 0
@@ -106,7 +91,7 @@ cdef void place_rows(const Weights* w, const TapPairs* p, int64_t row_count, Tap
         if r > 0 and (p.lanes.windows or s.rows[r].n != s.rows[r - 1].n):
             place += ((s.rows[r - 1].y[1] - s.rows[first].y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1) * p.lanes.line
             first = r
-        s.places[r] = place + (s.rows[r].y[1] - s.rows[first].y[1]) * w.s[1] * p.lanes.line - first_column(w, p, &s.rows[r]) * w.C
+        s.places[r] = place + (s.rows[r].y[1] - s.rows[first].y[1]) * w.s[1] * p.lanes.line - first_column(w, &p.lanes, &s.rows[r]) * w.C
 
 
 cdef inline bint meets_line(const Weights* w, const Row* row, int64_t t1) noexcept nogil:
@@ -171,12 +156,11 @@ cdef void lay_out_tap_chunk(const Weights* w, const TapPairs* p, const pair_func
     place_rows(w, p, row_count, s)
     while r < row_count:  # of an image
         row = &s.rows[r]
-        end, count = r + 1, row.count
+        end = r + 1
         while not p.lanes.windows and end < row_count and s.rows[end].n == row.n:
-            count += s.rows[end].count
             end += 1
-        column = first_column(w, p, row)
-        columns = <int64_t>met_columns(w, count) if p.lanes.windows else p.columns
+        column = first_column(w, &p.lanes, row)
+        columns = row_columns(w, &p.lanes, row)
         lines = (s.rows[end - 1].y[1] - row.y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1
         x1 = row.y[1] * w.s[1] - w.b[1]
         meet_inside(x1, 1, w.X[1], lines, &low, &high)
@@ -288,9 +272,11 @@ cdef void run_tap_pairs_task(const Weights* w, const TapPairs* p, const Problem*
 
 cdef bint fits_tap_pairs(Problem* q) noexcept nogil:
     if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains > 1 or q.isa.width != DOT_LANES
-            or q.weights.G == 1 and (not wastes_lanes(q.weights, q.isa) or fits_weights(q))):  # which is faster in pairs
+            or q.weights.G == 1 and not wastes_lanes(q.weights, q.isa)):
         return False
-    return plan_tap_pairs(q.weights, q.isa.width, q.threads, &q.tap_pairs)
+    if not plan_tap_pairs(q.weights, q.isa.width, q.threads, &q.tap_pairs):
+        return False
+    return q.weights.G > 1 or not fits_weights(q)  # in pairs `weights_product` is faster
 
 
 cdef double tap_pairs_cycles(const Problem* q) noexcept nogil:
@@ -309,7 +295,7 @@ cdef void lay_out_tap_pairs(Problem* q, workspace* memory) noexcept nogil:
     cdef TapPairsScratch counted
     cdef TapPairsScratch* s
     cdef int worker
-    cdef int64_t block = (p.lanes.line * pair_lines(w, p.chunk) // TILE_LANES + 2) * TILE_LANES
+    cdef int64_t block = (p.lanes.line * <int64_t>block_lines(w, p.chunk) // TILE_LANES + 2) * TILE_LANES
     p.scratch = <TapPairsScratch*>take(memory, q.threads * sizeof(TapPairsScratch))
     p.steps = <tap_pair*>take(memory, w.cut.pieces * p.chunks * p.lanes.tap_lines * (p.chunk // 2) * sizeof(tap_pair))
     p.halves = <int32_t*>take(memory, 4 * w.cut.pieces * p.chunks * p.lanes.tap_lines * (p.chunk // HALF_BLOCK))
