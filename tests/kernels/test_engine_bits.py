@@ -16,7 +16,7 @@ from kernel_cases import Case, bits
 
 FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
 NEED_MASKS = ("depthwise_ncx", "weights_depthwise_ncx")
-NEED_AVX512 = ("depthwise_planes", "weights_depthwise_planes")
+NEED_AVX512 = ("rows_are_lines", "depthwise_planes", "weights_depthwise_planes")
 NEED_DOT_PRODUCTS = ("weights_few_pairs", "weights_tap_pairs")
 TRIES = 3000  # drawn calls for each that an algorithm fits; one in 1,300 fits the rarest
 

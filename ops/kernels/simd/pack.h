@@ -132,63 +132,7 @@ INLINE quad load_quad(const void *source, int format, int64_t offset)
                   load_number(source, format, offset + 2), load_number(source, format, offset + 3)};
 }
 
-INLINE void transpose_quads(quad *row)
-{
-    quad ab = SHUFFLE(row[0], row[1], 0, 4, 1, 5), AB = SHUFFLE(row[0], row[1], 2, 6, 3, 7);
-    quad cd = SHUFFLE(row[2], row[3], 0, 4, 1, 5), CD = SHUFFLE(row[2], row[3], 2, 6, 3, 7);
-    row[0] = SHUFFLE(ab, cd, 0, 1, 4, 5);
-    row[1] = SHUFFLE(ab, cd, 2, 3, 6, 7);
-    row[2] = SHUFFLE(AB, CD, 0, 1, 4, 5);
-    row[3] = SHUFFLE(AB, CD, 2, 3, 6, 7);
-}
-
-#if WIDTH == 16
-/* Four numbers each at four places. */
-INLINE vector four_quads(const void *a, const void *b, const void *c, const void *d)
-{
-    __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(a));
-    all = _mm512_insertf32x4(all, _mm_loadu_ps(b), 1);
-    all = _mm512_insertf32x4(all, _mm_loadu_ps(c), 2);
-    return (vector)_mm512_insertf32x4(all, _mm_loadu_ps(d), 3);
-}
-
-/* Four rows of four times four 32-bit numbers: every square of 4 x 4 is transposed. */
-INLINE void transpose_four(__m512i *row)
-{
-    __m512i ab = _mm512_unpacklo_epi32(row[0], row[1]), AB = _mm512_unpackhi_epi32(row[0], row[1]);
-    __m512i cd = _mm512_unpacklo_epi32(row[2], row[3]), CD = _mm512_unpackhi_epi32(row[2], row[3]);
-    row[0] = _mm512_unpacklo_epi64(ab, cd);
-    row[1] = _mm512_unpackhi_epi64(ab, cd);
-    row[2] = _mm512_unpacklo_epi64(AB, CD);
-    row[3] = _mm512_unpackhi_epi64(AB, CD);
-}
-
-/* 16 lanes x 4 floats from `step` on: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
-INLINE void transpose_sixteen(__m512i *row, const void *source, const int64_t *offset, int64_t step)
-{
-    const float *start = (const float *)source + step;
-    for (int i = 0; i < 4; i++)
-        row[i] = (__m512i)four_quads(start + offset[i], start + offset[4 + i], start + offset[8 + i], start + offset[12 + i]);
-    transpose_four(row);
-}
-
-/* 16 x 16 numbers of 32 bits. */
-INLINE void transpose_vectors(__m512i *row)
-{
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4)
-        transpose_four(row + i);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { /* and the squares among themselves */
-        __m512i ab = _mm512_shuffle_i32x4(row[i], row[4 + i], 0x44), AB = _mm512_shuffle_i32x4(row[i], row[4 + i], 0xee);
-        __m512i cd = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0x44), CD = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0xee);
-        row[i] = _mm512_shuffle_i32x4(ab, cd, 0x88);
-        row[4 + i] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
-        row[8 + i] = _mm512_shuffle_i32x4(AB, CD, 0x88);
-        row[12 + i] = _mm512_shuffle_i32x4(AB, CD, 0xdd);
-    }
-}
-#endif
+#include "simd/transpose.h"
 
 INLINE int all_elements(const int64_t *offset, int64_t count)
 {
@@ -217,8 +161,25 @@ INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t spa
     return lane_offsets_from(0, offset, spans, span_count);
 }
 
-/* Lanes at `offset`, whose steps lie side by side: squares of 4 lanes x 4 steps are transposed in registers, of decoded numbers
- * 16 x 16. */
+#if WIDTH > 4
+/* n <= WIDTH numbers from `step` on of as many lines. */
+INLINE void load_lines(vector_bits *row, const void *source, int format, const int64_t *offset, int64_t step, int64_t n)
+{
+#if WIDTH == 8
+    if (loads_two(format) && n == 8) {
+        for (int i = 0; i < 8; i += 2)
+            decode_two(codes_at(at(source, format, offset[i] + step), at(source, format, offset[i + 1] + step)), format,
+                       (vector *)(row + i), (vector *)(row + i + 1));
+        return;
+    }
+#endif
+    for (int i = 0; i < WIDTH; i++)
+        row[i] = (vector_bits)load_vector(at(source, format, offset[i] + step), format, n);
+}
+#endif
+
+/* Lanes at `offset`, whose steps lie side by side: squares are transposed in registers, of float32 with 16 lanes 16 x 4, otherwise
+ * WIDTH x WIDTH, and what is left 4 x 4. */
 INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, const int64_t *offset,
                             int64_t lanes)
 {
@@ -236,12 +197,13 @@ INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const 
             for (int i = 0; i < 16; i++)
                 panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);
     }
-    for (; format != NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16)
-        for (int64_t k = 0; k < steps; k += 16) {
-            int64_t some = steps - k < 16 ? steps - k : 16;
-            __m512i rows[16];
-            for (int i = 0; i < 16; i++)
-                rows[i] = (__m512i)load_vector(at(source, format, offset[l + i] + k), format, some);
+#endif
+#if WIDTH > 4
+    for (; (WIDTH == 8 || format != NUMBER_FLOAT32) && l + WIDTH <= lanes && all_elements(offset + l, WIDTH); l += WIDTH)
+        for (int64_t k = 0; k < steps; k += WIDTH) {
+            int64_t some = steps - k < WIDTH ? steps - k : WIDTH;
+            vector_bits rows[WIDTH];
+            load_lines(rows, source, format, offset + l, k, some);
             transpose_vectors(rows);
             for (int i = 0; i < some; i++)
                 *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];

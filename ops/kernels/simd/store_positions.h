@@ -9,8 +9,8 @@ INLINE vector finished_lanes(const float *sums, int64_t n, const float *bias)
     return done;
 }
 
-#if WIDTH == 16
-/* Up to 16 channels, each of which is a line, written in the order of memory. */
+#if WIDTH > 4
+/* Up to WIDTH channels, each of which is a line, written in the order of memory. */
 INLINE void store_channel_lines(void *target, int format, int64_t step, int64_t channel_step, const float *sums, const int64_t *rows,
                                 int64_t count, int64_t channels, const float *bias)
 {
@@ -24,12 +24,18 @@ INLINE void store_channel_lines(void *target, int format, int64_t step, int64_t 
             store_position_rows((void *)at(target, format, i), format, channel_step, channels, n, row);
             continue;
         }
-        __m512i line[16];
-        transpose_floats(line, row);
+        for (int64_t first = 0; first < n; first += WIDTH) {
+            vector_bits line[WIDTH];
 #pragma GCC unroll 16
-        for (int c = 0; c < 16; c++)
-            if (c < channels)
-                store_apart((void *)at(target, format, c * channel_step + i * step), format, step, n, (vector)line[c]);
+            for (int r = 0; r < WIDTH; r++)
+                line[r] = (vector_bits)row[first + r];
+            transpose_vectors(line);
+#pragma GCC unroll 16
+            for (int c = 0; c < WIDTH; c++)
+                if (c < channels)
+                    store_apart((void *)at(target, format, c * channel_step + (i + first) * step), format, step,
+                                n - first < WIDTH ? n - first : WIDTH, (vector)line[c]);
+        }
     }
 }
 #endif
@@ -37,12 +43,12 @@ INLINE void store_channel_lines(void *target, int format, int64_t step, int64_t 
 INLINE void store_positions_format(void *target, int format, int64_t step, int64_t channel_step, const float *sums, const int64_t *rows,
                                    int64_t count, int64_t channels, const float *bias)
 {
-#if WIDTH == 16
-    for (; channel_step != 1 && channels > 0; channels -= 16) {
-        store_channel_lines(target, format, step, channel_step, sums, rows, count, channels < 16 ? channels : 16, bias);
-        target = (void *)at(target, format, 16 * channel_step);
-        sums += 16;
-        bias = bias ? bias + 16 : NULL;
+#if WIDTH > 4
+    for (; channel_step != 1 && channels > 0; channels -= WIDTH) {
+        store_channel_lines(target, format, step, channel_step, sums, rows, count, channels < WIDTH ? channels : WIDTH, bias);
+        target = (void *)at(target, format, WIDTH * channel_step);
+        sums += WIDTH;
+        bias = bias ? bias + WIDTH : NULL;
     }
 #endif
     for (int64_t i = 0; i < count; i++)

@@ -56,12 +56,18 @@ INLINE __m256i hifloat8_words(vector first, vector second)
     return _mm256_blendv_epi8(codes, _mm256_set1_epi16(0x80), is_nan);
 }
 
-/* Codes of 8 bits: eight of the first vector, then eight of the second. */
+/* Codes of 8 bits in words of 16: four of either vector in each half of a register. */
+INLINE __m256i words_of_two(int format, vector first, vector second)
+{
+    return format == NUMBER_HIFLOAT8        ? hifloat8_words(first, second)
+           : format == NUMBER_FLOAT8_E4M3FN ? ordinary_words(first, second, 4, 3, 0x7f, 0x7f)
+                                            : ordinary_words(first, second, 5, 2, 0x7c, 0x7e);
+}
+
+/* The codes of the first vector, then those of the second. */
 INLINE __m128i bytes_of_two(int format, vector first, vector second)
 {
-    __m256i words = format == NUMBER_HIFLOAT8        ? hifloat8_words(first, second)
-                    : format == NUMBER_FLOAT8_E4M3FN ? ordinary_words(first, second, 4, 3, 0x7f, 0x7f)
-                                                     : ordinary_words(first, second, 5, 2, 0x7c, 0x7e);
+    __m256i words = words_of_two(format, first, second);
     words = _mm256_packus_epi16(words, words);
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }

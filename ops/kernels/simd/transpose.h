@@ -1,0 +1,87 @@
+/* Squares of numbers of 32 bits, transposed in registers: simd/pack.h includes this. */
+
+INLINE void transpose_quads(quad *row)
+{
+    quad ab = SHUFFLE(row[0], row[1], 0, 4, 1, 5), AB = SHUFFLE(row[0], row[1], 2, 6, 3, 7);
+    quad cd = SHUFFLE(row[2], row[3], 0, 4, 1, 5), CD = SHUFFLE(row[2], row[3], 2, 6, 3, 7);
+    row[0] = SHUFFLE(ab, cd, 0, 1, 4, 5);
+    row[1] = SHUFFLE(ab, cd, 2, 3, 6, 7);
+    row[2] = SHUFFLE(AB, CD, 0, 1, 4, 5);
+    row[3] = SHUFFLE(AB, CD, 2, 3, 6, 7);
+}
+
+#if WIDTH == 16
+typedef __m512i vector_bits;
+
+/* Four numbers each at four places. */
+INLINE vector four_quads(const void *a, const void *b, const void *c, const void *d)
+{
+    __m512 all = _mm512_castps128_ps512(_mm_loadu_ps(a));
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(b), 1);
+    all = _mm512_insertf32x4(all, _mm_loadu_ps(c), 2);
+    return (vector)_mm512_insertf32x4(all, _mm_loadu_ps(d), 3);
+}
+
+/* Four rows of four times four 32-bit numbers: every square of 4 x 4 is transposed. */
+INLINE void transpose_four(__m512i *row)
+{
+    __m512i ab = _mm512_unpacklo_epi32(row[0], row[1]), AB = _mm512_unpackhi_epi32(row[0], row[1]);
+    __m512i cd = _mm512_unpacklo_epi32(row[2], row[3]), CD = _mm512_unpackhi_epi32(row[2], row[3]);
+    row[0] = _mm512_unpacklo_epi64(ab, cd);
+    row[1] = _mm512_unpackhi_epi64(ab, cd);
+    row[2] = _mm512_unpacklo_epi64(AB, CD);
+    row[3] = _mm512_unpackhi_epi64(AB, CD);
+}
+
+/* 16 lanes x 4 floats from `step` on: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
+INLINE void transpose_sixteen(__m512i *row, const void *source, const int64_t *offset, int64_t step)
+{
+    const float *start = (const float *)source + step;
+    for (int i = 0; i < 4; i++)
+        row[i] = (__m512i)four_quads(start + offset[i], start + offset[4 + i], start + offset[8 + i], start + offset[12 + i]);
+    transpose_four(row);
+}
+
+/* 16 x 16 numbers of 32 bits. */
+INLINE void transpose_vectors(__m512i *row)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+        transpose_four(row + i);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { /* and the squares among themselves */
+        __m512i ab = _mm512_shuffle_i32x4(row[i], row[4 + i], 0x44), AB = _mm512_shuffle_i32x4(row[i], row[4 + i], 0xee);
+        __m512i cd = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0x44), CD = _mm512_shuffle_i32x4(row[8 + i], row[12 + i], 0xee);
+        row[i] = _mm512_shuffle_i32x4(ab, cd, 0x88);
+        row[4 + i] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
+        row[8 + i] = _mm512_shuffle_i32x4(AB, CD, 0x88);
+        row[12 + i] = _mm512_shuffle_i32x4(AB, CD, 0xdd);
+    }
+}
+#elif WIDTH == 8
+typedef __m256i vector_bits;
+
+/* Four rows of twice four 32-bit numbers: every square of 4 x 4 is transposed. */
+INLINE void transpose_four(__m256i *row)
+{
+    __m256i ab = _mm256_unpacklo_epi32(row[0], row[1]), AB = _mm256_unpackhi_epi32(row[0], row[1]);
+    __m256i cd = _mm256_unpacklo_epi32(row[2], row[3]), CD = _mm256_unpackhi_epi32(row[2], row[3]);
+    row[0] = _mm256_unpacklo_epi64(ab, cd);
+    row[1] = _mm256_unpackhi_epi64(ab, cd);
+    row[2] = _mm256_unpacklo_epi64(AB, CD);
+    row[3] = _mm256_unpackhi_epi64(AB, CD);
+}
+
+/* 8 x 8 numbers of 32 bits. */
+INLINE void transpose_vectors(__m256i *row)
+{
+    transpose_four(row);
+    transpose_four(row + 4);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m256i low = row[i], high = row[4 + i];
+        row[i] = _mm256_permute2x128_si256(low, high, 0x20);
+        row[4 + i] = _mm256_permute2x128_si256(low, high, 0x31);
+    }
+}
+#endif
