@@ -199,7 +199,10 @@ INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const 
     }
 #endif
 #if WIDTH > 4
-    for (; (WIDTH == 8 || format != NUMBER_FLOAT32) && l + WIDTH <= lanes && all_elements(offset + l, WIDTH); l += WIDTH)
+    for (; (WIDTH == 8 || format != NUMBER_FLOAT32) && l + WIDTH <= lanes && all_elements(offset + l, WIDTH); l += WIDTH) {
+        for (int64_t i = l + 2 * WIDTH; i < l + 3 * WIDTH && i < lanes; i++) /* lines too short to be foreseen */
+            if (offset[i] != NO_ELEMENT)
+                __builtin_prefetch(at(source, format, offset[i]));
         for (int64_t k = 0; k < steps; k += WIDTH) {
             int64_t some = steps - k < WIDTH ? steps - k : WIDTH;
             vector_bits rows[WIDTH];
@@ -208,6 +211,7 @@ INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const 
             for (int i = 0; i < some; i++)
                 *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];
         }
+    }
 #endif
     for (; l < lanes; l += 4) {
         int64_t k = 0;

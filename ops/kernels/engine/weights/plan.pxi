@@ -1,8 +1,8 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters),
-    engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi
-    (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
+uses: core/caches.pxi (middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED,
+    WAITING_COST, number_quarters), engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks),
+    engine/weights/gradient.pxi (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
     engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines), engine/weights/windows.pxi
     (plan_window, window_moved, window_rows, window_segments)
 gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment, SharedTaps,
@@ -17,8 +17,9 @@ cdef enum:
     HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
     PAIR_LANES = 48            # whose products in pairs save what it takes to lay out a row of which every other position is met
     LANE_FLOATS = 9216         # of a lane panel: fits the nearest cache
-    LANES_BYTES = 1 << 19      # all lane panels of a task
+    LANES_BYTES = 1 << 19      # all lane panels of a task, and at most half of the middle cache
     FRAME_BYTES = 1 << 18      # the framed block of the large side
+    FRAMED_TAPS = 1 << 11      # whose numbers lie side by side in it, at most
     NEAR_SUMS_BYTES = 3 << 17  # of a task
     STORED_BYTES = 1 << 17     # stored together, of a single piece
     LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
@@ -123,6 +124,7 @@ cdef struct WeightsPlan:
     reduction_cut cut
     int64_t positions            # of the reduction
     bint framed                  # rows come from a block of floats
+    bint by_taps                 # ... that has the numbers of a tap side by side: engine/weights/frames.pxi
     bint kept                    # ... which are rings: engine/weights/kept.pxi
     bint mixed                   # row tiles mix taps
     bint blocks                  # sums are taken in blocks of positions
@@ -150,7 +152,7 @@ cdef struct WeightsPlan:
     int64_t panel_parts
     int64_t tile_floats
     WaitingSums sums
-    int64_t extent               # of the framed block: x2 ...
+    int64_t extent               # of the framed block: x2, or positions of a tap ...
     int64_t row_floats           # ... [t0][t1][x2] of one row of a chunk
     int64_t channel_floats       # ... of all its rows
     int64_t channels             # ... how many, in tiles
@@ -180,7 +182,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
     plan.mixed = w.C < plan.rows and plan.taps > 1
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
-    plan.padded = plan.kept = plan.windows = False
+    plan.padded = plan.kept = plan.by_taps = plan.windows = False
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
@@ -229,10 +231,15 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     if plan.kept:
         plan_rings(w, isa, plan, met_numbers(w, plan.chunk), 1)
         plan.kept = rings_pay(w, isa, plan)
+    plan.by_taps = plan.mixed and 1 < w.s[2] and w.K[2] <= w.s[2] and plan.taps <= FRAMED_TAPS
     while not plan.kept:
-        plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-        plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
-        plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
+        if plan.by_taps:
+            plan.extent = (ceiling(plan.chunk, isa.width) + 1) * isa.width
+            plan.channel_floats = plan.taps * plan.extent + isa.width
+        else:
+            plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
+            plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
+            plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
         if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
             break
         plan.chunk = ceiling(plan.chunk, 2 * unit) * unit
@@ -305,7 +312,7 @@ cdef inline double busiest_share(int64_t tasks, int64_t shorter, double length, 
 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
     """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
-    cdef int64_t panel_parts, row_parts, least_rows, levels, largest, full, rest
+    cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, rest
     cdef double cost, least = -1, moved, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
     cdef WaitingSums sums
     products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
@@ -317,6 +324,8 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
         frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
     else:
         frames = ROW_IN_PLACE * w.C
+    least_panels = max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), min(<int64_t>LANES_BYTES, middle_cache // 2)))
+    least_panels = min(least_panels, plan.panels)
     plan.panel_parts, plan.row_parts, plan.quarters = 1, 1, 0
     plan_sums(plan, 0, 1, 1, &plan.sums)
     for levels in range(MOST_LEVELS + 1):
@@ -324,7 +333,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
         rest = plan.cut.pieces - (full << levels)
         if levels > 0 and full == 0 and plan.cut.pieces <= 1 << (levels - 1):
             break
-        for panel_parts in range(max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), LANES_BYTES)), plan.panels + 1):
+        for panel_parts in range(least_panels, plan.panels + 1):
             least_rows = 1
             if in_chunks(plan):
                 largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats

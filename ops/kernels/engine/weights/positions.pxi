@@ -72,6 +72,8 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
             continue
         if plan.kept:
             base = number_of(w, row.n, x[0], x[1], x[2]) - low * step
+        elif plan.by_taps:
+            base = row.first
         elif plan.framed:
             base = r * plan.row_floats
         else:
@@ -101,4 +103,4 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
 
 
 cdef inline int64_t large_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:
-    return w.s[2] if plan.framed else w.s[2] * w.large.x[2]
+    return 1 if plan.by_taps else w.s[2] if plan.framed else w.s[2] * w.large.x[2]

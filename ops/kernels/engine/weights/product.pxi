@@ -10,9 +10,9 @@ other than floats are converted to rings first (engine/weights/kept.pxi). Tiles 
 rings would be too large, go through a block of the large side, decoded and framed with zeros, that is laid out beforehand.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
-    engine/product/pack.pxi (channels_innermost, gather_line), engine/product/pairs.pxi (never_subnormal, on_matrix,
-    strided_of), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (laid_out_wide),
-    engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/jobs.pxi (WeightsPass,
+    engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of), engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (laid_out_wide),
+    engine/weights/frames.pxi (frame_block, tap_offset),
+    engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/jobs.pxi (WeightsPass,
     run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
     large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands, strands_together,
     sums_from, tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
@@ -87,54 +87,6 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
     lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
     lines.channel += lines.at_once
     return &lines.wish
-
-
-cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
-                     const Row* rows, int64_t row_count, float* block) noexcept nogil:
-    """[channel][row][t0][t1][x2]: the large side as floats, zeros outside."""
-    cdef int64_t r, t0, t1, x0, x1, x2, low, high, offset
-    cdef const Row* row
-    cdef float* place = block
-    check_room(b"frame_rows", block, 4 * channels * plan.channel_floats)
-    for r in range(row_count):
-        row = &rows[r]
-        x2 = row.y[2] * w.s[2] - w.b[2]
-        for t0 in range(w.K[0]):
-            for t1 in range(w.K[1]):
-                x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
-                x1 = row.y[1] * w.s[1] - w.b[1] + t1 * w.d[1]
-                low = high = 0
-                if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
-                    meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
-                offset = (row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
-                          + (x2 + low) * w.large.x[2])
-                if channels_innermost(&w.large, channels):
-                    frame_transposed(w, plan, isa, channels, low, high, offset, place)
-                else:
-                    isa.frame(place, plan.channel_floats, channels, plan.extent, low, high, large_at(w, offset), w.large.format,
-                              w.large.c, w.large.x[2], w.s[1] * w.large.x[1])
-                place += plan.extent
-
-
-cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t low,
-                           int64_t high, int64_t offset, float* place) noexcept nogil:
-    """One line of all channels at once, where they lie side by side; numbers [low, high) from `offset` on."""
-    cdef int64_t c
-    for c in range(channels):
-        memset(place + c * plan.channel_floats, 0, low * sizeof(float))
-        memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
-    gather_line(&w.large, isa, NULL, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
-
-
-cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
-    """From tap 0, where runs of all taps begin, to another: in a framed block or in the large side."""
-    cdef int64_t t[3]
-    if plan.kept:
-        return 0  # runs begin where a tap does
-    tap_at(w, tap, t)
-    if plan.framed:
-        return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
-    return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]
 
 
 cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t channel, int64_t* offsets) noexcept nogil:
@@ -214,7 +166,8 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
         begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
         if plan.mixed:
-            frame_rows(w, plan, isa, part.g, 0, w.C, s.rows, chunk.row_count, s.block)
+            frame_block(w, plan, isa, part.g, 0, w.C, tile_start(w, plan, part.first_strand) // w.C,
+                        ceiling(tile_start(w, plan, part.end_strand), w.C), s.rows, chunk.row_count, s.block)
             chunk.run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, chunk.row_count, s.runs)
         together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
         c0 = part.first_strand
@@ -239,7 +192,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                 elif plan.framed:
                     channel = share(w.C, plan.tap_tiles, c0)
                     channels = share(w.C, plan.tap_tiles, c1) - channel
-                    frame_rows(w, plan, isa, part.g, channel, channels, s.rows, chunk.row_count, s.block)
+                    frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
                     reach_of(w, tap, &reach)
                     chunk.run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)

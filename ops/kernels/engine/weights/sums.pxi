@@ -11,6 +11,10 @@ uses: engine/product/pairs.pxi (on_matrix), engine/weights/blocks.pxi (run_block
 gives: add_sums, join_pieces, run_part, store_strand, store_strands, strands_together, sums_from, tile_sums
 """
 
+cdef enum:
+    TAPS_TOGETHER = 64  # of a channel that are stored together, at most
+
+
 cdef inline float* sums_from(const WeightsPlan* plan, float* space, int64_t first_strand, int64_t first_panel) noexcept nogil:
     """Where the sums of tile 0 and panel 0 would lie if these are the first."""
     return space - (first_strand * strand_tiles(plan) * plan.sums.panels + first_panel) * plan.tile_floats
@@ -83,9 +87,36 @@ cdef void join_pieces(real* partials, int64_t pieces, int64_t stride, int64_t co
         step *= 2
 
 
+cdef void store_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_tile, int64_t end_tile,
+                     int64_t panel, const float* sums) noexcept nogil:
+    """One lane panel of row tiles that mix taps, channel by channel, since the taps of a channel are neighbours in the result."""
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, size = element_size(w.taps_format)
+    cdef int64_t c, t, tile, row, count, step, pitch = sums_pitch(plan, isa, panel), end = tile_start(w, plan, end_tile)
+    cdef int64_t order[TAPS_TOGETHER]
+    cdef char* target
+    for c in range(w.C):
+        t, tile = max(0, ceiling(tile_start(w, plan, first_tile) - c, w.C)), first_tile
+        row = t * w.C + c
+        while row < end:
+            target = <char*>w.taps + (g * w.taps_stride[0] + m * w.taps_stride[1] + c * w.taps_stride[2] + plan.tap_offsets[t]) * size
+            count, step = 0, 1
+            while row < end and count < TAPS_TOGETHER:
+                if count == 1:
+                    step = plan.tap_offsets[t] - plan.tap_offsets[t - 1]
+                elif count > 1 and plan.tap_offsets[t] - plan.tap_offsets[t - 1] != step:
+                    break
+                while row >= tile_start(w, plan, tile + 1):
+                    tile += 1
+                order[count] = (tile * plan.sums.panels + panel) * plan.tile_floats + (row - tile_start(w, plan, tile)) * pitch
+                count += 1
+                t += 1
+                row += w.C
+            isa.store_positions(target, w.taps_format, step, w.taps_stride[1], sums, order, count, lanes, NULL)
+
+
 cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
                        int64_t panel, float* sums, int64_t block_floats) noexcept nogil:
-    """One lane panel of the row tiles of all taps that share channels: neighbours in the result are stored together."""
+    """One lane panel of a strand. Unless mixed, it has neighbours in the result, the taps of some channels."""
     cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m
     cdef int64_t pitch = sums_pitch(plan, isa, panel), tile, first, rows, i
     cdef int64_t start = g * w.taps_stride[0] + m * w.taps_stride[1], step = plan.sums.panels * plan.tile_floats
@@ -93,7 +124,11 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
     cdef int64_t first_tile = strand * strand_tiles(plan)
     cdef float* c = tile_sums(plan, sums, first_tile, panel)
     cdef lane_span span = lane_span(0, lanes, 0, w.taps_stride[1])
-    if plan.mixed or w.taps_stride[1] == 1:
+    if plan.mixed:
+        join_pieces(c, plan.sums.blocks, block_floats, tile_rows(w, plan, strand) * pitch)
+        store_rows(w, plan, isa, g, strand, strand + 1, panel, sums)
+        return
+    if w.taps_stride[1] == 1:
         for tile in range(first_tile, first_tile + strand_tiles(plan)):
             first = tile_start(w, plan, tile)
             rows = tile_rows(w, plan, tile)
@@ -116,6 +151,9 @@ cdef void store_strands(const Weights* w, const WeightsPlan* plan, const instruc
                         int64_t first_strand, int64_t end_strand, float* sums) noexcept nogil:
     """Some strands of a part whose pieces are all joined."""
     cdef int64_t strand, panel
-    for strand in range(first_strand, end_strand):
-        for panel in range(part.first_panel, part.end_panel):
-            store_strand(w, plan, isa, part.g, strand, panel, sums, 0)
+    for panel in range(part.first_panel, part.end_panel):
+        if plan.mixed:
+            store_rows(w, plan, isa, part.g, first_strand, end_strand, panel, sums)
+        else:
+            for strand in range(first_strand, end_strand):
+                store_strand(w, plan, isa, part.g, strand, panel, sums, 0)

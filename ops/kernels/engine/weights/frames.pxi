@@ -1,0 +1,142 @@
+"""Frames of a weights gradient: what a chunk meets of the large side as floats, zeros outside.
+
+A framed block has, of each channel and line of positions, the lines that taps meet: [channel][row][t0][t1][x2]. Where no number of
+a line is met by two taps, it has of each tap the numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles
+read whole cache lines.
+
+uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/product/product.pxi (LINE_BYTES),
+    engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/kept.pxi (last_step), engine/weights/plan.pxi
+    (WeightsPlan)
+gives: frame_block, tap_offset
+"""
+
+cdef enum:
+    SPANS = 32           # lines of positions that are turned together
+    MOST_ASKED = 1 << 12  # bytes of a line that are asked for
+
+
+cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
+                      int64_t first_tap, int64_t end_tap, const Row* rows, int64_t row_count, float* block) noexcept nogil:
+    """Of the channels from `channel` on, at least what these taps meet."""
+    cdef int64_t first = first_tap // w.K[2], end = ceiling(end_tap, w.K[2])
+    check_room(b"frame_block", block, 4 * channels * plan.channel_floats)
+    if plan.by_taps:
+        frame_taps(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
+    else:
+        frame_rows(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
+
+
+cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
+                     int64_t first, int64_t end, const Row* rows, int64_t row_count, float* block) noexcept nogil:
+    """[channel][row][t0][t1][x2], of the pairs (t0, t1) from number `first` to `end`."""
+    cdef int64_t r, line, x0, x1, x2, low, high, offset
+    cdef const Row* row
+    cdef float* place
+    for r in range(row_count):
+        row = &rows[r]
+        x2 = row.y[2] * w.s[2] - w.b[2]
+        for line in range(first, end):
+            x0 = row.y[0] * w.s[0] - w.b[0] + line // w.K[1] * w.d[0]
+            x1 = row.y[1] * w.s[1] - w.b[1] + line % w.K[1] * w.d[1]
+            place = block + r * plan.row_floats + line * plan.extent
+            low = high = 0
+            if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
+                meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
+            offset = (row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
+                      + (x2 + low) * w.large.x[2])
+            if channels_innermost(&w.large, channels):
+                frame_transposed(w, plan, isa, channels, low, high, offset, place)
+            else:
+                isa.frame(place, plan.channel_floats, channels, plan.extent, low, high, large_at(w, offset), w.large.format,
+                          w.large.c, w.large.x[2], w.s[1] * w.large.x[1])
+
+
+cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t low,
+                           int64_t high, int64_t offset, float* place) noexcept nogil:
+    """One line of all channels at once, where they lie side by side; numbers [low, high) from `offset` on."""
+    cdef int64_t c
+    for c in range(channels):
+        memset(place + c * plan.channel_floats, 0, low * sizeof(float))
+        memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
+    gather_line(&w.large, isa, NULL, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
+
+
+cdef bint all_inside(const Weights* w, const Row* rows, int64_t row_count) noexcept nogil:
+    """Whether all taps of a line lie inside at all positions."""
+    cdef int64_t r
+    for r in range(row_count):
+        if (rows[r].y[2] * w.s[2] < w.b[2]
+                or (rows[r].y[2] + rows[r].count - 1) * w.s[2] - w.b[2] + last_step(w, 2) >= w.X[2]):
+            return False
+    return True
+
+
+cdef void frame_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
+                     int64_t first_line, int64_t end_line, const Row* rows, int64_t row_count, float* block) noexcept nogil:
+    """[channel][t0][t1][t2][position], of the same pairs."""
+    cdef int64_t c, line, r, x0, x1, later
+    cdef int64_t lines[SPANS]  # where lines of positions begin, or NO_ELEMENT
+    cdef int64_t first, count
+    cdef bint whole = all_inside(w, rows, row_count)
+    cdef float* place
+    for c in range(channels):
+        for line in range(first_line, end_line):
+            later = w.d[1] * w.large.x[1] if line + 1 < end_line and (line + 1) % w.K[1] > 0 else 0
+            first = 0
+            while first < row_count:
+                count = min(<int64_t>SPANS, row_count - first)
+                for r in range(count):
+                    x0 = rows[first + r].y[0] * w.s[0] - w.b[0] + line // w.K[1] * w.d[0]
+                    x1 = rows[first + r].y[1] * w.s[1] - w.b[1] + line % w.K[1] * w.d[1]
+                    lines[r] = NO_ELEMENT
+                    if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
+                        lines[r] = (rows[first + r].n * w.large.n + g * w.large.g + (channel + c) * w.large.c + x0 * w.large.x[0]
+                                    + x1 * w.large.x[1] + (rows[first + r].y[2] * w.s[2] - w.b[2]) * w.large.x[2])
+                place = block + c * plan.channel_floats + line * w.K[2] * plan.extent
+                if whole:
+                    turn_lines(w, plan, isa, rows + first, count, lines, later, place)
+                else:
+                    frame_lines(w, plan, isa, rows + first, count, lines, place)
+                first += count
+
+
+cdef void turn_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Row* rows, int64_t count,
+                     const int64_t* lines, int64_t later, float* place) noexcept nogil:
+    """The taps of some lines, inside or outside as a whole. Lines `later` elements from these, which are too many to be foreseen, are
+    asked for."""
+    cdef lane_span spans[SPANS]
+    cdef int64_t r, met
+    for r in range(count):
+        met = ((rows[r].count - 1) * w.s[2] * w.large.x[2] + 1) * element_size(w.large.format)
+        if later != 0 and lines[r] != NO_ELEMENT and 0 < met <= MOST_ASKED:
+            prefetch_lines(<const char*>large_at(w, lines[r] + later), ceiling(met, LINE_BYTES), False)
+        spans[r] = lane_span(rows[r].first - rows.first, rows[r].count, lines[r], w.s[2] * w.large.x[2])
+    isa.gather(place + rows.first, plan.extent, w.K[2], w.large.data, w.large.format, w.d[2] * w.large.x[2], spans, count)
+
+
+cdef void frame_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Row* rows, int64_t count,
+                      const int64_t* lines, float* place) noexcept nogil:
+    """The same where some positions meet the outside."""
+    cdef int64_t r, t2, x2, low, high
+    for r in range(count):
+        for t2 in range(w.K[2]):
+            x2 = rows[r].y[2] * w.s[2] - w.b[2] + t2 * w.d[2]
+            low = high = 0
+            if lines[r] != NO_ELEMENT:
+                meet_inside(x2, w.s[2], w.X[2], rows[r].count, &low, &high)
+            isa.frame(place + t2 * plan.extent + rows[r].first, 0, 1, rows[r].count, low, high,
+                      large_at(w, lines[r] + (t2 * w.d[2] + low * w.s[2]) * w.large.x[2]) if low < high else NULL, w.large.format,
+                      0, w.s[2] * w.large.x[2], 0)
+
+
+cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
+    """From tap 0, where runs of all taps begin, to another: in a framed block or in the large side."""
+    cdef int64_t t[3]
+    if plan.kept:
+        return 0  # runs begin where a tap does
+    tap_at(w, tap, t)
+    if plan.by_taps:
+        return tap * plan.extent
+    if plan.framed:
+        return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
+    return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]
