@@ -85,10 +85,7 @@ INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
     __m512i codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p));
     return (vector)_mm512_slli_epi32(decode_words(&d, format, codes), 16);
 #elif WIDTH == 8
-    const __m128i zero = _mm_setzero_si128();
     __m128i codes = n == 8 ? _mm_loadl_epi64((const __m128i *)p) : _mm_cvtsi64_si128((int64_t)load_few_bytes(p, n));
-    if (format == NUMBER_FLOAT8_E5M2) /* the upper half of a float16 */
-        return (vector)_mm256_cvtph_ps(_mm_unpacklo_epi8(zero, codes));
     vector first, second;
     decode_two(codes, format, &first, &second);
     return first;

@@ -48,13 +48,17 @@ INLINE void decode_two_hifloat8(__m128i codes, vector *first, vector *second)
 
 INLINE int loads_two(int format)
 {
-    return format == NUMBER_FLOAT8_E4M3FN || format == NUMBER_HIFLOAT8;
+    return code_size(format) == 1;
 }
 
 INLINE void decode_two(__m128i codes, int format, vector *first, vector *second)
 {
+    const __m128i zero = _mm_setzero_si128();
     if (format == NUMBER_HIFLOAT8)
         decode_two_hifloat8(codes, first, second);
-    else
+    else if (format == NUMBER_FLOAT8_E5M2) { /* the upper half of a float16 */
+        *first = (vector)_mm256_cvtph_ps(_mm_unpacklo_epi8(zero, codes));
+        *second = (vector)_mm256_cvtph_ps(_mm_unpackhi_epi8(zero, codes));
+    } else
         decode_two_e4m3fn(codes, first, second);
 }

@@ -1,59 +1,13 @@
-/* Depthwise sums of planes that are stored channels first, with channels as lanes: 16 planes are transposed to one vector for
- * each position, and results back.  No position lies beside a vector's end, so nothing is masked, and a tap outside is no term.
- * simd/tile.h includes this after simd/store.h; of 16 lanes alone. */
+/* Depthwise sums of planes that are stored channels first, with channels as lanes: as many planes as lanes are transposed to one
+ * vector for each position, and results back.  No position lies beside a vector's end, so nothing is masked, and a tap outside is no
+ * term.  simd/tile.h includes this after simd/store.h; of 8 and 16 lanes. */
+#include "simd/plane_words.h"
 
-/* How many codes a lane of 32 bits holds. */
-INLINE int codes_of_word(int format)
-{
-    return format == NUMBER_FLOAT32 ? 1 : is_wide(format) ? 2 : 4;
-}
-
-/* Number j of every lane, of words that hold `codes_of_word` codes each. */
-INLINE void decode_word(const decoder *d, int format, __m512i word, vector *number)
-{
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
-    if (format == NUMBER_FLOAT32)
-        number[0] = (vector)word;
-    else if (format == NUMBER_FLOAT16) {
-        const __m512i order = _mm512_or_si512( /* lower halves first */
-            _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29),
-            _mm512_setr_epi32(2 << 16, 6 << 16, 10 << 16, 14 << 16, 18 << 16, 22 << 16, 26 << 16, 30 << 16, 3 << 16, 7 << 16,
-                              11 << 16, 15 << 16, 19 << 16, 23 << 16, 27 << 16, 31 << 16));
-        word = _mm512_permutexvar_epi16(order, word);
-        number[0] = (vector)_mm512_cvtph_ps(_mm512_castsi512_si256(word));
-        number[1] = (vector)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(word, 1));
-    } else if (format == NUMBER_BFLOAT16) {
-        number[0] = (vector)_mm512_slli_epi32(word, 16);
-        number[1] = (vector)_mm512_and_si512(word, upper);
-    } else {
-        __m512i even = decode_words(d, format, _mm512_and_si512(word, _mm512_set1_epi16(0xff)));
-        __m512i odd = decode_words(d, format, _mm512_srli_epi16(word, 8));
-        number[0] = (vector)_mm512_slli_epi32(even, 16);
-        number[1] = (vector)_mm512_slli_epi32(odd, 16);
-        number[2] = (vector)_mm512_and_si512(even, upper);
-        number[3] = (vector)_mm512_and_si512(odd, upper);
-    }
-}
-
-INLINE __mmask64 first_bytes(int64_t count)
-{
-    return count >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << count) - 1;
-}
-
-/* Words 0 to 3 of 16 planes, as vectors of one word each. */
-INLINE void load_plane_words(__m512i *word, const char *place, int64_t step)
-{
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        word[i] = (__m512i)four_quads(place + i * step, place + (4 + i) * step, place + (8 + i) * step, place + (12 + i) * step);
-    transpose_four(word);
-}
-
-/* What is asked for beside position p, of so many at a time, `ahead` bytes further: a cache line of four of 16 planes, `step` bytes
- * apart, so that each is asked for once. */
+/* What is asked for beside position p, of so many at a time, `ahead` bytes further: a cache line of a quarter of the planes, `step`
+ * bytes apart, so that each is asked for once. */
 INLINE const char *later_planes(const void *source, int64_t p, int64_t together, int64_t size, int64_t step, int64_t ahead)
 {
-    return (const char *)source + p * size / 64 * 64 + p / together % 4 * 4 * step + ahead;
+    return (const char *)source + p * size / 64 * 64 + p / together % 4 * (WIDTH / 4) * step + ahead;
 }
 
 INLINE void load_planes_format(float *block, int64_t count, const void *source, int format, int64_t apart, int64_t ahead)
@@ -63,20 +17,18 @@ INLINE void load_planes_format(float *block, int64_t count, const void *source, 
     const decoder d = decoder_of(codes == 4 ? format : NUMBER_BFLOAT16);
     for (int64_t p = 0; p < count; p += together) {
         int64_t first = p + together <= count ? p : count - together; /* the last ones overlap */
-        __m512i word[16];
+        vector_bits word[WIDTH];
         if (count < together) {
             first = 0;
-#pragma GCC unroll 16
-            for (int i = 0; i < 16; i++)
-                word[i] = _mm512_maskz_loadu_epi8(first_bytes(count * size), (const char *)source + i * step);
-            transpose_vectors(word);
+            load_few_words(word, source, step, count * size);
         } else
             load_plane_words(word, (const char *)source + first * size, step);
         const char *later = later_planes(source, p, together, size, step, ahead);
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             vector number[4];
-            __builtin_prefetch(later + k * step);
+            if (k < WIDTH / 4)
+                __builtin_prefetch(later + k * step);
             decode_word(&d, format, word[k], number);
 #pragma GCC unroll 4
             for (int j = 0; j < codes; j++)
@@ -91,13 +43,9 @@ static void SUFFIX(load_planes)(float *block, int64_t count, const void *source,
     BY_FORMAT(format, load_planes_format, block, count, source, known_format, apart, ahead)
 }
 
-#ifndef NORMAL_HALVES
-#define NORMAL_HALVES(low, high) codes_in_pairs(NUMBER_BFLOAT16, low, high)
-#endif
-
-/* The next `words` words of 16 planes, of finished sums; numbers from `count` on are 0.  If they are `normal`, none is subnormal or
+/* The next `words` words of the planes, of finished sums; numbers from `count` on are 0.  If they are `normal`, none is subnormal or
  * -0, and there is no bias. */
-INLINE void encode_words(__m512i *word, int words, int format, const float *block, int64_t count, vector bias, int normal)
+INLINE void encode_words(vector_bits *word, int words, int format, const float *block, int64_t count, vector bias, int normal)
 {
     const int codes = codes_of_word(format);
 #pragma GCC unroll 16
@@ -113,30 +61,26 @@ INLINE void encode_words(__m512i *word, int words, int format, const float *bloc
 #pragma GCC unroll 4
             for (int j = 0; j < codes; j++)
                 done[j] = done[j] + BROADCAST(0.0f) + bias;
-        word[k] = codes == 1   ? (__m512i)done[0]
-                  : normal && format == NUMBER_BFLOAT16 ? NORMAL_HALVES(done[0], done[1])
-                  : codes == 2 ? codes_in_pairs(format, done[0], done[1])
-                               : _mm512_or_si512(codes_in_pairs(format, done[0], done[2]),
-                                                 _mm512_slli_epi32(codes_in_pairs(format, done[1], done[3]), 8));
+        word[k] = word_of(format, done, normal);
     }
 }
 
 INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
                                 const float *bias, int normal)
 {
-    const int codes = codes_of_word(format), few = 4 * codes, many = 16 * codes;
+    const int codes = codes_of_word(format), few = 4 * codes, many = WIDTH * codes;
     const int64_t size = 4 / codes, step = apart * size;
     vector start = bias ? *(const vector *)bias : (vector){0};
-    __m512i word[16];
+    vector_bits word[WIDTH];
     int64_t p = 0;
     for (; p + many <= count; p += many) {
         char *place = (char *)target + p * size;
-        encode_words(word, 16, format, block + p * WIDTH, many, start, normal);
+        encode_words(word, WIDTH, format, block + p * WIDTH, many, start, normal);
         transpose_vectors(word);
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
+        for (int i = 0; i < WIDTH; i++)
             if (i >= first_plane)
-                _mm512_storeu_si512(place + i * step, word[i]);
+                memcpy(place + i * step, &word[i], 4 * WIDTH);
     }
     for (; p < count && count >= few; p += few) { /* the last ones overlap */
         int64_t first = p + few <= count ? p : count - few;
@@ -144,17 +88,13 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
         encode_words(word, 4, format, block + first * WIDTH, few, start, normal);
         transpose_four(word);
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
+        for (int i = 0; i < WIDTH; i++)
             if (i >= first_plane)
-                _mm_storeu_si128((__m128i *)(place + i * step), quarter(word[i % 4], i / 4));
+                _mm_storeu_si128((__m128i *)(place + i * step), part_of(word[i % 4], i / 4));
     }
     if (count < few) {
-        for (int k = 4; k < 16; k++)
-            word[k] = _mm512_setzero_si512();
         encode_words(word, 4, format, block, count, start, normal);
-        transpose_vectors(word);
-        for (int64_t i = first_plane; i < 16; i++)
-            _mm512_mask_storeu_epi8((char *)target + i * step, first_bytes(count * size), word[i]);
+        store_few_words(target, step, first_plane, count * size, word);
     }
 }
 
@@ -163,6 +103,9 @@ static void SUFFIX(store_planes)(void *target, int format, int64_t apart, int64_
 {
     BY_FORMAT(format, store_planes_format, target, known_format, apart, first_plane, block, count, bias, 0)
 }
+
+/* Sums and factors that registers hold beside the number that they meet; of more, factors are operands in memory. */
+enum { PLANE_REGISTERS = WIDTH == 16 ? 32 : 16 };
 
 /* One row of taps, or of pairs of them, which meet every other position: an input is loaded once and added to all outputs whose
  * taps meet it. */
@@ -174,7 +117,8 @@ INLINE void plane_steps(int outputs, int taps, vector *sum, const float *input, 
 #pragma GCC unroll 7
     for (int t = 0; t < taps; t++) {
         weight[t] = *(const vector *)(weights + t * WIDTH);
-        KEEP(weight[t]);
+        if (outputs + taps < PLANE_REGISTERS)
+            KEEP(weight[t]);
     }
 #pragma GCC unroll 26
     for (int i = 0; i < outputs + (taps - 1) * apart; i++) {
@@ -253,7 +197,8 @@ INLINE void planes_weights_body(int taps, int count, int stride, float *sums, pt
 #pragma GCC unroll 7
             for (int j = 0; j < count; j++) {
                 own[j] = *(const vector *)(near + j * WIDTH);
-                KEEP(own[j]);
+                if ((taps + 1) * count < PLANE_REGISTERS)
+                    KEEP(own[j]);
             }
 #pragma GCC unroll 20
             for (int i = 0; i < (count - 1) * stride + taps; i++)
@@ -288,24 +233,37 @@ INLINE void planes_weights_body(int taps, int count, int stride, float *sums, pt
                             small_image, images, lines, blocks, low, high);                                                   \
     }
 /* As many chains as the registers hold sums beside the numbers of the small side. */
-#define PLANES_WEIGHTS_3(stride, taps) \
-    PLANES_WEIGHTS(stride, taps, 1) PLANES_WEIGHTS(stride, taps, 2) PLANES_WEIGHTS(stride, taps, 3)
+#define PLANES_WEIGHTS_2(stride, taps) PLANES_WEIGHTS(stride, taps, 1) PLANES_WEIGHTS(stride, taps, 2)
+#define PLANES_WEIGHTS_3(stride, taps) PLANES_WEIGHTS_2(stride, taps) PLANES_WEIGHTS(stride, taps, 3)
 #define PLANES_WEIGHTS_4(stride, taps) PLANES_WEIGHTS_3(stride, taps) PLANES_WEIGHTS(stride, taps, 4)
 #define PLANES_WEIGHTS_5(stride, taps) PLANES_WEIGHTS_4(stride, taps) PLANES_WEIGHTS(stride, taps, 5)
 #define PLANES_WEIGHTS_7(stride, taps) \
     PLANES_WEIGHTS_5(stride, taps) PLANES_WEIGHTS(stride, taps, 6) PLANES_WEIGHTS(stride, taps, 7)
+#if WIDTH == 16
 #define PLANES_WEIGHTS_STRIDE(stride)                                                                         \
     PLANES_WEIGHTS_7(stride, 1) PLANES_WEIGHTS_7(stride, 2) PLANES_WEIGHTS_7(stride, 3) PLANES_WEIGHTS_5(stride, 4) \
     PLANES_WEIGHTS_4(stride, 5) PLANES_WEIGHTS_4(stride, 6) PLANES_WEIGHTS_3(stride, 7)
+#else
+#define PLANES_WEIGHTS_STRIDE(stride)                                                                         \
+    PLANES_WEIGHTS_7(stride, 1) PLANES_WEIGHTS_7(stride, 2) PLANES_WEIGHTS_4(stride, 3) PLANES_WEIGHTS_3(stride, 4) \
+    PLANES_WEIGHTS_2(stride, 5) PLANES_WEIGHTS_2(stride, 6) PLANES_WEIGHTS_2(stride, 7)
+#endif
 PLANES_WEIGHTS_STRIDE(1) PLANES_WEIGHTS_STRIDE(2)
 
 #define PLANES_ENTRY(stride, taps, count) SUFFIX(planes_weights_##stride##_##taps##_##count)
-#define PLANES_3(stride, taps) PLANES_ENTRY(stride, taps, 1), PLANES_ENTRY(stride, taps, 2), PLANES_ENTRY(stride, taps, 3)
+#define PLANES_2(stride, taps) PLANES_ENTRY(stride, taps, 1), PLANES_ENTRY(stride, taps, 2)
+#define PLANES_3(stride, taps) PLANES_2(stride, taps), PLANES_ENTRY(stride, taps, 3)
 #define PLANES_4(stride, taps) PLANES_3(stride, taps), PLANES_ENTRY(stride, taps, 4)
 #define PLANES_5(stride, taps) PLANES_4(stride, taps), PLANES_ENTRY(stride, taps, 5)
 #define PLANES_7(stride, taps) PLANES_5(stride, taps), PLANES_ENTRY(stride, taps, 6), PLANES_ENTRY(stride, taps, 7)
+#if WIDTH == 16
 #define PLANES_STRIDE(stride)                                                                                            \
     {{PLANES_7(stride, 1)}, {PLANES_7(stride, 2)}, {PLANES_7(stride, 3)}, {PLANES_5(stride, 4)}, {PLANES_4(stride, 5)}, \
      {PLANES_4(stride, 6)}, {PLANES_3(stride, 7)}}
+#else
+#define PLANES_STRIDE(stride)                                                                                            \
+    {{PLANES_7(stride, 1)}, {PLANES_7(stride, 2)}, {PLANES_4(stride, 3)}, {PLANES_3(stride, 4)}, {PLANES_2(stride, 5)}, \
+     {PLANES_2(stride, 6)}, {PLANES_2(stride, 7)}}
+#endif
 #define ALL_PLANES {SUFFIX(load_planes), SUFFIX(store_planes), \
     {SUFFIX(planes_4), SUFFIX(planes_7), SUFFIX(planes_8), SUFFIX(planes_14)}, {PLANES_STRIDE(1), PLANES_STRIDE(2)}}

@@ -10,15 +10,6 @@ INLINE void transpose_floats(__m512i *line, const vector *row)
     transpose_vectors(line);
 }
 
-/* Clang takes constants only. */
-INLINE __m128i quarter(__m512i row, int number)
-{
-    return number == 0   ? _mm512_castsi512_si128(row)
-           : number == 1 ? _mm512_extracti32x4_epi32(row, 1)
-           : number == 2 ? _mm512_extracti32x4_epi32(row, 2)
-                         : _mm512_extracti32x4_epi32(row, 3);
-}
-
 /* Four rows of 32 bits, of codes that lie side by side in memory, the first `bytes` of them: 16 places, `step` bytes apart. */
 INLINE void store_chunks(char *place, int64_t step, int64_t height, int64_t bytes, __m512i *row)
 {
@@ -29,7 +20,7 @@ INLINE void store_chunks(char *place, int64_t step, int64_t height, int64_t byte
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
             if (4 * j + i < height) {
-                __m128i codes = quarter(row[i], j);
+                __m128i codes = part_of(row[i], j);
                 char *line = place + (4 * j + i) * step;
                 if (bytes == 16)
                     _mm_storeu_si128((__m128i *)line, codes);
@@ -54,7 +45,7 @@ INLINE void store_code_lines(uint16_t *target, int format, int64_t step, int64_t
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
             if (4 * j + i < height) {
-                __m256i line = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter(words[i], j)), quarter(words[4 + i], j), 1);
+                __m256i line = _mm256_inserti128_si256(_mm256_castsi128_si256(part_of(words[i], j)), part_of(words[4 + i], j), 1);
                 _mm256_storeu_si256((__m256i *)(target + (4 * j + i) * step), line);
             }
 }
@@ -93,14 +84,10 @@ INLINE void store_position_rows(void *target, int format, int64_t step, int64_t 
 /* Sixteen rows of eight 8-bit codes: a line of 16 bytes of each lane. */
 INLINE void store_byte_lines(char *target, int format, int64_t step, int64_t height, int64_t n, const vector *row)
 {
-    const __m256i turn = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     __m256i words[4];
 #pragma GCC unroll 4
-    for (int w = 0; w < 4; w++) /* of four rows, in each half for four lanes */
-        words[w] = 4 * w < n ? _mm256_shuffle_epi8(_mm256_packus_epi16(words_of_two(format, row[4 * w], row[4 * w + 1]),
-                                                                       words_of_two(format, row[4 * w + 2], row[4 * w + 3])),
-                                                   turn)
-                             : _mm256_setzero_si256();
+    for (int w = 0; w < 4; w++)
+        words[w] = 4 * w < n ? words_of_four(format, row + 4 * w) : _mm256_setzero_si256();
     transpose_four(words);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {

@@ -319,7 +319,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #include "simd/store.h"
 #include "simd/store_positions.h"
 #include "simd/depthwise_nxc.h"
-#if WIDTH == 16
+#if WIDTH > 4
 #include "simd/planes.h"
 #else /* registers for so many sums */
 #define ALL_PLANES {NULL}

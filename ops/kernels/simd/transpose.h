@@ -58,6 +58,15 @@ INLINE void transpose_vectors(__m512i *row)
         row[12 + i] = _mm512_shuffle_i32x4(AB, CD, 0xdd);
     }
 }
+
+/* 16 bytes of a vector. Clang takes constants only. */
+INLINE __m128i part_of(__m512i row, int number)
+{
+    return number == 0   ? _mm512_castsi512_si128(row)
+           : number == 1 ? _mm512_extracti32x4_epi32(row, 1)
+           : number == 2 ? _mm512_extracti32x4_epi32(row, 2)
+                         : _mm512_extracti32x4_epi32(row, 3);
+}
 #elif WIDTH == 8
 typedef __m256i vector_bits;
 
@@ -83,5 +92,11 @@ INLINE void transpose_vectors(__m256i *row)
         row[i] = _mm256_permute2x128_si256(low, high, 0x20);
         row[4 + i] = _mm256_permute2x128_si256(low, high, 0x31);
     }
+}
+
+/* 16 bytes of a vector. */
+INLINE __m128i part_of(__m256i row, int number)
+{
+    return number == 0 ? _mm256_castsi256_si128(row) : _mm256_extracti128_si256(row, 1);
 }
 #endif

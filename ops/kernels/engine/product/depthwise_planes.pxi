@@ -1,6 +1,6 @@
 """Algorithm `depthwise_planes`: groups of one channel on either side whose positions, not channels, lie side by side; lanes are groups.
 
-The planes of 16 groups of an image, or some lines or planes of large ones, are transposed to one vector for each position. All
+The planes of 8 or 16 groups of an image, or some lines or planes of large ones, are transposed to one vector for each position. All
 products, one for each stride class, take their input from there. Their results are transposed back together. So a call in any
 format multiplies whole vectors, only terms that exist, and decodes and rounds every number once.
 
@@ -84,7 +84,7 @@ cdef void run_plane_product(const Problem* q, int64_t i, int64_t number, int64_t
 
 cdef void load_lines(const Problem* q, int64_t n, int64_t g, int64_t low, int64_t high, int64_t ahead,
                      PlanesScratch* scratch) noexcept nogil:
-    """Lines [low, high) of the input of 16 groups of an image, to their places in the ring."""
+    """Lines [low, high) of the input of a block of groups of an image, to their places in the ring."""
     cdef const Product* p = q.products
     cdef int64_t place, some, size = element_size(p.input.format), pitch = positions_of_line(q, scratch.pairs != NULL)
     cdef const char* source
@@ -105,7 +105,7 @@ cdef void load_lines(const Problem* q, int64_t n, int64_t g, int64_t low, int64_
 
 cdef int64_t run_planes_band(const Problem* q, int64_t n, int64_t g, int64_t kept, int64_t begin, int64_t held, int64_t ahead,
                              PlanesScratch* scratch) noexcept nogil:
-    """Some numbers of the axis from `begin` on, of 16 groups of an image, of which those from `kept` on are stored. Lines of the
+    """Some numbers of the axis from `begin` on, of a block of groups of an image, of which those from `kept` on are stored. Lines of the
     input before `held` are there already; returns what is then. The next image's first is `ahead` elements after this one's."""
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
@@ -187,7 +187,7 @@ cdef bint pair_plane_weights(const Problem* q, PlanesScratch* scratch, uint16_t*
 
 
 cdef void run_planes_images(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:
-    """Some images of 16 groups."""
+    """Some images of a block of groups."""
     cdef const Planes* s = &q.planes
     cdef const Product* p = q.products
     cdef const instruction_set* isa = q.isa

@@ -9,7 +9,7 @@ gives: PLANE_WEIGHTS, PlaneProduct, Planes, PlanesScratch, dense_planes, depthwi
 cdef enum:
     PLANES_PRODUCTS = 8         # stride classes, at most
     PLANE_WEIGHTS = 128         # taps of a layer, at most
-    PLANES_BAND = 1 << 17       # bytes of input and results of the lines of 16 planes that are computed before the next ones
+    PLANES_BAND = 1 << 17       # bytes of input and results of the lines of a block of planes that are computed before the next ones
     PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
     PLANES_ROWS = 1024          # rows of taps of all lines of an image that are kept from one to the next, at most
     PAIR_POSITIONS = 16         # that are loaded as pairs at a time, at least

@@ -64,8 +64,8 @@ cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction
     s.band = w.Y[0] * w.Y[1]
     if w.Y[0] == 1 and not s.plan.direct and not s.direct:  # each band begins with lines of the one before
         s.band = max(4 * w.K[1] * w.d[1], NCX_DECODED // max(1, w.s[1] * w.X[2] + w.Y[2]))
-    if s.direct and s.plan.direct and w.K[2] > 3 and isa.depthwise_ncx_weights[NCX_COLUMNS - 1][NCX_COLUMNS - 1] == NULL:
-        return False  # few_channels, which copies floats, has more sums in as many registers
+    if w.K[2] > 3 and isa.depthwise_ncx_weights[NCX_COLUMNS - 1][NCX_COLUMNS - 1] == NULL:
+        return False  # others have more sums in as many registers
     return (s.runs * s.vectors <= NCX_PLAN // (NCX_COLUMNS + 1)
             and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= NCX_FLOATS))
 

@@ -1,7 +1,7 @@
 """Algorithm `weights_depthwise_planes`: `backward_weights` for groups of one channel on either side whose positions, not channels,
 lie side by side; lanes are groups.
 
-Lines of both sides of 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
+Lines of both sides of 8 or 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
 position's number along its line advance by themselves, with the taps of a row in registers.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles), engine/weights/depthwise_ncx.pxi (read_in_place),
@@ -82,7 +82,7 @@ cdef double depthwise_planes_weights_cycles(const Problem* q) noexcept nogil:
     that are read in place lie outside."""
     cdef const Weights* w = q.weights
     cdef int64_t long_line = DOT_LANES if w.large.format == NUMBER_FLOAT32 and w.small.format == NUMBER_FLOAT32 else 2 * DOT_LANES
-    if w.K[2] <= 3 and read_in_place(w, q.isa) != NUMBER_FLOAT32:
+    if q.isa.width < DOT_LANES and long_line == DOT_LANES or w.K[2] <= 3 and read_in_place(w, q.isa) != NUMBER_FLOAT32:
         long_line = DOT_LANES + DOT_LANES // 2
     if (ceiling(w.G, q.isa.width) * w.cut.pieces < 2 * q.threads
             or w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line):
@@ -179,7 +179,7 @@ cdef void run_band(const Weights* w, const PlanesWeights* p, const instruction_s
 
 
 cdef void run_planes_weights_task(const Problem* q, int64_t task, PlanesWeightsScratch* s) noexcept nogil:
-    """One piece of 16 groups."""
+    """One piece of as many groups as lanes."""
     cdef const Weights* w = q.weights
     cdef const PlanesWeights* p = &q.planes_weights
     cdef const instruction_set* isa = q.isa
