@@ -14,7 +14,7 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
     ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
     TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
+    WAITING_COST, gathered_moved, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -56,6 +56,8 @@ cdef double NUMBER_MOVED = 0.15        # cycles for a number that is copied to a
 cdef double PAIRS_MOVED = 0.45         # ... for pairs that are laid out for a matrix unit
 cdef double PANEL_MOVED = 0.08         # ... for pairs that are copied from a block to a panel of whole cache lines
 cdef double RESIDUE_MOVED = 0.6        # ... for a number whose line is laid out by residues modulo the stride
+cdef double NARROW_MOVED = 1.5         # ... more for a number that is gathered to a panel of fewer lanes than TILE_LANES (machine 4): what is
+                                       # met of a line is too short to be foreseen
 cdef double STRIDED_MOVED = 0.5        # cycles more for a number of an input whose stride is not 1
 cdef double DECODED = 0.25             # cycles more for a number that is not stored as float32
 cdef double FRAGMENT_CYCLES = 3        # cycles for one more fragment of a line in a panel, of each channel ("General product", boxes)
@@ -155,6 +157,11 @@ cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) no
 cdef inline double moved_cycles(const Product* p) noexcept nogil:
     """Cycles for one number that is copied."""
     return PAIRS_MOVED if on_matrix(p.pairs) else NUMBER_MOVED
+
+
+cdef inline double gathered_moved(const Product* p, const instruction_set* isa) noexcept nogil:
+    """Cycles for one number that is gathered to a panel."""
+    return moved_cycles(p) + (NARROW_MOVED if isa.vectors * isa.width < TILE_LANES else 0)
 
 
 cdef inline double pack_cycles(const Product* p) noexcept nogil:

@@ -189,7 +189,7 @@ cdef double panel_cycles(const Problem* q, bint decoded) noexcept nogil:
             work *= 1 + PANEL_ENDS / (<double>p.tap_count * p.S)
         if p.pairs != NULL and not on_matrix(p.pairs):
             cycles += STORED_CYCLES * p.columns * p.G * p.R
-        cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (moved_cycles(p) + pieces)
+        cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met + p.columns * <double>p.tap_count * (gathered_moved(p, q.isa) + pieces)
                                + pack_cycles(p) * <double>p.tap_count * p.R)
         if are_far(row_panels(p) * p.panel_size):
             cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (FAR_WEIGHTS * BLOCK * TILE_LANES))
