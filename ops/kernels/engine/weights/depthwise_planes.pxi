@@ -81,8 +81,9 @@ cdef double depthwise_planes_weights_cycles(const Problem* q) noexcept nogil:
     """Less than `weights_depthwise_ncx` names, unless some threads would have nothing to do, or lines are so long that few of the lanes
     that are read in place lie outside."""
     cdef const Weights* w = q.weights
-    cdef int64_t long_line = DOT_LANES if w.large.format == NUMBER_FLOAT32 and w.small.format == NUMBER_FLOAT32 else 2 * DOT_LANES
-    if q.isa.width < DOT_LANES and long_line == DOT_LANES or w.K[2] <= 3 and read_in_place(w, q.isa) != NUMBER_FLOAT32:
+    cdef bint decoded = w.large.format != NUMBER_FLOAT32 or w.small.format != NUMBER_FLOAT32
+    cdef int64_t long_line = 2 * DOT_LANES if decoded or q.isa.width < DOT_LANES else DOT_LANES
+    if w.K[2] <= 3 and read_in_place(w, q.isa) != NUMBER_FLOAT32:
         long_line = DOT_LANES + DOT_LANES // 2
     if (ceiling(w.G, q.isa.width) * w.cut.pieces < 2 * q.threads
             or w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line):
