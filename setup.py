@@ -97,6 +97,7 @@ if __name__ == "__main__":  # Cython's processes may import this file
                 extension("convreg.ops.kernels.reference", "ops/kernels/reference.pyx"),
                 extension("convreg.ops.kernels.convert", "ops/kernels/numbers/convert.pyx"),
                 extension("convreg.ops.kernels.trees", "ops/kernels/core/trees.pyx"),
+                extension("convreg.ops.kernels.teams", "ops/kernels/core/teams.pyx"),
                 extension("convreg.onnx.runtime_ort._ort", "convreg/onnx/runtime_ort/_ort.pyx"),
                 extension("convreg._hifloat8", *sorted(map(str, HIFLOAT8.glob("*.c"))),
                           include=[numpy.get_include()], libraries=["m"]),

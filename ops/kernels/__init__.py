@@ -33,6 +33,7 @@ from typing import Any
 # With full names: in a checkout without compiled modules the ModuleNotFoundError names them.
 import convreg.ops.kernels.engine as engine
 import convreg.ops.kernels.reference as reference
+import convreg.ops.kernels.teams as teams
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,7 +48,7 @@ Subtree = tuple[int, int, int]
 """A subtree of a sum over a larger batch: the position of its first piece among those of the small side that is given,
 the number of its pieces, and their length in positions (`core/reduction.h`)."""
 
-openmp: bool = reference.OPENMP
+openmp: bool = teams.OPENMP
 
 FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
 """The algorithm that calls of this thread or task must take; `forced_for` tells which kernels it applies to."""

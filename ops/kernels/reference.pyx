@@ -37,28 +37,9 @@ from reduction cimport (
     push_partial, reduction_cut, sums_in_blocks, tree_sum,
 )
 
-cdef extern from *:
-    """
-    #ifdef _OPENMP
-    #define BUILT_WITH_OPENMP 1
-    #else
-    #define BUILT_WITH_OPENMP 0
-    #endif
-    """
-    enum:
-        BUILT_WITH_OPENMP
+from . import teams
 
-cdef extern from "core/team.h" nogil:
-    int grant_team(int threads)
-    int team_for(double products, int threads)
-
-OPENMP = bool(BUILT_WITH_OPENMP)  # whether more than one thread ever runs
-
-
-def team_addresses() -> tuple[int, int]:
-    """Addresses of `team_for` and `grant_team` of `core/team.h`, for modules whose parallel regions use the same threads."""
-    return <uintptr_t>&team_for, <uintptr_t>&grant_team
-
+include "core/team.pxi"
 
 FORMATS = {
     "float32": NUMBER_FLOAT32,

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .reference import OPENMP
+from .teams import OPENMP
 
 # More threads than processors only cost. Small machines still get teams larger than themselves: results do not depend
 # on the number, and tests show it. Of these, kernels use as many as can be started (`team.h`).

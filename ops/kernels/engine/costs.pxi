@@ -14,7 +14,7 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
     ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
     TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, gathered_moved, moved_cycles, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
+    WAITING_COST, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
 """
 
 cdef enum:
@@ -159,9 +159,9 @@ cdef inline double moved_cycles(const Product* p) noexcept nogil:
     return PAIRS_MOVED if on_matrix(p.pairs) else NUMBER_MOVED
 
 
-cdef inline double gathered_moved(const Product* p, const instruction_set* isa) noexcept nogil:
-    """Cycles for one number that is gathered to a panel."""
-    return moved_cycles(p) + (NARROW_MOVED if isa.vectors * isa.width < TILE_LANES else 0)
+cdef inline double narrow_moved(const instruction_set* isa) noexcept nogil:
+    """Cycles that a number takes more to gather where panels are narrower than a block of lanes."""
+    return NARROW_MOVED if isa.vectors * isa.width < TILE_LANES else 0
 
 
 cdef inline double pack_cycles(const Product* p) noexcept nogil:

@@ -36,7 +36,7 @@ from reduction cimport (
     positions_in_blocks, reduction_cut, sums_in_blocks,
 )
 
-from . import reference
+from . import reference, teams
 from .reference import FORMATS
 
 prepare_codes()

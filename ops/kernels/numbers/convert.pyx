@@ -11,6 +11,7 @@ nothing but seed, number and value.
 """
 
 import convreg.ops.kernels.reference as reference
+import convreg.ops.kernels.teams as teams
 import convreg.ops.kernels.engine as engine
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -52,9 +53,7 @@ ROUNDINGS = {
     "hybrid": HYBRID,
 }
 
-ctypedef int (*team_function)(int threads) noexcept nogil
-
-cdef team_function grant_team = <team_function><uintptr_t>reference.team_addresses()[1]
+include "core/team.pxi"
 
 
 cdef struct Side:  # one of the two arrays

@@ -53,23 +53,48 @@ INLINE void finish_blocks(int rows, int vectors, const float *c, const tile_resu
 #include "simd/block_parts.h"
 BLOCK_PARTS(blocks, 0)
 #else
-/* The beginning of a block. */
-INLINE void part_of_block(int rows, int vectors, const float *const *row, ptrdiff_t a, ptrdiff_t row_step, const float *b,
-                          ptrdiff_t lane_pitch, float *c, int pitch, ptrdiff_t steps)
+/* The beginning of a block.  This is a function of its own: beside whole blocks the compiler would keep some sums in memory. */
+INLINE void part_of_block_body(int rows, int vectors, const float *start, const int64_t *offsets, ptrdiff_t a, ptrdiff_t row_step,
+                               const float *b, ptrdiff_t lane_pitch, float *c, int pitch, ptrdiff_t steps)
 {
     vector sum[ROWS][VECTORS];
     float first[ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
-    half_sums(rows, vectors, sum, row, a, row_step, 0, b, lane_pitch, steps < HALF_BLOCK ? steps : HALF_BLOCK);
-    if (steps <= HALF_BLOCK) {
-        add_to_totals(rows, vectors, c, pitch, NULL, sum);
-        return;
+    const float *row[ROWS];
+    ptrdiff_t rest = steps;
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + (offsets ? offsets[i] : i);
+    if (steps >= HALF_BLOCK) {
+        half_sums(rows, vectors, sum, row, a, row_step, 0, b, lane_pitch, HALF_BLOCK);
+        if (steps == HALF_BLOCK) {
+            add_to_totals(rows, vectors, c, pitch, NULL, sum);
+            return;
+        }
+        store_sums(rows, vectors, sum, first, vectors);
+        __asm__ volatile("" : : "r"(first) : "memory");
+        a += HALF_BLOCK * row_step;
+        b += HALF_BLOCK * lane_pitch;
+        rest -= HALF_BLOCK;
     }
-    store_sums(rows, vectors, sum, first, vectors);
-    __asm__ volatile("" : : "r"(first) : "memory");
-    half_sums(rows, vectors, sum, row, a + HALF_BLOCK * row_step, row_step, 0, b + HALF_BLOCK * lane_pitch, lane_pitch,
-              steps - HALF_BLOCK);
-    add_to_totals(rows, vectors, c, pitch, first, sum);
+    half_sums(rows, vectors, sum, row, a, row_step, 0, b, lane_pitch, rest);
+    if (steps > HALF_BLOCK) {
+        __asm__ volatile("" : : : "memory"); /* otherwise totals, of which both branches need all, would be loaded before them */
+        add_to_totals(rows, vectors, c, pitch, first, sum);
+    } else
+        add_to_totals(rows, vectors, c, pitch, NULL, sum);
 }
+
+typedef void (*block_part_function)(const float *start, const int64_t *offsets, ptrdiff_t a, ptrdiff_t row_step, const float *b,
+                                    ptrdiff_t lane_pitch, float *c, int pitch, ptrdiff_t steps);
+
+#define PART_OF_BLOCK(name, r, v, pairs)                                                                                   \
+    static __attribute__((noinline)) void SUFFIX(name##_##r##_##v)(                                                        \
+        const float *start, const int64_t *offsets, ptrdiff_t a, ptrdiff_t row_step, const float *b, ptrdiff_t lane_pitch, \
+        float *c, int pitch, ptrdiff_t steps)                                                                              \
+    {                                                                                                                      \
+        part_of_block_body(r, v, start, offsets, a, row_step, b, lane_pitch, c, pitch, steps);                             \
+    }
+#define PART(r, v) SUFFIX(part_of_block_##r##_##v)
 
 /* A request costs more than it saves where `scatter` stores. */
 static __attribute__((noinline)) void SUFFIX(ask_for_sums)(const tile_result *result)
@@ -81,7 +106,7 @@ static __attribute__((noinline)) void SUFFIX(ask_for_sums)(const tile_result *re
 /* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel. */
 INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
                             const int64_t *offsets, ptrdiff_t row_step, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch,
-                            float *c, int pitch, int resume)
+                            float *c, int pitch, int resume, block_part_function part)
 {
     const float *row[ROWS];
 #pragma GCC unroll 8
@@ -95,7 +120,7 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
         for (; left >= SUM_BLOCK; left -= SUM_BLOCK, a += SUM_BLOCK * row_step, b += SUM_BLOCK * lane_pitch)
             whole_block(rows, vectors, row, a, a + HALF_BLOCK * row_step, row_step, next, b, lane_pitch, c, pitch);
         if (left > 0)
-            part_of_block(rows, vectors, row, a, row_step, b, lane_pitch, c, pitch, left);
+            part(start, offsets, a, row_step, b, lane_pitch, c, pitch, left);
     }
 }
 
@@ -108,9 +133,11 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
         if (result)                                                                                                        \
             SUFFIX(ask_for_sums)(result);                                                                                  \
         if (r == ROWS && next)                                                                                             \
-            block_runs_body(r, v, runs, run_count, row_panel, NULL, ROWS, next, lane_panel, lane_pitch, c, VECTORS, resume); \
+            block_runs_body(r, v, runs, run_count, row_panel, NULL, ROWS, next, lane_panel, lane_pitch, c, VECTORS, resume,\
+                            PART(r, v));                                                                                   \
         else                                                                                                               \
-            block_runs_body(r, v, runs, run_count, row_panel, NULL, ROWS, 0, lane_panel, lane_pitch, c, VECTORS, resume);  \
+            block_runs_body(r, v, runs, run_count, row_panel, NULL, ROWS, 0, lane_panel, lane_pitch, c, VECTORS, resume,   \
+                            PART(r, v));                                                                                   \
         finish_blocks(r, v, c, result);                                                                                    \
     }
 #define WHOLE_BLOCKS(name, r, v, pairs)                                                                                    \
@@ -118,7 +145,8 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
         const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets, ptrdiff_t row_step,         \
         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                               \
     {                                                                                                                      \
-        block_runs_body(r, v, runs, run_count, start, offsets, row_step, 0, lane_panel, lane_pitch, c, v, resume);         \
+        block_runs_body(r, v, runs, run_count, start, offsets, row_step, 0, lane_panel, lane_pitch, c, v, resume,          \
+                        PART(r, v));                                                                                       \
     }                                                                                                                      \
     static void SUFFIX(whole_##name##_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *start,            \
                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,      \
@@ -126,7 +154,7 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
     {                                                                                                                      \
         (void)wish;                                                                                                        \
         if (row_step == 1)                                                                                                 \
-            block_runs_body(r, v, runs, run_count, start, offsets, 1, 0, lane_panel, lane_pitch, c, v, resume);            \
+            block_runs_body(r, v, runs, run_count, start, offsets, 1, 0, lane_panel, lane_pitch, c, v, resume, PART(r, v));\
         else                                                                                                               \
             SUFFIX(whole_##name##_strided_##r##_##v)(runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, \
                                                      resume);                                                              \
@@ -144,6 +172,9 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
     ROW_BLOCKS(kind, name, 7, pairs) ROW_BLOCKS(kind, name, 8, pairs)
 #else
 #define ALL_BLOCKS(kind, name, pairs) FOUR_BLOCKS(kind, name, pairs)
+#endif
+#if ROWS < 8
+ALL_BLOCKS(PART_OF_BLOCK, part_of_block, 0)
 #endif
 ALL_BLOCKS(BLOCKS_TILE, blocks, 0)
 ALL_BLOCKS(STRIDED_BLOCKS, strided_blocks, 0)

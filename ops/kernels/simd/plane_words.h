@@ -99,8 +99,7 @@ INLINE void decode_word(const decoder *d, int format, __m256i word, vector *numb
         number[0] = (vector)_mm256_cvtph_ps(_mm256_castsi256_si128(halves));
         number[1] = (vector)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
     } else {
-        const __m256i turn = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-        word = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(word, turn), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        word = _mm256_permutevar8x32_epi32(transpose_bytes(word), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         decode_two(_mm256_castsi256_si128(word), format, number, number + 1);
         decode_two(_mm256_extracti128_si256(word, 1), format, number + 2, number + 3);
     }
@@ -130,11 +129,7 @@ INLINE void load_few_words(__m256i *word, const char *place, int64_t step, int64
 INLINE __m256i word_of(int format, const vector *done, int normal)
 {
     (void)normal;
-    if (format == NUMBER_FLOAT32)
-        return (__m256i)done[0];
-    if (is_wide(format))
-        return _mm256_or_si256((__m256i)codes_of(done[0], format), _mm256_slli_epi32((__m256i)codes_of(done[1], format), 16));
-    return words_of_four(format, done);
+    return lane_words(format, done);
 }
 
 /* The first `bytes` <= 16 of the planes from `first_plane` on, of four words. */

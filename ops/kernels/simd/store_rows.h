@@ -87,15 +87,12 @@ INLINE void store_byte_lines(char *target, int format, int64_t step, int64_t hei
     __m256i words[4];
 #pragma GCC unroll 4
     for (int w = 0; w < 4; w++)
-        words[w] = 4 * w < n ? words_of_four(format, row + 4 * w) : _mm256_setzero_si256();
+        words[w] = 4 * w < n ? lane_words(format, row + 4 * w) : _mm256_setzero_si256();
     transpose_four(words);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
         if (i < height)
-            store_half_bits(target + i * step, n, _mm256_castsi256_si128(words[i]));
-        if (4 + i < height)
-            store_half_bits(target + (4 + i) * step, n, _mm256_extracti128_si256(words[i], 1));
-    }
+            store_half_bits(target + i * step, n, part_of(words[i % 4], i / 4));
 }
 
 /* n <= 16 rows of 8 finished numbers, transposed in registers: `height` lines of n numbers, `step` apart in the target. */
@@ -110,11 +107,8 @@ INLINE void store_position_rows(void *target, int format, int64_t step, int64_t 
         int64_t bytes = (n - first < 8 * together ? n - first : 8 * together) * code_size(format);
         __m256i words[8];
 #pragma GCC unroll 8
-        for (int w = 0; w < 8; w++) {
-            words[w] = (__m256i)codes_of(row[first + w * together], format);
-            if (together == 2)
-                words[w] = _mm256_or_si256(words[w], _mm256_slli_epi32((__m256i)codes_of(row[first + 2 * w + 1], format), 16));
-        }
+        for (int w = 0; w < 8; w++)
+            words[w] = lane_words(format, row + first + w * together);
         transpose_vectors(words);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)

@@ -64,11 +64,14 @@ INLINE __m256i words_of_two(int format, vector first, vector second)
                                             : ordinary_words(first, second, 5, 2, 0x7c, 0x7e);
 }
 
-/* Codes of 8 bits of four vectors, those of a lane in its word of 32 bits. */
-INLINE __m256i words_of_four(int format, const vector *row)
+/* Codes of one, two or four vectors of finished floats: those of a lane in its word of 32 bits. */
+INLINE __m256i lane_words(int format, const vector *row)
 {
-    const __m256i turn = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    return _mm256_shuffle_epi8(_mm256_packus_epi16(words_of_two(format, row[0], row[1]), words_of_two(format, row[2], row[3])), turn);
+    if (format == NUMBER_FLOAT32)
+        return (__m256i)row[0];
+    if (code_size(format) == 2)
+        return _mm256_or_si256((__m256i)codes_of(row[0], format), _mm256_slli_epi32((__m256i)codes_of(row[1], format), 16));
+    return transpose_bytes(_mm256_packus_epi16(words_of_two(format, row[0], row[1]), words_of_two(format, row[2], row[3])));
 }
 
 /* The codes of the first vector, then those of the second. */

@@ -94,6 +94,13 @@ INLINE void transpose_vectors(__m256i *row)
     }
 }
 
+/* Every square of 4 x 4 bytes. */
+INLINE __m256i transpose_bytes(__m256i word)
+{
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm256_shuffle_epi8(word, _mm256_broadcastsi128_si256(order));
+}
+
 /* 16 bytes of a vector. */
 INLINE __m128i part_of(__m256i row, int number)
 {

@@ -4,8 +4,8 @@ of single images.
 Weights, which are read but once, are what such a product waits for.  So the input of all columns and taps is gathered
 beforehand, by all threads, and every task packs the row panel that it uses: packed weights never leave the middle cache.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (FAR_AND_BACK, gathered_moved, moved_cycles),
-    engine/product/gathered.pxi (gathered_cycles), engine/product/pack.pxi (input_spans, pack_rows), engine/product/pairs.pxi (tile_of),
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (FAR_AND_BACK),
+    engine/product/gathered.pxi (panel_cycles), engine/product/pack.pxi (input_spans, pack_rows), engine/product/pairs.pxi (tile_of),
     engine/product/position_classes.pxi (cut_fragments, cut_position_classes), engine/product/product.pxi,
     engine/product/store.pxi (find_result, output_spans, result_rows, store_tile)
 gives: FewColumns, few_columns_cycles, fits_few_columns, lay_out_few_columns, run_few_columns
@@ -55,8 +55,7 @@ cdef double few_columns_cycles(const Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef double weights = <double>p.R * p.D * p.tap_count
     cdef bint pays = p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * q.threads
-    cdef double foreseen = (moved_cycles(p) - gathered_moved(p, q.isa)) * p.columns * <double>p.tap_count * p.S
-    return gathered_cycles(q) + foreseen + (-FAR_AND_BACK if pays else FAR_AND_BACK) * weights
+    return panel_cycles(q, True, 0) + (-FAR_AND_BACK if pays else FAR_AND_BACK) * weights
 
 
 cdef void lay_out_shared_columns(const Product* p, const instruction_set* isa, FewColumns* s, workspace* memory) noexcept nogil:

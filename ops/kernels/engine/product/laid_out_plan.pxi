@@ -167,7 +167,8 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
         unaligned = 1
     work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p.pairs) else max(p.R, LEAST_ROWS))
     copied = moved if p.step[2] == 1 or l.phases[2] == 1 else RESIDUE_MOVED
-    l.gathered = work * p.met + p.tap_count * p.S * (gathered_moved(p, isa) + LINE_CYCLES / min(p.Q[2], LINE_LANES) + (STRIDED_MOVED if p.step[2] > 1 else 0))
+    l.gathered = work * p.met + p.tap_count * p.S * (moved + narrow_moved(isa) + LINE_CYCLES / min(p.Q[2], LINE_LANES)
+                                                     + (STRIDED_MOVED if p.step[2] > 1 else 0))
     far = p.tap_count * p.S * p.R / FAR_WEIGHTS if are_far(row_panels(p) * p.rows * p.tap_count * p.S) else 0
     l.gathered += far / (BLOCK * TILE_LANES)
     if on_matrix(p.pairs):

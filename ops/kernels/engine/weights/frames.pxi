@@ -4,15 +4,13 @@ A framed block has, of each channel and line of positions, the lines that taps m
 a line is met by two taps, it has of each tap the numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles
 read whole cache lines.
 
-uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/kept.pxi (last_step), engine/weights/plan.pxi
-    (WeightsPlan)
+uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at),
+    engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan)
 gives: frame_block, tap_offset
 """
 
 cdef enum:
-    SPANS = 32           # lines of positions that are turned together
-    MOST_ASKED = 1 << 12  # bytes of a line that are asked for
+    SPANS = 32  # lines of positions that are turned together
 
 
 cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
@@ -74,14 +72,13 @@ cdef bint all_inside(const Weights* w, const Row* rows, int64_t row_count) noexc
 cdef void frame_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                      int64_t first_line, int64_t end_line, const Row* rows, int64_t row_count, float* block) noexcept nogil:
     """[channel][t0][t1][t2][position], of the same pairs."""
-    cdef int64_t c, line, r, x0, x1, later
+    cdef int64_t c, line, r, x0, x1
     cdef int64_t lines[SPANS]  # where lines of positions begin, or NO_ELEMENT
     cdef int64_t first, count
     cdef bint whole = all_inside(w, rows, row_count)
     cdef float* place
     for c in range(channels):
         for line in range(first_line, end_line):
-            later = w.d[1] * w.large.x[1] if line + 1 < end_line and (line + 1) % w.K[1] > 0 else 0
             first = 0
             while first < row_count:
                 count = min(<int64_t>SPANS, row_count - first)
@@ -94,22 +91,18 @@ cdef void frame_taps(const Weights* w, const WeightsPlan* plan, const instructio
                                     + x1 * w.large.x[1] + (rows[first + r].y[2] * w.s[2] - w.b[2]) * w.large.x[2])
                 place = block + c * plan.channel_floats + line * w.K[2] * plan.extent
                 if whole:
-                    turn_lines(w, plan, isa, rows + first, count, lines, later, place)
+                    turn_lines(w, plan, isa, rows + first, count, lines, place)
                 else:
                     frame_lines(w, plan, isa, rows + first, count, lines, place)
                 first += count
 
 
 cdef void turn_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Row* rows, int64_t count,
-                     const int64_t* lines, int64_t later, float* place) noexcept nogil:
-    """The taps of some lines, inside or outside as a whole. Lines `later` elements from these, which are too many to be foreseen, are
-    asked for."""
+                     const int64_t* lines, float* place) noexcept nogil:
+    """The taps of some lines, inside or outside as a whole."""
     cdef lane_span spans[SPANS]
-    cdef int64_t r, met
+    cdef int64_t r
     for r in range(count):
-        met = ((rows[r].count - 1) * w.s[2] * w.large.x[2] + 1) * element_size(w.large.format)
-        if later != 0 and lines[r] != NO_ELEMENT and 0 < met <= MOST_ASKED:
-            prefetch_lines(<const char*>large_at(w, lines[r] + later), ceiling(met, LINE_BYTES), False)
         spans[r] = lane_span(rows[r].first - rows.first, rows[r].count, lines[r], w.s[2] * w.large.x[2])
     isa.gather(place + rows.first, plan.extent, w.K[2], w.large.data, w.large.format, w.d[2] * w.large.x[2], spans, count)
 
