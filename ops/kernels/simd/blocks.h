@@ -96,11 +96,16 @@ typedef void (*block_part_function)(const float *start, const int64_t *offsets, 
     }
 #define PART(r, v) SUFFIX(part_of_block_##r##_##v)
 
-/* A request costs more than it saves where `scatter` stores. */
+/* Where `scatter` stores codes, a request for the last part of each row: more of them cost more than they save. */
 static __attribute__((noinline)) void SUFFIX(ask_for_sums)(const tile_result *result)
 {
-    for (asking asks = begin_asking(result->direct ? &result->wish : NULL); asks.left; asks.left--)
-        ask(&asks, 1);
+    const tile_wish *wish = &result->wish;
+    if (result->direct)
+        for (asking asks = begin_asking(wish); asks.left; asks.left--)
+            ask(&asks, 1);
+    else if (wish->parts > 0)
+        for (asking asks = {wish, wish->rows, wish->parts - 1, 0}; asks.left; asks.left--)
+            ask(&asks, 1);
 }
 
 /* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel. */

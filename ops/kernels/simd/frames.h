@@ -96,11 +96,7 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
         if (step == 1)
             decode_line(place + low, start, format, high - low, later);
         else if (step == 2)
-            for (int64_t i = low; i < high; i += WIDTH) {
-                __builtin_prefetch(at(later, format, 2 * (i - low)));
-                __builtin_prefetch(at(later, format, 2 * (i - low) + WIDTH));
-                *(vector *)(place + i) = load_every_other(at(start, format, 2 * (i - low)), format, high - i);
-            }
+            decode_every_other(place + low, start, format, high - low, later);
         else if (step > 2 && step <= APART)
             for (int64_t i = low; i < high; i += WIDTH)
                 *(vector *)(place + i) = load_apart(at(start, format, (i - low) * step), format, step, high - i);

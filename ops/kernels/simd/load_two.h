@@ -1,6 +1,15 @@
 /* Stored numbers of 8 bits to floats, two vectors of eight at a time: 16 codes fill a register in words of 16 bits, so that each
  * step serves twice as many as in words of 32.  simd/load.h includes this. */
 
+/* A constant in every word, loaded: where registers are few the compiler would make it in three instructions each time. */
+#define WORDS(x)                                                                                                         \
+    ({                                                                                                                   \
+        static const int16_t words_[16] __attribute__((aligned(32))) = {x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; \
+        __m256i all_;                                                                                                    \
+        __asm__("vmovdqa %1, %0" : "=x"(all_) : "m"(words_));                                                            \
+        all_;                                                                                                            \
+    })
+
 /* Eight codes each at p and q, side by side. */
 INLINE __m128i codes_at(const void *p, const void *q)
 {
@@ -30,18 +39,18 @@ INLINE void decode_two_hifloat8(__m128i codes, vector *first, vector *second)
                                                                     (char)131, (char)133, 122, 120, (char)135, (char)139, 116, 112));
     const __m256i step = _mm256_broadcastsi128_si256(_mm_setr_epi8((char)128, 16, 16, 16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 64, 64));
     const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 6, 6));
-    const __m256i low = _mm256_set1_epi16(0xff), zero = _mm256_setzero_si256();
+    const __m256i low = WORDS(0xff), zero = _mm256_setzero_si256();
     __m256i words = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), order);
-    __m256i magnitude = _mm256_and_si256(words, _mm256_set1_epi16(0x7f)), part = _mm256_srli_epi16(magnitude, 3);
-    __m256i steps = _mm256_xor_si256(_mm256_and_si256(words, _mm256_set1_epi16(7)), _mm256_shuffle_epi8(flip, part));
+    __m256i magnitude = _mm256_and_si256(words, WORDS(0x7f)), part = _mm256_srli_epi16(magnitude, 3);
+    __m256i steps = _mm256_xor_si256(_mm256_and_si256(words, WORDS(7)), _mm256_shuffle_epi8(flip, part));
     __m256i size = _mm256_and_si256(_mm256_shuffle_epi8(step, part), low);
     __m256i bits = _mm256_slli_epi16(_mm256_shuffle_epi8(start, part), 7);
     bits = _mm256_add_epi16(bits, _mm256_mullo_epi16(steps, size));
-    bits = _mm256_blendv_epi8(bits, _mm256_set1_epi16(0x7f80), _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x6f)));
+    bits = _mm256_blendv_epi8(bits, WORDS(0x7f80), _mm256_cmpeq_epi16(magnitude, WORDS(0x6f)));
     bits = _mm256_andnot_si256(_mm256_cmpeq_epi16(magnitude, zero), bits);
     __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(words, magnitude), 8);
-    __m256i nan = _mm256_cmpeq_epi16(words, _mm256_set1_epi16(0x80)); /* a negative zero */
-    bits = _mm256_or_si256(_mm256_or_si256(bits, sign), _mm256_and_si256(nan, _mm256_set1_epi16(0x7fc0)));
+    __m256i nan = _mm256_cmpeq_epi16(words, WORDS(0x80)); /* a negative zero */
+    bits = _mm256_or_si256(_mm256_or_si256(bits, sign), _mm256_and_si256(nan, WORDS(0x7fc0)));
     *first = (vector)_mm256_unpacklo_epi16(zero, bits);
     *second = (vector)_mm256_unpackhi_epi16(zero, bits);
 }

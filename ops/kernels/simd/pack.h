@@ -110,8 +110,7 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = (vector){0};
             else if (step == 2)
-                for (int64_t i = 0; i < count; i += WIDTH)
-                    *(vector *)(lanes + i) = load_every_other(at(source, format, offset + 2 * i), format, count - i);
+                decode_every_other(lanes, at(source, format, offset), format, count, NULL);
             else
                 for (int64_t i = 0; i < count; i++)
                     lanes[i] = load_number(source, format, offset + i * step);

@@ -26,6 +26,51 @@ INLINE vector load_every_other(const void *p, int format, int64_t n)
     return EVEN_OF(load_vector(p, format, numbers), second);
 }
 
+#if WIDTH == 8
+/* The same of a whole vector; the number behind the last is read. Codes are picked before they are decoded. */
+INLINE vector every_other_half(const void *p, int format)
+{
+    __m256i words = _mm256_loadu_si256(p);
+    if (format == NUMBER_BFLOAT16)
+        return (vector)_mm256_slli_epi32(words, 16);
+    words = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+    return (vector)_mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
+/* Of two whole vectors in a format of 8 bits. */
+INLINE void every_other_byte(const void *p, int format, vector *first, vector *second)
+{
+    __m256i words = _mm256_and_si256(_mm256_loadu_si256(p), _mm256_set1_epi16(0xff));
+    decode_two(_mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)), format, first, second);
+}
+#endif
+
+/* Every other of the numbers from `source` on, `count` of them. What the last vector overruns is filled with zeros. Asks for what lies
+ * at `later`, if anything, and following. */
+INLINE void decode_every_other(float *target, const void *source, int format, int64_t count, const void *later)
+{
+    int64_t i = 0;
+#if WIDTH == 8
+    for (; code_size(format) == 1 && i + 16 < count; i += 16) {
+        if (later)
+            __builtin_prefetch(at(later, format, 2 * i));
+        every_other_byte(at(source, format, 2 * i), format, (vector *)(target + i), (vector *)(target + i + 8));
+    }
+    for (; code_size(format) == 2 && i + 8 < count; i += 8) {
+        if (later)
+            __builtin_prefetch(at(later, format, 2 * i));
+        *(vector *)(target + i) = every_other_half(at(source, format, 2 * i), format);
+    }
+#endif
+    for (; i < count; i += WIDTH) {
+        if (later) {
+            __builtin_prefetch(at(later, format, 2 * i));
+            __builtin_prefetch(at(later, format, 2 * i + WIDTH));
+        }
+        *(vector *)(target + i) = load_every_other(at(source, format, 2 * i), format, count - i);
+    }
+}
+
 #if WIDTH == 16
 enum { APART = 5 }; /* numbers so far apart at most are loaded together */
 

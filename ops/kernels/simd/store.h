@@ -14,6 +14,14 @@ INLINE void copy_code(char *place, int64_t size, const void *code)
     memcpy(place, code, size == 4 ? 4 : size == 2 ? 2 : 1);
 }
 
+/* n codes that lie side by side, to places `step` bytes apart. */
+INLINE void copy_apart(char *place, int64_t step, int64_t size, int64_t n, const char *codes)
+{
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < n; j++)
+        copy_code(place + j * step, size, codes + j * size);
+}
+
 /* The first n <= WIDTH of a vector of finished floats, `step` apart: what lies between belongs to others, perhaps in another thread. */
 INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vector values)
 {
@@ -42,8 +50,7 @@ INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vecto
 #endif
     char stored[4 * WIDTH];
     store_codes(stored, size, WIDTH, codes);
-    for (int64_t j = 0; j < n; j++)
-        copy_code((char *)target + j * step * size, size, stored + j * size);
+    copy_apart(target, step * size, size, n, stored);
 }
 
 #if WIDTH == 16
@@ -55,9 +62,33 @@ INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vecto
 INLINE void store_two_lines(void *target, void *other, int format, const float *sums, ptrdiff_t pitch, int64_t count,
                             const float *bias, int64_t row)
 {
-    for (int64_t i = 0; i < count; i += 8)
-        store_two((void *)at(target, format, i), (void *)at(other, format, i), format, count - i < 8 ? count - i : 8,
-                  finished_vector(sums + i, count - i, bias, row), finished_vector(sums + pitch + i, count - i, bias, row + 1));
+#define BOTH(i, n)                                                                                                       \
+    store_two((void *)at(target, format, i), (void *)at(other, format, i), format, n,                                    \
+              finished_vector(sums + (i), n, bias, row), finished_vector(sums + pitch + (i), n, bias, row + 1))
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        BOTH(i, 8);
+    if (i < count && count >= 8)
+        BOTH(count - 8, 8); /* numbers twice cost less than a part of a vector */
+    else if (i < count)
+        BOTH(0, count);
+#undef BOTH
+}
+
+/* A line of sums, finished, `step` apart, in a format of 8 bits: two vectors are encoded together. */
+INLINE void store_bytes_apart(char *place, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        int64_t n = count - i < 16 ? count - i : 16;
+        vector first = finished_vector(sums + i, n, bias, row), second = n > 8 ? finished_vector(sums + i + 8, n - 8, bias, row) : first;
+        char codes[16];
+        _mm_storeu_si128((__m128i *)codes, bytes_of_two(format, first, second));
+        __asm__ volatile("" : : "r"(codes) : "memory"); /* bytes are read from there: out of a vector each of them takes longer */
+        if (n == 16)
+            copy_apart(place + i * step, step, 1, 16, codes);
+        else
+            copy_apart(place + i * step, step, 1, n, codes);
+    }
 }
 #endif
 
@@ -65,14 +96,27 @@ INLINE void store_two_lines(void *target, void *other, int format, const float *
 INLINE void store_line(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
 {
     int64_t i = 0;
+#define SOME(i, n) store_apart((void *)at(target, format, (i) * step), format, step, n, finished_vector(sums + (i), n, bias, row))
+#if WIDTH == 8
+    if (step != 1 && code_size(format) == 1) {
+        store_bytes_apart(target, format, step, sums, count, bias, row);
+        return;
+    }
+#endif
 #if WIDTH > 4
     for (; step == 1 && i + 2 * WIDTH <= count; i += 2 * WIDTH)
         store_two_vectors((void *)at(target, format, i), format, finished_vector(sums + i, WIDTH, bias, row),
                           finished_vector(sums + i + WIDTH, WIDTH, bias, row));
 #endif
+#if WIDTH == 8
+    for (; step == 1 && i + WIDTH <= count; i += WIDTH)
+        SOME(i, WIDTH);
+    if (step == 1 && i < count && count >= WIDTH)
+        i = count - WIDTH;
+#endif
     for (; i < count; i += WIDTH)
-        store_apart((void *)at(target, format, i * step), format, step, count - i < WIDTH ? count - i : WIDTH,
-                    finished_vector(sums + i, count - i, bias, row));
+        SOME(i, count - i < WIDTH ? count - i : WIDTH);
+#undef SOME
 }
 
 #include "simd/store_rows.h"

@@ -37,23 +37,23 @@ INLINE __m256i hifloat8_words(vector first, vector second)
 {
     const __m256i group = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 118, 102, 68, 116, 16, 0, 32, 72, 88, 112, 112, 32, 32, 16, 16));
     __m256i halves = _mm256_packs_epi32(_mm256_srai_epi32((__m256i)first, 16), _mm256_srai_epi32((__m256i)second, 16));
-    __m256i magnitude = _mm256_and_si256(halves, _mm256_set1_epi16(0x7fff));
-    __m256i place = _mm256_sub_epi16(_mm256_max_epi16(magnitude, _mm256_set1_epi16(0x3480)), _mm256_set1_epi16(119 << 7));
-    __m256i rank = _mm256_mulhrs_epi16(place, _mm256_set1_epi16(1 << 11)); /* in steps of 1/8 of a power of two, rounded */
-    __m256i quarters = _mm256_mulhrs_epi16(place, _mm256_set1_epi16(1 << 10));
-    __m256i twos = _mm256_mulhrs_epi16(place, _mm256_set1_epi16(1 << 9));
-    __m256i ones = _mm256_mulhrs_epi16(place, _mm256_set1_epi16(1 << 8));
-    rank = _mm256_min_epi16(rank, _mm256_add_epi16(quarters, _mm256_set1_epi16(48)));
-    rank = _mm256_min_epi16(rank, _mm256_add_epi16(twos, _mm256_set1_epi16(80)));
-    rank = _mm256_max_epi16(rank, _mm256_add_epi16(quarters, _mm256_set1_epi16(20)));
-    rank = _mm256_max_epi16(rank, _mm256_add_epi16(twos, _mm256_set1_epi16(22)));
-    rank = _mm256_max_epi16(rank, _mm256_add_epi16(ones, _mm256_set1_epi16(15)));
-    rank = _mm256_min_epi16(rank, _mm256_set1_epi16(127));
+    __m256i magnitude = _mm256_and_si256(halves, WORDS(0x7fff));
+    __m256i place = _mm256_sub_epi16(_mm256_max_epi16(magnitude, WORDS(0x3480)), WORDS(119 << 7));
+    __m256i rank = _mm256_mulhrs_epi16(place, WORDS(1 << 11)); /* in steps of 1/8 of a power of two, rounded */
+    __m256i quarters = _mm256_mulhrs_epi16(place, WORDS(1 << 10));
+    __m256i twos = _mm256_mulhrs_epi16(place, WORDS(1 << 9));
+    __m256i ones = _mm256_mulhrs_epi16(place, WORDS(1 << 8));
+    rank = _mm256_min_epi16(rank, _mm256_add_epi16(quarters, WORDS(48)));
+    rank = _mm256_min_epi16(rank, _mm256_add_epi16(twos, WORDS(80)));
+    rank = _mm256_max_epi16(rank, _mm256_add_epi16(quarters, WORDS(20)));
+    rank = _mm256_max_epi16(rank, _mm256_add_epi16(twos, WORDS(22)));
+    rank = _mm256_max_epi16(rank, _mm256_add_epi16(ones, WORDS(15)));
+    rank = _mm256_min_epi16(rank, WORDS(127));
     __m256i codes = _mm256_xor_si256(rank, _mm256_shuffle_epi8(group, _mm256_srli_epi16(rank, 3)));
-    codes = _mm256_or_si256(codes, _mm256_and_si256(_mm256_srli_epi16(halves, 8), _mm256_set1_epi16(0x80)));
-    codes = _mm256_and_si256(codes, _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(0x33ff))); /* below 2**-23 */
-    __m256i is_nan = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(0x7f80)); /* a sum that is NaN is a quiet one */
-    return _mm256_blendv_epi8(codes, _mm256_set1_epi16(0x80), is_nan);
+    codes = _mm256_or_si256(codes, _mm256_and_si256(_mm256_srli_epi16(halves, 8), WORDS(0x80)));
+    codes = _mm256_and_si256(codes, _mm256_cmpgt_epi16(magnitude, WORDS(0x33ff))); /* below 2**-23 */
+    __m256i is_nan = _mm256_cmpgt_epi16(magnitude, WORDS(0x7f80)); /* a sum that is NaN is a quiet one */
+    return _mm256_blendv_epi8(codes, WORDS(0x80), is_nan);
 }
 
 /* Codes of 8 bits in words of 16: four of either vector in each half of a register. */
