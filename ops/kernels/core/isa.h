@@ -24,10 +24,11 @@ enum {
     LINE_PIECE = 32,   /* numbers that are laid out together, at most */
     DOT_TILE = 4,      /* channels of the small side whose dot products advance together, at most ... */
     DOT_LARGE = 8,     /* ... and of the large side */
-    SEGMENT_WIDTHS = 3,  /* vectors of 4, 8 and 16 lanes */
+    SEGMENT_WIDTHS = 4,  /* vectors of 4, 8 and 16 lanes, and two of 16 */
     SEGMENT_COUNT = 2,   /* segments of lines in a tile, at most */
     SEGMENT_LENGTH = 14, /* positions of one, at most */
     SEGMENT_BLOCK_LENGTH = 10, /* ... where sums are taken in blocks of two halves */
+    SEGMENT_PANELS_LENGTH = 7, /* ... or in blocks of two vectors of lanes */
 };
 
 /* `steps` steps of a reduction; addresses are offsets, in floats, from the panels a call names. */
@@ -287,7 +288,9 @@ typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t line
 enum { SEGMENT_CHAIN, SEGMENT_ONE_HALF, SEGMENT_BLOCKS, SEGMENT_KINDS };
 
 /* Lanes are channels, and rows are positions side by side, in segments `apart` floats apart: sums[s*sums_apart + i*sums_step + lane] is the
- * sum over runs of rows[run->rows + s*apart + i + k*pitch] times lanes[run->lanes + k*(lanes of a vector) + lane]. */
+ * sum over runs of rows[run->rows + s*apart + i + k*pitch] times lanes[run->lanes + k*(lanes of a vector) + lane].  Of two vectors, both
+ * meet the same segment: sums[v*sums_apart + i*sums_step + lane] sums rows[run->rows + i + k*pitch] times
+ * lanes[run->lanes + v*apart + 16*k + lane]. */
 typedef void (*segment_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t apart, ptrdiff_t pitch,
                                  const float *lanes, float *sums, ptrdiff_t sums_apart, ptrdiff_t sums_step);
 

@@ -17,6 +17,7 @@ cdef extern from "core/isa.h" nogil:
         NCX_COLUMNS
         SEGMENT_LENGTH
         SEGMENT_BLOCK_LENGTH
+        SEGMENT_PANELS_LENGTH
         SEGMENT_CHAIN
         SEGMENT_ONE_HALF
         SEGMENT_BLOCKS
@@ -198,7 +199,7 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*segment_function)(
         const tile_run*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, float*, Py_ssize_t, Py_ssize_t) noexcept
     ctypedef struct segment_tiles:
-        segment_function tile[3][3][2][14]  # SEGMENT_KINDS, SEGMENT_WIDTHS, SEGMENT_COUNT, SEGMENT_LENGTH
+        segment_function tile[3][4][2][14]  # SEGMENT_KINDS, SEGMENT_WIDTHS, SEGMENT_COUNT, SEGMENT_LENGTH
     ctypedef void (*store_segments_function)(
         int, void*, int, int64_t, const float*, int64_t, int64_t, const float*) noexcept
     ctypedef struct chain_units:

@@ -9,14 +9,14 @@ cdef enum:
 
 
 cdef struct Ahead:
-    const char* place
-    int64_t image     # bytes from one to the next
-    int64_t channel
+    const char* place # of a channel
+    int64_t channel   # bytes from one to the next
+    int64_t image     # ... from behind the last channel of an image to the next image
     int64_t channels
     int64_t lines     # cache lines of a channel
-    int64_t total
+    int64_t next[2]   # channel of the image and line of the channel that are asked for next
+    int64_t left      # cache lines
     int64_t step      # ... asked for together
-    int64_t done
     bint written
 
 
@@ -25,17 +25,27 @@ cdef Ahead begin_ahead(const Operand* operand, int64_t images, int64_t channels,
     """`count` numbers of all channels of some images from element `start` on, in so many calls."""
     cdef Ahead a
     cdef int64_t size = element_size(operand.format)
-    a.place, a.image, a.channel = <const char*>operand.data + start * size, operand.n * size, operand.c * size
+    a.place, a.channel = <const char*>operand.data + start * size, operand.c * size
+    a.image = operand.n * size - channels * a.channel
     a.channels, a.lines, a.written = channels, ceiling(count * size, LINE_BYTES), written
-    a.total, a.done = images * channels * a.lines if count * size <= AHEAD_BYTES else 0, 0
-    a.step = ceiling(a.total, max(1, calls))
+    a.next[0] = a.next[1] = 0
+    a.left = images * channels * a.lines if count * size <= AHEAD_BYTES else 0
+    a.step = ceiling(a.left, max(1, calls))
     return a
 
 
 cdef inline void ask_ahead(Ahead* a) noexcept nogil:
-    cdef int64_t end = min(a.total, a.done + a.step), row, line, count
-    while a.done < end:
-        row, line = a.done // a.lines, a.done % a.lines
-        count = min(end - a.done, a.lines - line)
-        prefetch_lines(a.place + row // a.channels * a.image + row % a.channels * a.channel + line * LINE_BYTES, count, a.written)
-        a.done += count
+    cdef int64_t count = min(a.step, a.left), some
+    a.left -= count
+    while count > 0:
+        some = min(count, a.lines - a.next[1])
+        prefetch_lines(a.place + a.next[1] * LINE_BYTES, some, a.written)
+        count -= some
+        a.next[1] += some
+        if a.next[1] == a.lines:
+            a.next[1] = 0
+            a.next[0] += 1
+            a.place += a.channel
+            if a.next[0] == a.channels:
+                a.next[0] = 0
+                a.place += a.image

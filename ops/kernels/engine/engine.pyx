@@ -23,7 +23,7 @@ from isa cimport (
     line_function, masked_function, pair_channel, pair_functions, chain_lines, chain_units, pair_steps, tap_pair, prepare_codes, result_cell, want_byte_look_ups,
     line_blocks_function, line_piece, plane_lines, strided_function, ncx_row, tile_function, tile_result, tile_run, tile_wish,
     DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE, DOT_LARGE,
-    SEGMENT_BLOCKS, SEGMENT_BLOCK_LENGTH, SEGMENT_CHAIN, SEGMENT_LENGTH, SEGMENT_ONE_HALF, segment_function,
+    SEGMENT_BLOCKS, SEGMENT_BLOCK_LENGTH, SEGMENT_CHAIN, SEGMENT_LENGTH, SEGMENT_ONE_HALF, SEGMENT_PANELS_LENGTH, segment_function,
 )
 from numbers cimport NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT32, NUMBER_FLOAT64, decode16, real, within_bfloat16
 from panels cimport (

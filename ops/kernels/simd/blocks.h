@@ -99,13 +99,13 @@ typedef void (*block_part_function)(const float *start, const int64_t *offsets, 
 /* Where `scatter` stores codes, a request for the last part of each row: more of them cost more than they save. */
 static __attribute__((noinline)) void SUFFIX(ask_for_sums)(const tile_result *result)
 {
-    const tile_wish *wish = &result->wish;
-    if (result->direct)
-        for (asking asks = begin_asking(wish); asks.left; asks.left--)
-            ask(&asks, 1);
-    else if (wish->parts > 0)
-        for (asking asks = {wish, wish->rows, wish->parts - 1, 0}; asks.left; asks.left--)
-            ask(&asks, 1);
+    asking asks = begin_asking(&result->wish);
+    if (!result->direct && asks.left) {
+        asks.part = result->wish.parts - 1;
+        asks.left = result->wish.rows;
+    }
+    for (; asks.left; asks.left--)
+        ask(&asks, 1);
 }
 
 /* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel. */

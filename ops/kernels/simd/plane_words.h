@@ -135,8 +135,6 @@ INLINE __m256i word_of(int format, const vector *done, int normal)
 /* The first `bytes` <= 16 of the planes from `first_plane` on, of four words. */
 INLINE void store_few_words(char *place, int64_t step, int64_t first_plane, int64_t bytes, __m256i *word)
 {
-    transpose_four(word);
-    for (int64_t i = first_plane; i < 8; i++)
-        store_half_bits(place + i * step, bytes, part_of(word[i % 4], (int)(i / 4)));
+    store_four_words(place, step, first_plane, 8, bytes, word);
 }
 #endif

@@ -12,6 +12,7 @@
 #include "simd/segment_tiles.h"
 #define SEGMENT_LANES 16
 #include "simd/segment_tiles.h"
+#include "simd/segment_panels.h"
 
 #define SEGMENT_ENTRIES_TO_7(name, lanes)                                                                                \
     name##_1_##lanes, name##_2_##lanes, name##_3_##lanes, name##_4_##lanes, name##_5_##lanes, name##_6_##lanes, name##_7_##lanes
@@ -26,7 +27,7 @@
 #define SEGMENT_BLOCK_ENTRIES(lanes) {{SEGMENT_ENTRIES_TO_10(segment_blocks_1, lanes)}}
 
 static const segment_tiles segments_of_lines = {{
-    {SEGMENT_CHAIN_ENTRIES(4), SEGMENT_CHAIN_ENTRIES(8), SEGMENT_CHAIN_ENTRIES(16)},
-    {{{NULL}}, SEGMENT_HALF_ENTRIES(8), SEGMENT_HALF_ENTRIES(16)},
-    {{{NULL}}, SEGMENT_BLOCK_ENTRIES(8), SEGMENT_BLOCK_ENTRIES(16)},
+    {SEGMENT_CHAIN_ENTRIES(4), SEGMENT_CHAIN_ENTRIES(8), SEGMENT_CHAIN_ENTRIES(16), {{SEGMENT_ENTRIES_TO_14(segment_chain_1, 32)}}},
+    {{{NULL}}, SEGMENT_HALF_ENTRIES(8), SEGMENT_HALF_ENTRIES(16), {{SEGMENT_ENTRIES_TO_7(segment_half_1, 32)}}},
+    {{{NULL}}, SEGMENT_BLOCK_ENTRIES(8), SEGMENT_BLOCK_ENTRIES(16), {{SEGMENT_ENTRIES_TO_7(segment_blocks_1, 32)}}},
 }};

@@ -92,31 +92,41 @@ INLINE void store_bytes_apart(char *place, int format, int64_t step, const float
 }
 #endif
 
-/* A line of sums, finished, `step` apart. */
-INLINE void store_line(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+/* A line of sums, finished, side by side. */
+INLINE void store_whole_line(void *target, int format, const float *sums, int64_t count, const float *bias, int64_t row)
 {
     int64_t i = 0;
-#define SOME(i, n) store_apart((void *)at(target, format, (i) * step), format, step, n, finished_vector(sums + (i), n, bias, row))
-#if WIDTH == 8
-    if (step != 1 && code_size(format) == 1) {
-        store_bytes_apart(target, format, step, sums, count, bias, row);
-        return;
-    }
-#endif
+#define SOME(i, n) store_vector((void *)at(target, format, i), format, n, finished_vector(sums + (i), n, bias, row))
 #if WIDTH > 4
-    for (; step == 1 && i + 2 * WIDTH <= count; i += 2 * WIDTH)
+    for (; i + 2 * WIDTH <= count; i += 2 * WIDTH)
         store_two_vectors((void *)at(target, format, i), format, finished_vector(sums + i, WIDTH, bias, row),
                           finished_vector(sums + i + WIDTH, WIDTH, bias, row));
 #endif
 #if WIDTH == 8
-    for (; step == 1 && i + WIDTH <= count; i += WIDTH)
+    for (; i + WIDTH <= count; i += WIDTH)
         SOME(i, WIDTH);
-    if (step == 1 && i < count && count >= WIDTH)
-        i = count - WIDTH;
+    if (i < count && count >= WIDTH)
+        i = count - WIDTH; /* numbers twice cost less than a part of a vector */
 #endif
     for (; i < count; i += WIDTH)
         SOME(i, count - i < WIDTH ? count - i : WIDTH);
 #undef SOME
+}
+
+/* A line of sums, finished, `step` apart. */
+INLINE void store_line(void *target, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
+{
+    if (step == 1)
+        store_whole_line(target, format, sums, count, bias, row);
+#if WIDTH == 8
+    else if (code_size(format) == 1)
+        store_bytes_apart(target, format, step, sums, count, bias, row);
+#endif
+    else
+        for (int64_t i = 0; i < count; i += WIDTH) {
+            int64_t n = count - i < WIDTH ? count - i : WIDTH;
+            store_apart((void *)at(target, format, i * step), format, step, n, finished_vector(sums + i, n, bias, row));
+        }
 }
 
 #include "simd/store_rows.h"

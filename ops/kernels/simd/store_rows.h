@@ -81,25 +81,15 @@ INLINE void store_position_rows(void *target, int format, int64_t step, int64_t 
     }
 }
 #elif WIDTH == 8
-/* Sixteen rows of eight 8-bit codes: a line of 16 bytes of each lane. */
-INLINE void store_byte_lines(char *target, int format, int64_t step, int64_t height, int64_t n, const vector *row)
-{
-    __m256i words[4];
-#pragma GCC unroll 4
-    for (int w = 0; w < 4; w++)
-        words[w] = 4 * w < n ? lane_words(format, row + 4 * w) : _mm256_setzero_si256();
-    transpose_four(words);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        if (i < height)
-            store_half_bits(target + i * step, n, part_of(words[i % 4], i / 4));
-}
-
 /* n <= 16 rows of 8 finished numbers, transposed in registers: `height` lines of n numbers, `step` apart in the target. */
 INLINE void store_position_rows(void *target, int format, int64_t step, int64_t height, int64_t n, const vector *row)
 {
     if (code_size(format) == 1) {
-        store_byte_lines(target, format, step, height, n, row);
+        __m256i words[4];
+#pragma GCC unroll 4
+        for (int w = 0; w < 4; w++)
+            words[w] = 4 * w < n ? lane_words(format, row + 4 * w) : _mm256_setzero_si256();
+        store_four_words(target, step, 0, height, n, words);
         return;
     }
     const int together = 4 / code_size(format); /* codes that fill 32 bits */

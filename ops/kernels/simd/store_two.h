@@ -74,6 +74,16 @@ INLINE __m256i lane_words(int format, const vector *row)
     return transpose_bytes(_mm256_packus_epi16(words_of_two(format, row[0], row[1]), words_of_two(format, row[2], row[3])));
 }
 
+/* Four words of each lane: the first `bytes` <= 16 of lanes `first` to `end`, whose places are `step` bytes apart. */
+INLINE void store_four_words(char *place, int64_t step, int64_t first, int64_t end, int64_t bytes, __m256i *word)
+{
+    transpose_four(word);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        if (i >= first && i < end)
+            store_half_bits(place + i * step, bytes, part_of(word[i % 4], i / 4));
+}
+
 /* The codes of the first vector, then those of the second. */
 INLINE __m128i bytes_of_two(int format, vector first, vector second)
 {

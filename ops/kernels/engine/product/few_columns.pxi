@@ -55,7 +55,7 @@ cdef double few_columns_cycles(const Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef double weights = <double>p.R * p.D * p.tap_count
     cdef bint pays = p.weights.n != 1 and are_far(row_panels(p) * p.panel_size) and row_panels(p) >= 2 * q.threads
-    return panel_cycles(q, True, 0) + (-FAR_AND_BACK if pays else FAR_AND_BACK) * weights
+    return panel_cycles(q, True, False) + (-FAR_AND_BACK if pays else FAR_AND_BACK) * weights
 
 
 cdef void lay_out_shared_columns(const Product* p, const instruction_set* isa, FewColumns* s, workspace* memory) noexcept nogil:

@@ -171,10 +171,10 @@ cdef bint fits_gathered(Problem* q) noexcept nogil:
     return True
 
 
-cdef double panel_cycles(const Problem* q, bint decoded, double narrow) noexcept nogil:
-    """Of products, copies of the input to panels, where stored numbers are `decoded` or not and those of `narrow` panels take so many
-    cycles more, packed weights and those that are far from the cores."""
-    cdef double cycles = 0, work, pieces
+cdef double panel_cycles(const Problem* q, bint decoded, bint narrow) noexcept nogil:
+    """Of products, copies of the input to panels, where stored numbers are `decoded` or not and panels `narrow` or not, packed weights
+    and those that are far from the cores."""
+    cdef double cycles = 0, work, pieces, moved = narrow_moved(q.isa) if narrow else 0
     cdef int64_t i
     cdef const Product* p
     for i in range(q.count):
@@ -190,7 +190,7 @@ cdef double panel_cycles(const Problem* q, bint decoded, double narrow) noexcept
         if p.pairs != NULL and not on_matrix(p.pairs):
             cycles += STORED_CYCLES * p.columns * p.G * p.R
         cycles += p.S * p.G * (work * max(p.R, LEAST_ROWS) * p.met
-                               + p.columns * <double>p.tap_count * (moved_cycles(p) + narrow + pieces)
+                               + p.columns * <double>p.tap_count * (moved_cycles(p) + moved + pieces)
                                + pack_cycles(p) * <double>p.tap_count * p.R)
         if are_far(row_panels(p) * p.panel_size):
             cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (FAR_WEIGHTS * BLOCK * TILE_LANES))
@@ -198,7 +198,7 @@ cdef double panel_cycles(const Problem* q, bint decoded, double narrow) noexcept
 
 
 cdef double gathered_cycles(const Problem* q) noexcept nogil:
-    return panel_cycles(q, True, narrow_moved(q.isa))
+    return panel_cycles(q, True, True)
 
 
 cdef void lay_out_gathered(Problem* q, workspace* memory) noexcept nogil:

@@ -8,7 +8,7 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 In volumes the block of a plane of results is that of the plane before it, but for one plane of input, which takes the place of
 one that is no longer met.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (LAID_OUT_BIAS, UNALIGNED, narrow_moved), engine/product/gathered.pxi
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (LAID_OUT_BIAS, UNALIGNED), engine/product/gathered.pxi
     (panel_cycles), engine/product/jobs.pxi (Job, run_product_plan), engine/product/laid_out_plan.pxi,
     engine/product/pairs.pxi (bring_near, on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products,
     plan_passes), engine/product/product.pxi (Product, ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels),
@@ -185,7 +185,7 @@ cdef double laid_out_cycles(const Problem* q) noexcept nogil:
         gathered += p.columns * l.gathered
         laid_out += p.columns * (l.cycles if l.chosen else l.gathered)
         pays = pays or l.chosen and l.cycles < l.gathered
-    return panel_cycles(q, not pays, narrow_moved(q.isa)) * (LAID_OUT_BIAS if pays else 1) * (laid_out / gathered if gathered > 0 else 1)
+    return panel_cycles(q, not pays, True) * (LAID_OUT_BIAS if pays else 1) * (laid_out / gathered if gathered > 0 else 1)
 
 
 cdef void lay_out_laid_out(Problem* q, workspace* memory) noexcept nogil:

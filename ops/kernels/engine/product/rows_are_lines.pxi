@@ -2,7 +2,8 @@
 
 The input of a task, all channels of a group, is laid out once with zeros outside, [step][image][plane][line][position], as numbers or
 as pairs of channels. In volumes an image is a plane of results, with all planes of the input that it meets. Tiles broadcast it from
-there: a broadcast in the operand of a multiply-add costs nothing beside it, and no lane is lost where planes are small. A panel of 16 channels is a vector of 16 lanes, one of 8 or 4 channels a shorter vector.
+there, and no lane is lost where planes are small. A panel of 16 channels is a vector of 16 lanes, one of 8 or 4 channels a shorter
+vector. Tiles take two panels of 16 together, since loads would else hold multiply-adds up.
 
 All stride classes of a data gradient take the same laid-out input. Their sums lie interleaved, [image][line][position][channel],
 until they are transposed and stored line by line. Where a weight is infinite or NaN, a zero outside is no term: each position by
@@ -18,6 +19,15 @@ cdef struct LineRowsBlock:  # what a task computes
     int64_t g
     int64_t first[3]  # plane, line, position of a class
     int64_t end[3]
+
+
+cdef struct LineRowsPanels:  # that a tile takes together
+    int64_t lanes          # of each
+    int64_t together
+    bint special           # some weight is infinite or NaN
+    const float* packed
+    int64_t packed_apart   # floats from a panel's weights to the next panel's
+    int64_t sums_apart     # ... and from its sums
 
 
 cdef void pack_line_rows(const Problem* q, const LineRows* s, int64_t item, LineRowsScratch* scratch) noexcept nogil:
@@ -113,33 +123,38 @@ cdef int64_t line_rows_runs(const Product* p, const LineRows* s, int64_t plane, 
 
 
 cdef void run_line_rows_line(const Product* p, const LineRows* s, const instruction_set* isa, const LineRowsBlock* block, int64_t line,
-                          int64_t count, bint special, int64_t lanes, const float* packed, float* sums, int64_t image_sums,
-                          int64_t position_sums, LineRowsScratch* scratch) noexcept nogil:
+                          int64_t count, const LineRowsPanels* panels, float* sums, int64_t image_sums, int64_t position_sums,
+                          LineRowsScratch* scratch) noexcept nogil:
     """`count` positions of a line of a class, in all images of a block."""
-    cdef int64_t segments = count if special else line_segments(count, s.length), length = ceiling(count, segments)
+    cdef int64_t segments = count if panels.special else line_segments(count, line_rows_length(s.kind, panels.together))
     cdef int64_t units = (block.end[0] - block.first[0]) * segments, unit = 0, place, run_count = 0, together, apart, sums_apart, last
-    cdef const segment_function* tiles = &(isa.segments if p.pairs == NULL else p.pairs.segments).tile[s.kind][line_rows_width(lanes)][0][0]
-    if not special:
+    cdef int64_t length = ceiling(count, segments), lanes = panels.lanes
+    cdef const segment_function* tiles = &(isa.segments if p.pairs == NULL else p.pairs.segments).tile[s.kind][
+        line_rows_width(lanes, panels.together)][0][0]
+    if not panels.special:
         run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], -1, lanes, scratch.runs)
     while unit < units:
         place = min(unit % segments * length, count - length)
-        if special:
+        if panels.special:
             run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], block.first[2] + place, lanes, scratch.runs)
-        together = 2 if not special and unit + 1 < units and tiles[SEGMENT_LENGTH + length - 1] != NULL else 1
-        last = min((unit + 1) % segments * length, count - length)
-        apart = (unit + 1) // segments - unit // segments
-        sums_apart = apart * image_sums + (last - place) * position_sums
-        apart = apart * s.image + last - place
-        check_room(b"run_line_rows_line", sums + unit // segments * image_sums + place * position_sums,
-                   4 * ((length - 1) * position_sums + lanes))
+        together = 2 if not panels.special and unit + 1 < units and tiles[SEGMENT_LENGTH + length - 1] != NULL else 1
+        if panels.together == 2:
+            apart, sums_apart = panels.packed_apart, panels.sums_apart
+        else:
+            last = min((unit + 1) % segments * length, count - length)
+            apart = (unit + 1) // segments - unit // segments
+            sums_apart = apart * image_sums + (last - place) * position_sums
+            apart = apart * s.image + last - place
+        check_room(b"run_line_rows_line", sums + (panels.together - 1) * panels.sums_apart + unit // segments * image_sums
+                   + place * position_sums, 4 * ((length - 1) * position_sums + lanes))
         tiles[(together - 1) * SEGMENT_LENGTH + length - 1](
-            scratch.runs, run_count, scratch.block + unit // segments * s.image + place, apart, s.channel, packed,
+            scratch.runs, run_count, scratch.block + unit // segments * s.image + place, apart, s.channel, panels.packed,
             sums + unit // segments * image_sums + place * position_sums, sums_apart, position_sums)
         unit += together
 
 
 cdef void store_line_rows(const Problem* q, const LineRows* s, const LineRowsBlock* block, int64_t first_line, int64_t lines, int64_t width,
-                       int64_t channel, int64_t lanes, int64_t image_sums, LineRowsScratch* scratch) noexcept nogil:
+                       int64_t channel, int64_t lanes, const float* sums, int64_t image_sums, LineRowsScratch* scratch) noexcept nogil:
     """Lines of the result, which are stored as one where they follow one another."""
     cdef const Product* p = q.products
     cdef int64_t unit = s.unit[0], step = s.unit[1], n, line, i
@@ -153,7 +168,7 @@ cdef void store_line_rows(const Problem* q, const LineRows* s, const LineRowsBlo
         while line < lines:
             place = size * (line_rows_place(&p.output, p.Q[0], block.first[0] + n) + block.g * p.output.g + channel * p.output.c
                             + (first_line + line) * unit + block.first[2] * p.output.x[2])
-            start = scratch.sums + n * image_sums + line * width * lanes
+            start = sums + n * image_sums + line * width * lanes
             if step == 1:
                 q.isa.store_segments(<int>lanes, <char*>p.output.data + place, p.output.format, p.output.c, start, together * width,
                                      min(lanes, p.R - channel), biases(p, block.g, channel))
@@ -183,13 +198,28 @@ cdef Ahead next_input(const Problem* q, const LineRows* s, int64_t task, int64_t
                        (end - first - 1) * p.input.x[1] + min(p.I[2], s.most[2] + s.span[2]), calls, False)
 
 
+cdef LineRowsPanels line_rows_panels(const Product* p, const LineRows* s, int64_t g, int64_t panel, int64_t channel) noexcept nogil:
+    """From panel number `panel` on, which begins with channel `channel`. Panels with special weights are taken alone."""
+    cdef LineRowsPanels panels
+    cdef const uint8_t* special = s.special + g * s.panels + panel
+    panels.lanes = line_rows_lanes(p, channel)
+    panels.together = line_rows_together(p, channel)
+    if panels.together == 2 and (special[0] or special[1]):
+        panels.together = 1
+    panels.special = special[0]
+    panels.packed = s.packed + line_rows_weights(p, s, g, panel, channel)
+    panels.packed_apart = s.taps * line_rows_tap(p, panels.lanes)
+    panels.sums_apart = line_rows_sums(s)
+    return panels
+
+
 cdef void run_line_rows_task(const Problem* q, const LineRows* s, int64_t task, LineRowsScratch* scratch) noexcept nogil:
     cdef LineRowsBlock block = line_rows_block(s, task)
     cdef const Product* p = q.products
     cdef int64_t width = min(block.end[2] * s.ways[1], s.result[1]) - block.first[2] * s.ways[1]
-    cdef int64_t first, end, line, lines, channel, lanes, panel, i, image_sums
-    cdef const float* packed
-    cdef Ahead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * s.panels)
+    cdef int64_t first, end, line, lines, channel, panel, i, image_sums
+    cdef LineRowsPanels panels
+    cdef Ahead results, inputs = next_input(q, s, task, (block.end[1] - block.first[1]) * q.count * ceiling(s.panels, s.together))
     lay_out_line_rows_block(p, s, q.isa, &block, scratch)
     first = block.first[1]
     while first < block.end[1]:
@@ -200,21 +230,24 @@ cdef void run_line_rows_task(const Problem* q, const LineRows* s, int64_t task, 
                               line_rows_place(&p.output, p.Q[0], block.first[0]) + block.g * p.output.g
                               + first * p.output.x[1] + block.first[2] * p.output.x[2],
                               (lines - 1) * s.unit[0] + width, (end - first) * q.count, True)
-        for panel in range(s.panels):
-            lanes = line_rows_lanes(p, channel)
-            packed = s.packed + line_rows_weights(p, s, block.g, panel, channel)
-            image_sums = lines * width * lanes
+        panel = 0
+        while panel < s.panels:
+            panels = line_rows_panels(p, s, block.g, panel, channel)
+            image_sums = lines * width * panels.lanes
             for i in range(q.count):
                 for line in range(first, min(end, q.products[i].Q[1])):
                     ask_ahead(&inputs)
                     ask_ahead(&results)
-                    run_line_rows_line(&q.products[i], s, q.isa, &block, line, min(block.end[2], q.products[i].Q[2]) - block.first[2],
-                                    s.special[block.g * s.panels + panel], lanes, packed,
-                                    scratch.sums + (((line - first) * s.ways[0] + i // s.ways[1]) * width + i % s.ways[1]) * lanes,
-                                    image_sums, s.ways[1] * lanes, scratch)
-                packed += q.products[i].tap_count * line_rows_tap(p, lanes)
-            store_line_rows(q, s, &block, first * s.ways[0], lines, width, channel, lanes, image_sums, scratch)
-            channel += lanes
+                    run_line_rows_line(
+                        &q.products[i], s, q.isa, &block, line, min(block.end[2], q.products[i].Q[2]) - block.first[2], &panels,
+                        scratch.sums + (((line - first) * s.ways[0] + i // s.ways[1]) * width + i % s.ways[1]) * panels.lanes,
+                        image_sums, s.ways[1] * panels.lanes, scratch)
+                panels.packed += q.products[i].tap_count * line_rows_tap(p, panels.lanes)
+            for i in range(panels.together):
+                store_line_rows(q, s, &block, first * s.ways[0], lines, width, channel, panels.lanes,
+                                scratch.sums + i * panels.sums_apart, image_sums, scratch)
+                channel += panels.lanes
+            panel += panels.together
         first = end
 
 
@@ -248,7 +281,7 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
         channel += width
     for i in range(q.count):
         p = &q.products[i]
-        width = line_segments(p.Q[2], s.length)
+        width = line_segments(p.Q[2], line_rows_length(s.kind, s.together))
         products += <double>p.tap_count * (p.met if s.volume else 1) * p.Q[1] * width * ceiling(p.Q[2], width)
     if s.unit[1] != 1:
         bias *= LINE_ROWS_LONG  # results are stored one by one
@@ -269,7 +302,7 @@ cdef void lay_out_rows_are_lines(Problem* q, workspace* memory) noexcept nogil:
         scratch = &s.scratch[worker] if memory.base != NULL else &counted
         scratch.block = <float*>take(memory, 4 * (p.S * s.channel + q.isa.width))
         # Whole vectors of positions are read.
-        scratch.sums = <float*>take(memory, 4 * (line_rows_sums(s) + 16 * min(16, s.lanes)))
+        scratch.sums = <float*>take(memory, 4 * (s.together * line_rows_sums(s) + 16 * min(16, s.lanes)))
         scratch.order = <int64_t*>take(memory, s.most[2] * s.ways[1] * sizeof(int64_t))
         scratch.runs = <tile_run*>take(memory, s.most_taps * sizeof(tile_run))
         scratch.smallest = scratch.smallest_weight = 0xffff

@@ -1,8 +1,8 @@
 """How `rows_are_lines` divides its products: panels of channels, blocks of positions, segments of lines.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
-gives: LineRows, LineRowsScratch, line_rows_lanes, line_rows_place, line_rows_sums, line_rows_tap, line_rows_weights,
-    line_rows_width, line_segments, plan_rows_are_lines
+gives: LineRows, LineRowsScratch, line_rows_lanes, line_rows_length, line_rows_place, line_rows_sums, line_rows_tap,
+    line_rows_together, line_rows_weights, line_rows_width, line_segments, plan_rows_are_lines
 """
 
 cdef enum:
@@ -28,7 +28,7 @@ cdef struct LineRowsScratch:  # of one thread
 
 cdef struct LineRows:
     int kind               # of tiles
-    int64_t length         # positions of a segment, at most
+    int64_t together       # panels of a tile, at most
     int64_t ways[2]        # classes that take turns along the lines and in a line
     int64_t unit[2]        # elements of the result from a line, and from a position, to the next
     int64_t extent[3]      # planes of all images, and positions of the largest class
@@ -60,9 +60,21 @@ cdef inline int64_t line_rows_lanes(const Product* p, int64_t first) noexcept no
     return 4 if rest <= 4 else 8 if rest <= 12 else 16
 
 
-cdef inline int line_rows_width(int64_t lanes) noexcept nogil:
-    """The number of a panel's vectors among those of 4, 8 and 16 lanes."""
-    return 0 if lanes == 4 else 1 if lanes == 8 else 2
+cdef inline int64_t line_rows_together(const Product* p, int64_t first) noexcept nogil:
+    """How many panels, the first of which begins with channel `first`, a tile can take: two of 16 channels or one."""
+    return 2 if first + 16 < p.R and line_rows_lanes(p, first + 16) == 16 else 1
+
+
+cdef inline int line_rows_width(int64_t lanes, int64_t together) noexcept nogil:
+    """The number of such panels among tiles of 4, 8 and 16 lanes, and of two panels of 16."""
+    return 3 if together == 2 else 0 if lanes == 4 else 1 if lanes == 8 else 2
+
+
+cdef inline int64_t line_rows_length(int kind, int64_t together) noexcept nogil:
+    """Positions of a segment, at most, of tiles of so many panels."""
+    if kind == SEGMENT_CHAIN:
+        return SEGMENT_LENGTH
+    return SEGMENT_PANELS_LENGTH if together == 2 else SEGMENT_BLOCK_LENGTH if kind == SEGMENT_BLOCKS else SEGMENT_LENGTH
 
 
 cdef inline int64_t line_rows_tap(const Product* p, int64_t lanes) noexcept nogil:
@@ -101,7 +113,7 @@ cdef void measure_line_rows(const Product* p, LineRows* s) noexcept nogil:
     s.image = (s.span[0] + 1) * s.plane
     s.channel = (ceiling(s.most[0] * s.image, 16) | 1) * 16  # an odd number of cache lines
     s.chunk = 1
-    s.chunk = max(1, min(s.most[1], LINE_ROWS_SUMS_BYTES // (4 * line_rows_sums(s))))
+    s.chunk = max(1, min(s.most[1], LINE_ROWS_SUMS_BYTES // (4 * s.together * line_rows_sums(s))))
 
 
 cdef bint plan_rows_are_lines(const Problem* q, LineRows* s) noexcept nogil:
@@ -156,14 +168,14 @@ cdef bint plan_rows_are_lines(const Problem* q, LineRows* s) noexcept nogil:
         return False
     s.volume = first.Q[0] > 1 or first.I[0] > 1 or s.low[0] != 0 or s.span[0] > 0
     s.kind = SEGMENT_CHAIN if not first.blocks else SEGMENT_ONE_HALF if first.D <= HALF_BLOCK else SEGMENT_BLOCKS
-    s.length = SEGMENT_BLOCK_LENGTH if s.kind == SEGMENT_BLOCKS else SEGMENT_LENGTH
+    s.together = line_rows_together(first, 0)
     s.panels = s.lanes = 0
     while s.lanes < first.R:
         s.lanes += line_rows_lanes(first, s.lanes)
         s.panels += 1
     # Images that fill tiles where a line is one segment; then as much as stays near, and enough for all threads.
     s.cut[0], s.cut[1], s.cut[2] = s.extent[0], 1, 1
-    if not s.volume and line_segments(s.extent[2], s.length) % 2:
+    if not s.volume and s.together == 1 and line_segments(s.extent[2], line_rows_length(s.kind, 1)) % 2:
         s.cut[0] = ceiling(first.N, 2)
     measure_line_rows(first, s)
     while True:

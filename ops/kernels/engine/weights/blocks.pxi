@@ -9,7 +9,7 @@ the order of the sum.  Codes are laid out line by line in a buffer first, so tha
 that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights,
-    large_at), engine/weights/lines.pxi (keep_pieces, line_runs, run_lines_strand, shared_taps),
+    large_at), engine/weights/lines.pxi (keep_pieces, line_runs, run_line_strands, shared_taps),
     engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
     engine/weights/product.pxi (pack_lanes, small_positions), engine/weights/sums.pxi (store_strands, strands_together,
     sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for, window_runs)
@@ -226,8 +226,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             if plan.windows:
                 run_window_tiles(w, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
             elif plan.lines:
-                for tile in range(c0, c1):
-                    run_lines_strand(w, plan, isa, part, tile, &chunk, &s.shared, sums, s)
+                run_line_strands(w, plan, isa, part, c0, c1, &chunk, &s.shared, sums, s)
             else:
                 for tile in range(c0 * tiles, c1 * tiles):
                     run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)

@@ -13,11 +13,13 @@ instead (engine/weights/windows.pxi).
 uses: engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at),
     engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, keep_pieces, line_runs, plan_lines, row_pair, row_start,
-    run_line_tile, run_lines_strand, shared_taps
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, line_runs, most_line_runs, plan_lines, row_pair,
+    row_start, run_line_strands, run_line_tile, shared_taps
 """
 
 cdef enum:
+    LINE_TILES = 16         # row tiles that are ready together, of taps and channels, for one lane panel after another ...
+    LINES_BYTES = 18 << 10   # ... whose lines stay in the nearest cache beside a panel
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
     SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
@@ -35,11 +37,17 @@ cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:
 
 
 cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
-    """The bytes of a line: an odd number of cache lines, one of them for what a copy overruns."""
+    """The bytes of a line: an odd number of cache lines, one of them for what a copy overruns. And how many tiles have lines."""
     cdef int64_t numbers = plan.chunk + 2
     if w.K[1] > 1:
         numbers += LINE_GAPS * plan.chunk
     plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
+    plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES // (2 * plan.chunk * plan.rows)))
+
+
+cdef inline int64_t most_line_runs(const WeightsPlan* plan) noexcept nogil:
+    """Of a chunk: taps share lines in segments of at least one block."""
+    return ceiling(plan.chunk, HALF_BLOCK) + plan.chunk // SUM_BLOCK + 3
 
 
 cdef inline int64_t number_step(const Weights* w) noexcept nogil:
@@ -233,17 +241,19 @@ cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, cons
     return number
 
 
-cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t tap, const Chunk* chunk, WeightsScratch* s) noexcept nogil:
-    """Of the runs of a chunk those of blocks in which a tap meets the large side, to s.met_runs: the others would add zeros.  Returns
+cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t tap, const Chunk* chunk, const WeightsScratch* s,
+                         tile_run* met_runs) noexcept nogil:
+    """Of the runs of a chunk those of blocks in which a tap meets the large side, to `met_runs`: the others would add zeros.  Returns
     their number."""
-    cdef int64_t r = 0, met = 0, low, high, i, number = 0, block, last_block = -1, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width
+    cdef int64_t r = 0, met = 0, low, high, i, number = 0, block = -1, last_block = -1, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width
     cdef int64_t x[3]
     cdef bint meets = False
     cdef Reach reach
     reach_of(w, tap, &reach)
-    check_room(b"runs_inside", s.met_runs, chunk.run_count * sizeof(tile_run))
+    check_room(b"runs_inside", met_runs, chunk.run_count * sizeof(tile_run))
     for i in range(chunk.run_count):
-        block = chunk.runs[i].lanes // block_lanes
+        while chunk.runs[i].lanes >= (block + 1) * block_lanes:
+            block += 1
         if block != last_block:
             last_block = block
             while r < chunk.row_count and s.rows[r].first + s.rows[r].count <= block * SUM_BLOCK:
@@ -254,54 +264,83 @@ cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t t
                     meets = s.rows[met].first + low < (block + 1) * SUM_BLOCK and s.rows[met].first + high > block * SUM_BLOCK
                 met += 1
         if meets:
-            s.met_runs[number] = chunk.runs[i]
+            met_runs[number] = chunk.runs[i]
             number += 1
     return number
 
 
+cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+                         int64_t panel, const tile_run* runs, int64_t run_count, bint resume, const char* base, const int64_t* offsets,
+                         float* sums, WeightsScratch* s) noexcept nogil:
+    """A row tile against a lane panel; each row's first pair lies `offsets` bytes after `base`."""
+    cdef int64_t rows = tile_rows(w, plan, tile), vectors = panel_vectors(plan, panel)
+    cdef float* c = tile_sums(plan, sums, tile, panel)
+    if panel == part.first_panel:
+        ask_ahead(&s.ahead)
+    check_room(b"run_line_panel", c, 4 * rows * vectors * isa.width)
+    plan.pairs.line_blocks(rows, vectors, runs, run_count, base, offsets, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
+                           isa.vectors * isa.width, c, resume)
+
+
 cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                         const Chunk* chunk, const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
-    """A row tile against all lane panels of a task; each row's first pair lies `offsets` bytes after `base`."""
-    cdef int64_t rows = tile_rows(w, plan, tile), panel, vectors
-    cdef float* c
-    ask_ahead(&s.ahead)
+    """A row tile against all lane panels of a task, as `run_line_panel`."""
+    cdef int64_t panel
     for panel in range(part.first_panel, part.end_panel):
-        vectors = panel_vectors(plan, panel)
-        c = tile_sums(plan, sums, tile, panel)
-        check_room(b"run_line_tile", c, 4 * rows * vectors * isa.width)
-        plan.pairs.line_blocks(
-            rows, vectors, chunk.runs, chunk.run_count, base, offsets, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
-            isa.vectors * isa.width, c, chunk.resume)
+        run_line_panel(w, plan, isa, part, tile, panel, chunk.runs, chunk.run_count, chunk.resume, base, offsets, sums, s)
 
 
-cdef void run_lines_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t strand,
-                           Chunk* chunk, const SharedTaps* shared, float* sums, WeightsScratch* s) noexcept nogil:
-    """The row tiles of all taps of some channels against all lane panels of a task."""
-    cdef int64_t tile = strand * plan.taps, channel = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile)
-    cdef int64_t start = part.g * w.large.g + channel * w.large.c, gap, last_gap = -1, other, first, later, i, shift, axis = shared.axis, tap
+cdef void run_line_tiles(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t count,
+                         bint resume, float* sums, WeightsScratch* s) noexcept nogil:
+    """The first row tiles that are ready. All of them meet a lane panel while it is in the nearest cache."""
+    cdef int64_t panel, i, row
     cdef int64_t offsets[TILE_ROWS]
+    cdef const LineTile* those
+    for panel in range(part.first_panel, part.end_panel):
+        for i in range(count):
+            those = &s.line_tiles[i]
+            for row in range(plan.rows):
+                offsets[row] = row_pair(plan, those.first_row + row) - 2 * those.shift
+            run_line_panel(w, plan, isa, part, those.tile, panel, those.runs, those.run_count, resume, <const char*>s.block, offsets,
+                           sums, s)
+
+
+cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
+                           int64_t first_strand, int64_t end_strand, Chunk* chunk, const SharedTaps* shared, float* sums,
+                           WeightsScratch* s) noexcept nogil:
+    """The row tiles of all taps of some channels against all lane panels of a task."""
+    cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap, gap
+    cdef int64_t last_gap = -1, most = most_line_runs(plan)
     cdef int64_t t[3]
-    cdef Chunk own = chunk[0]
-    if plan.padded:
-        own.runs = s.met_runs
-    for t[0] in range(w.K[0]):
-        for other in range(w.K[3 - axis]):
-            for first in range(shared.period):
-                t[3 - axis], t[axis], later = other, first, first
-                gap = gap_after(w, shared, first)
-                if gap != last_gap:
-                    chunk.run_count = line_runs(plan, isa, chunk, gap, s)
-                    last_gap = gap
-                lay_out_lines(w, plan, isa, chunk, shared, t, start, rows, 0, s)
-                while later < w.K[axis]:
-                    t[axis] = later
-                    tap = (t[0] * w.K[1] + t[1]) * w.K[2] + t[2]
-                    if plan.padded:
-                        own.run_count = runs_inside(w, isa, tap, chunk, s)
-                    else:
-                        own.run_count = chunk.run_count
-                    shift = (later - first) // shared.period * shared.apart  # positions after the first that is laid out
-                    for i in range(rows):
-                        offsets[i] = row_pair(plan, i) - 2 * shift
-                    run_line_tile(w, plan, isa, part, tile + tap, &own, <const char*>s.block, offsets, sums, s)
-                    later += shared.period
+    cdef LineTile* ready
+    for strand in range(first_strand, end_strand):
+        tile = strand * plan.taps
+        for group in range(groups):
+            if laid_out == plan.line_groups:
+                run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
+                laid_out = count = 0
+            t[0], t[3 - shared.axis] = group // shared.period // w.K[3 - shared.axis], group // shared.period % w.K[3 - shared.axis]
+            t[shared.axis] = group % shared.period
+            gap = gap_after(w, shared, t[shared.axis])
+            if gap != last_gap:
+                chunk.run_count = line_runs(plan, isa, chunk, gap, s)
+                last_gap = gap
+            lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
+                          tile_rows(w, plan, tile), laid_out * plan.rows, s)
+            for later in range((w.K[shared.axis] - 1 - t[shared.axis]) // shared.period + 1):
+                if count == LINE_TILES:
+                    run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
+                    count = 0
+                tap = (t[0] * w.K[1] + t[1]) * w.K[2] + t[2]
+                ready = &s.line_tiles[count]
+                ready.tile, ready.first_row, ready.shift = tile + tap, laid_out * plan.rows, later * shared.apart
+                ready.runs, ready.run_count = s.met_runs + count * most, chunk.run_count
+                check_room(b"run_line_strands", ready.runs, chunk.run_count * sizeof(tile_run))
+                if plan.padded:
+                    ready.run_count = runs_inside(w, isa, tap, chunk, s, ready.runs)
+                else:
+                    memcpy(ready.runs, chunk.runs, chunk.run_count * sizeof(tile_run))
+                count += 1
+                t[shared.axis] += shared.period
+            laid_out += 1
+    run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)

@@ -3,9 +3,8 @@
 uses: core/caches.pxi (middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED,
     WAITING_COST, number_quarters), engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks),
     engine/weights/gradient.pxi (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
-    engine/weights/lines.pxi (KEPT_PIECES, KEPT_TAPS, LINE_GAPS, has_lines, plan_lines), engine/weights/windows.pxi
-    (plan_window, window_moved, window_rows, window_segments)
-gives: Chunk, HUGE_FRAME, LANE_FLOATS, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment, SharedTaps,
+    engine/weights/lines.pxi, engine/weights/windows.pxi (plan_window, window_moved, window_rows, window_segments)
+gives: Chunk, HUGE_FRAME, LANE_FLOATS, LineTile, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment, SharedTaps,
     WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch, make_plan,
     panel_floats, panel_vectors, strand_tiles, tile_rows, tile_start, whole_units
 """
@@ -94,6 +93,14 @@ cdef struct Window:  # of a thread: engine/weights/windows.pxi
     int64_t segment_count
 
 
+cdef struct LineTile:  # a row tile of one tap whose lines are laid out
+    int64_t tile
+    int64_t first_row       # number of its first line in the scratch
+    int64_t shift           # positions after the first that is laid out
+    tile_run* runs
+    int64_t run_count
+
+
 cdef struct WeightsScratch:  # of one thread
     NextLines next_lines
     Ahead ahead            # lines of the small side that the next chunk packs, where tiles take no wish
@@ -102,7 +109,8 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
-    tile_run* met_runs     # lines: of those the ones that a tap meets
+    tile_run* met_runs     # lines: of those the ones that the taps of row tiles meet
+    LineTile* line_tiles
     float* masks
     SharedTaps shared      # of the chunk ...
     int64_t kept_chunk[2]  # ... whose first and last position these are
@@ -159,6 +167,7 @@ cdef struct WeightsPlan:
     int64_t ring                 # numbers that a ring holds
     int64_t* tap_offsets         # in the result
     int64_t line_bytes           # of a row that is a line
+    int64_t line_groups          # row tiles whose lines are laid out together, each for all taps that share them
     int64_t code_bytes           # of lines laid out before they are packed in blocks
     double quarters              # of cycles, for a position of a group
     int64_t groups_at_once       # whose sums wait together ...
@@ -365,10 +374,11 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     s.block, s.codes = NULL, NULL
     s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
     s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))
-    s.met_runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run) if plan.lines else 0)
+    s.met_runs = <tile_run*>take(memory, LINE_TILES * most_line_runs(plan) * sizeof(tile_run) if plan.lines and not plan.windows else 0)
+    s.line_tiles = <LineTile*>take(memory, LINE_TILES * sizeof(LineTile) if plan.lines and not plan.windows else 0)
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
-        s.block = <float*>take(memory, plan.rows * (plan.line_bytes if plan.lines else 4 * plan.steps) + 64)
+        s.block = <float*>take(memory, plan.rows * (plan.line_bytes * plan.line_groups if plan.lines else 4 * plan.steps) + 64)
         s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece) if plan.lines and not plan.windows else 0)
         s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines and not plan.windows else 0)
         s.window.numbers = <char*>take(memory, plan.columns * plan.column_bytes if plan.windows else 0)
