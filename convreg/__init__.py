@@ -75,8 +75,9 @@ def capabilities() -> dict[str, Any]:
             of `usable` need not be the fastest.
         rates : dict of str to float
             Where the processor has bfloat16 dot products: ``multiply_adds`` and ``dot_products``, the GFLOP/s of one
-            thread on registers in float32 and with bfloat16 pairs, and ``ratio``, the second over the first. They are
-            measured once in a process, in about 0.1 ms. Empty elsewhere.
+            thread on registers in float32 and with bfloat16 pairs, ``ratio``, the second over the first, and
+            ``per_cycle``, the 512-bit multiply-adds in a cycle. They are measured once in a process, in about 0.1 ms.
+            Empty elsewhere.
         threads : int
             The default number of threads.
         openmp : bool

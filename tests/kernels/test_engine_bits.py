@@ -275,10 +275,11 @@ def test_rates_of_dot_products_are_measured_once(isa):
     rates = engine.rates()
     assert bool(rates) == bool({"amx", "avx512bf16"} & {*engine.usable()})
     if rates:
-        assert rates.keys() == {"multiply_adds", "dot_products", "ratio"}
+        assert rates.keys() == {"multiply_adds", "dot_products", "ratio", "per_cycle"}
         assert 0 < rates["multiply_adds"] < 2000
         assert rates["ratio"] == pytest.approx(rates["dot_products"] / rates["multiply_adds"])
         assert 0.1 < rates["ratio"] < 10
+        assert 0.1 < rates["per_cycle"] < 3
     assert engine.rates() == rates
 
 

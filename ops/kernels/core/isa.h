@@ -405,6 +405,7 @@ void want_byte_look_ups(int wanted);
 typedef struct {
     double multiply_adds; /* in float32 */
     double dot_products;  /* of bfloat16 numbers in pairs */
+    double cycles;        /* of the core in a nanosecond */
 } product_rates;
 
 /* Dot products are preferred if they take at least this many times the products of multiply-adds: pairs halve the panels, but

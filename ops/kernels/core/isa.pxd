@@ -326,6 +326,7 @@ cdef extern from "core/isa.h" nogil:
     ctypedef struct product_rates:
         double multiply_adds
         double dot_products
+        double cycles
     double DOT_PRODUCTS_PAY
     const product_rates* measured_rates()
 

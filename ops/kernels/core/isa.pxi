@@ -2,7 +2,7 @@
 names.
 
 uses: nothing
-gives: current
+gives: current, vectors_a_cycle
 """
 
 cdef const instruction_set* current = NULL
@@ -49,14 +49,19 @@ def use_isa(name: str) -> None:
             return
 
 
+cdef inline double vectors_a_cycle(const product_rates* measured) noexcept nogil:
+    """Multiply-adds of 512-bit vectors that a core begins in a cycle: one or two."""
+    return measured.multiply_adds / (16 * measured.cycles)
+
+
 def rates() -> dict[str, float]:
-    """GFLOP/s of one thread on registers, with float32 multiply-adds and with dot products of bfloat16 pairs, measured once, and
-    their ratio; empty where there are no dot products."""
+    """GFLOP/s of one thread on registers, with float32 multiply-adds and with dot products of bfloat16 pairs, measured once, their
+    ratio, and the multiply-adds of vectors in a cycle; empty where there are no dot products."""
     cdef const product_rates* measured = measured_rates()
     if measured == NULL:
         return {}
     return {"multiply_adds": 2 * measured.multiply_adds, "dot_products": 2 * measured.dot_products,
-            "ratio": measured.dot_products / measured.multiply_adds}
+            "ratio": measured.dot_products / measured.multiply_adds, "per_cycle": vectors_a_cycle(measured)}
 
 
 def reason() -> str:

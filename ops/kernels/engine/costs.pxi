@@ -5,16 +5,19 @@ bit of a result. Most constants were fitted to the layers of `tools/data/bench_s
 `docs/performance.md` calls 1, 2 and 3; where `docs/performance-log.md` has the measurement, the comment names its table.
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
-uses: engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (Product)
-gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED, CLASS_SHARE, COPY_HASTE, DECODED,
-    FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK,
-    LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES,
-    LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS,
-    LINE_ROWS_SHORT, LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED,
-    PATCHES_BIAS, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
+uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix),
+    engine/product/product.pxi (Product)
+gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS,
+    CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT,
+    FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES,
+    LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR,
+    LINE_ROWS_LEAST, LINE_ROWS_LOADS, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
+    LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS,
+    PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
     ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
     TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE,
-    WAITING_COST, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles
+    WAITING_COST, loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles,
+    peak_cycles
 """
 
 cdef enum:
@@ -36,12 +39,15 @@ cdef double POSITION_ROWS_BIAS = 0.95  # factor: measured over modelled cost of 
 
 cdef double POSITION_ROWS_PAIRS = 0.85 # factor: the same with dot products and sums in blocks, whose panels cost more (machine 1,
                                        # "Dot products at the full rate")
+cdef double POSITION_ROWS_LOADS = 0.9 # ... of them where multiply-adds wait for loads: a panel's steps lie in the nearest cache (machine 5)
 
 cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are laid out, where positions as rows come near (DCGAN's
                                        # fourth layer forward, AVX-512)
 
 cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks takes before and after its sums, in groups, where positions
                                        # as rows come near ("Formats beside float32, without dot products")
+
+cdef double LOADS_WAIT = 1.4           # multiply-adds of vectors in a cycle: of more, loads are too few
 
 cdef double ONE_VECTOR = 1.5           # factor of products whose panels are one vector wide: they wait for rows
 cdef double TWO_VECTORS = 1.15         # ... two vectors ("Depthwise and narrow groups")
@@ -88,6 +94,7 @@ cdef double LINE_ROWS_CHAINS = 0.95    # ... of more, for several taps
 cdef double LINE_ROWS_POINTS = 1.1     # ... for one
 cdef double LINE_ROWS_BLOCKS = 0.83    # ... of sums in blocks, beside algorithms that cost more than their estimate
 cdef double LINE_ROWS_FEW_TAPS = 1.15  # ... for at most FEW_TAPS
+cdef double LINE_ROWS_LOADS = 1.06     # ... of more than 8 channels where multiply-adds wait for loads (machine 5)
 cdef double LINE_ROWS_LEAST = 4        # positions of a line: a tile of fewer takes as long, since it waits for its chains
 
 cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost other algorithms twice their estimate
@@ -146,6 +153,12 @@ cdef double peak_cycles(const Problem* q) noexcept nogil:
 cdef inline double number_cycles(const Product* p, const instruction_set* isa) noexcept nogil:
     """Cycles for one step of the reduction and one row."""
     return MATRIX_NUMBER if on_matrix(p.pairs) else 1.0 / (VECTORS_A_CYCLE * isa.width)
+
+
+cdef inline bint loads_wait() noexcept nogil:
+    """Whether multiply-adds begin as fast as loads, as far as is known: tiles with a load for each of them wait."""
+    cdef const product_rates* measured = measured_rates()
+    return measured != NULL and vectors_a_cycle(measured) > LOADS_WAIT
 
 
 cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) noexcept nogil:

@@ -275,6 +275,8 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
             bias = LINE_ROWS_LONG
         else:
             bias = LINE_ROWS_SHORT if p.R <= 16 else LINE_ROWS_CHAINS
+        if p.R > 8 and loads_wait():
+            bias *= LINE_ROWS_LOADS
     for i in range(s.panels):
         width = line_rows_lanes(p, channel)
         lanes += width if width > 4 else LINE_ROWS_FOUR

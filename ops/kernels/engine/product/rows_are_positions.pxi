@@ -361,7 +361,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     if not lies_transposed(q.products):
         cycles += (TRANSPOSE_CYCLES if q.pairs == NULL else TRANSPOSE_PAIRS) * inputs
     if q.pairs != NULL and q.products.blocks:
-        cycles *= POSITION_ROWS_PAIRS
+        cycles *= POSITION_ROWS_PAIRS * (POSITION_ROWS_LOADS if loads_wait() else 1)
     return POSITION_ROWS_BIAS * cycles * q.products.S * q.products.G
 
 
