@@ -1,7 +1,7 @@
 /* Tiles whose rows are positions side by side in a line and whose lanes are SEGMENT_LANES output channels of a group: included by
  * simd/segments.h for vectors of 4, 8 and 16 lanes.  Sums never leave the registers.
  *
- * A broadcast in the operand of a multiply-add costs nothing beside it, and vectors of 8 and 4 lanes begin twice as often as those of
+ * A broadcast in the operand of a multiply-add costs a load and nothing else, and vectors of 8 and 4 lanes begin twice as often as those of
  * 16 where the units are 256 bits wide.  So groups of 8 channels lose nothing, and groups of 4 half. */
 #if SEGMENT_LANES == 16
 #define SEGMENT(name) name##_16

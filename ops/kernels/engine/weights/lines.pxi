@@ -19,7 +19,7 @@ gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, li
 
 cdef enum:
     LINE_TILES = 16         # row tiles that are ready together, of taps and channels, for one lane panel after another ...
-    LINES_BYTES = 18 << 10   # ... whose lines stay in the nearest cache beside a panel
+    LINES_BYTES = 12 << 10  # ... whose lines stay in the nearest cache beside a panel
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
     SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
