@@ -239,9 +239,9 @@ typedef struct {
     int64_t line[2]; /* elements from plane to plane, from line to line */
 } result_cell;
 
-/* The same for float32 sums that stand extent[2] apart, the lanes of a span, with their cells: a finished 0 + bias[row] at all
- * other positions. */
-typedef void (*scatter_cells_function)(const float *tile, ptrdiff_t pitch, int64_t rows, float *target, int64_t stride,
+/* The same for sums that stand extent[2] apart, the lanes of a span, with their cells: a finished 0 + bias[row] at all other
+ * positions. */
+typedef void (*scatter_cells_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                                        const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell);
 
 /* The same as `scatter` for tiles of several taps, `tile_step` floats apart, whose rows are channels: element

@@ -148,8 +148,11 @@ cdef extern from "core/isa.h" nogil:
         planes_weights_function weights[2][7][7]  # PLANE_TAPS
     ctypedef void (*load_plane_pairs_function)(
         float*, int64_t, int64_t, int, const void*, int, int64_t, int64_t, uint16_t*, uint16_t*) noexcept
+    ctypedef void (*pair_plane_taps_function)(
+        float*, const float*, const int64_t*, int64_t, int64_t, uint16_t*, uint16_t*) noexcept
     ctypedef struct plane_pair_functions:
         load_plane_pairs_function load
+        pair_plane_taps_function pair_taps
         store_planes_function store
         planes_function sums[4]  # PLANE_WIDTHS
     ctypedef void (*nxc_function)(
@@ -178,7 +181,7 @@ cdef extern from "core/isa.h" nogil:
         int64_t own[3]
         int64_t line[2]
     ctypedef void (*scatter_cells_function)(
-        const float*, Py_ssize_t, int64_t, float*, int64_t, const lane_span*, int64_t, const float*, const result_cell*) noexcept
+        const float*, Py_ssize_t, int64_t, void*, int, int64_t, const lane_span*, int64_t, const float*, const result_cell*) noexcept
     ctypedef void (*scatter_taps_function)(
         const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, void*, int, int64_t, int64_t, const int64_t*, int64_t) noexcept
     ctypedef void (*store_positions_function)(

@@ -90,10 +90,17 @@ typedef struct {
 typedef void (*load_plane_pairs_function)(float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
                                           int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest);
 
+/* The weights of `rows` rows of taps as pairs, one behind the other: tap t of a row and tap t + 1, t even, the first in the upper half,
+ * beside nothing where a row ends.  taps[offsets[row*count + t]*width + lane] is a bfloat16 number.  Lowers `smallest` and raises
+ * `largest` as above. */
+typedef void (*pair_plane_taps_function)(float *pairs, const float *taps, const int64_t *offsets, int64_t rows, int64_t count,
+                                         uint16_t *smallest, uint16_t *largest);
+
 /* A row's taps are pairs then: tap t and those weights stand for 2*t, in the upper half, and 2*t + 1.  No sum is subnormal or -0,
  * and `bias` is NULL. */
 typedef struct {
     load_plane_pairs_function load;
+    pair_plane_taps_function pair_taps;
     store_planes_function store;
     planes_function sums[PLANE_WIDTHS];
 } plane_pair_functions;

@@ -10,7 +10,7 @@ uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/pr
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS,
     CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT,
     FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES,
-    LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR,
+    LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR,
     LINE_ROWS_LEAST, LINE_ROWS_LOADS, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
     LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS,
     PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
@@ -94,6 +94,7 @@ cdef double LINE_ROWS_CHAINS = 0.95    # ... of more, for several taps
 cdef double LINE_ROWS_POINTS = 1.1     # ... for one
 cdef double LINE_ROWS_BLOCKS = 0.83    # ... of sums in blocks, beside algorithms that cost more than their estimate
 cdef double LINE_ROWS_FEW_TAPS = 1.15  # ... for at most FEW_TAPS
+cdef double LINE_ROWS_COLUMN = 1.15    # ... where several taps all meet the same position of a line: none finds what another has loaded
 cdef double LINE_ROWS_LOADS = 1.06     # ... of more than 8 channels where multiply-adds wait for loads (machine 5)
 cdef double LINE_ROWS_LEAST = 4        # positions of a line: a tile of fewer takes as long, since it waits for its chains
 

@@ -358,7 +358,7 @@ const pair_functions SUFFIX(pairs) = {
     .join_tap_pairs = SUFFIX(join_tap_pairs),
     .lay_row_pairs = SUFFIX(lay_row_pairs),
     .tap_pairs = TAP_PAIR_ENTRIES,
-    .planes = {SUFFIX(load_plane_pairs), SUFFIX(store_plane_pairs),
+    .planes = {SUFFIX(load_plane_pairs), SUFFIX(pair_plane_taps), SUFFIX(store_plane_pairs),
                {SUFFIX(plane_pairs_4), SUFFIX(plane_pairs_7), SUFFIX(plane_pairs_8), SUFFIX(plane_pairs_14)}},
 };
 

@@ -37,6 +37,19 @@ INLINE void aligned_pairs(const decoder *d, int format, __m512i word, __m512i *p
     pair[1] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
 }
 
+INLINE __m512i larger_magnitudes(__m512i most, __m512i words)
+{
+    return _mm512_max_epu16(most, _mm512_and_si512(words, _mm512_set1_epi16(0x7fff)));
+}
+
+INLINE void note_largest(uint16_t *largest, __m512i most)
+{
+    magnitudes inverse = {_mm512_xor_si512(most, _mm512_set1_epi16(-1))};
+    uint16_t found = (uint16_t)~*largest;
+    note_smallest(&found, &inverse);
+    *largest = (uint16_t)~found;
+}
+
 INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
                                     int64_t apart, int64_t ahead, uint16_t *smallest, uint16_t *largest)
 {
@@ -64,10 +77,9 @@ INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent,
             aligned_pairs(&d, format, word[k], pair);
 #pragma GCC unroll 2
             for (int j = 0; j < codes / 2; j++) {
-                __m512i magnitude = _mm512_and_si512(pair[j], _mm512_set1_epi16(0x7fff));
                 __m512i turned = _mm512_mask_blend_epi16(0xaaaaaaaau, pair[j], before); /* the number before in the upper half */
                 note(&met, pair[j]);
-                most = _mm512_max_epu16(most, magnitude);
+                most = larger_magnitudes(most, pair[j]);
                 before = pair[j];
                 if (direction < 0)
                     turned = _mm512_rol_epi32(turned, 16);
@@ -79,11 +91,8 @@ INLINE void load_plane_pairs_format(float *block, int64_t lines, int64_t extent,
     }
     __m512i last = direction > 0 ? _mm512_andnot_si512(lower, before) : _mm512_srli_epi32(before, 16);
     _mm512_storeu_si512((__m512i *)block + count + lines - 1, last);
-    magnitudes inverse = {_mm512_xor_si512(most, _mm512_set1_epi16(-1))};
-    uint16_t inverse_most = (uint16_t)~*largest;
     note_smallest(smallest, &met);
-    note_smallest(&inverse_most, &inverse);
-    *largest = (uint16_t)~inverse_most;
+    note_largest(largest, most);
 }
 
 static void SUFFIX(load_plane_pairs)(float *block, int64_t lines, int64_t extent, int direction, const void *source, int format,
@@ -93,6 +102,24 @@ static void SUFFIX(load_plane_pairs)(float *block, int64_t lines, int64_t extent
         load_plane_pairs_format(block, lines, extent, direction, source, NUMBER_BFLOAT16, apart, ahead, smallest, largest);
     else
         load_plane_pairs_format(block, lines, extent, direction, source, format, apart, ahead, smallest, largest);
+}
+
+static void SUFFIX(pair_plane_taps)(float *pairs, const float *taps, const int64_t *offsets, int64_t rows, int64_t count,
+                                    uint16_t *smallest, uint16_t *largest)
+{
+    magnitudes met = none_met;
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t row = 0; row < rows; row++, offsets += count)
+        for (int64_t t = 0; t < count; t += 2, pairs += WIDTH) {
+            __m512i pair = _mm512_loadu_si512(taps + offsets[t] * WIDTH);
+            if (t + 1 < count)
+                pair = _mm512_or_si512(pair, _mm512_srli_epi32(_mm512_loadu_si512(taps + offsets[t + 1] * WIDTH), 16));
+            note(&met, pair);
+            most = larger_magnitudes(most, pair);
+            _mm512_storeu_si512(pairs, pair);
+        }
+    note_smallest(smallest, &met);
+    note_largest(largest, most);
 }
 
 static void SUFFIX(store_plane_pairs)(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,

@@ -65,6 +65,22 @@ INLINE void encode_words(vector_bits *word, int words, int format, const float *
     }
 }
 
+#if WIDTH == 16
+/* The last numbers of the planes, fewer than 16 words: in rows of the planes under a mask. */
+INLINE void store_last_words(vector_bits *word, char *place, int64_t step, int64_t first_plane, int format, const float *block,
+                             int64_t count, vector bias, int normal)
+{
+    const int codes = codes_of_word(format);
+    int64_t words = (count + codes - 1) / codes;
+    for (int64_t k = 0; k + 1 < words; k++)
+        encode_words(word + k, 1, format, block + k * codes * WIDTH, codes, bias, normal);
+    encode_words(word + words - 1, 1, format, block + (words - 1) * codes * WIDTH, count - (words - 1) * codes, bias, normal);
+    transpose_vectors(word);
+    for (int64_t i = first_plane; i < WIDTH; i++)
+        _mm512_mask_storeu_epi8(place + i * step, first_bytes(count * (4 / codes)), word[i]);
+}
+#endif
+
 INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,
                                 const float *bias, int normal)
 {
@@ -82,6 +98,12 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
             if (i >= first_plane)
                 memcpy(place + i * step, &word[i], 4 * WIDTH);
     }
+#if WIDTH == 16
+    if (count - p > few) {
+        store_last_words(word, (char *)target + p * size, step, first_plane, format, block + p * WIDTH, count - p, start, normal);
+        return;
+    }
+#endif
     for (; p < count && count >= few; p += few) { /* the last ones overlap */
         int64_t first = p + few <= count ? p : count - few;
         char *place = (char *)target + first * size;

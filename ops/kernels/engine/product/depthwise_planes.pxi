@@ -163,27 +163,19 @@ cdef bint pair_plane_weights(const Problem* q, PlanesScratch* scratch, uint16_t*
     """The same, in pairs of taps of a row, the first in the upper half. Tells whether all are finite; finds the smallest magnitude,
     less one."""
     cdef const Product* p
-    cdef int64_t i, t, lane, in_row, width = q.isa.width
-    cdef uint32_t* pair = <uint32_t*>scratch.weights
-    cdef const uint32_t* tap
-    cdef uint32_t least = 0xffff, most = 0, magnitude
+    cdef int64_t i, rows, first = 0
+    cdef uint16_t largest = 0
+    cdef const PlaneProduct* s
+    smallest[0] = 0xffff
     for i in range(q.count):
         p = &q.products[i]
-        in_row = q.planes.plans[i].axes[2].count
-        for t in range(p.all_count):
-            tap = <const uint32_t*>scratch.taps + p.all_offsets[t] * width
-            for lane in range(width):
-                magnitude = tap[lane] >> 16 & 0x7fff
-                most = max(most, magnitude)
-                least = min(least, magnitude - 1 & 0xffff)
-                if t % in_row % 2 == 0:
-                    pair[lane] = tap[lane]
-                else:
-                    pair[lane] |= tap[lane] >> 16
-            if t % in_row % 2 == 1 or t % in_row == in_row - 1:
-                pair += width
-    smallest[0] = least
-    return most < 0x7f80
+        s = &q.planes.plans[i]
+        if p.all_count == 0:
+            continue
+        rows = s.axes[0].count * s.axes[1].count
+        scratch.pairs.pair_taps(scratch.weights + first * q.isa.width, scratch.taps, p.all_offsets, rows, s.axes[2].count, smallest, &largest)
+        first += rows * steps_of_row(s, True)
+    return largest < 0x7f80
 
 
 cdef void run_planes_images(const Problem* q, int64_t task, PlanesScratch* scratch) noexcept nogil:

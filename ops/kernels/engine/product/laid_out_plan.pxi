@@ -161,7 +161,7 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
     wide = ceiling(lanes, isa.width) * isa.width * l.block[0]
     for t in range(p.tap_count):
         aligned = aligned and tap_shift(p, l, &p.taps[t]) % isa.width == 0
-    if aligned and copies_meanwhile(p, l, isa) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
+    if aligned and (l.rolls or copies_meanwhile(p, l, isa)) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
         unaligned = 1
     if on_matrix(p.pairs):
         unaligned = 1

@@ -275,6 +275,8 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
             bias = LINE_ROWS_LONG
         else:
             bias = LINE_ROWS_SHORT if p.R <= 16 else LINE_ROWS_CHAINS
+        if p.tap_count > 1 and s.span[2] == 0:
+            bias *= LINE_ROWS_COLUMN
         if p.R > 8 and loads_wait():
             bias *= LINE_ROWS_LOADS
     for i in range(s.panels):

@@ -78,7 +78,7 @@ cdef inline void store_tile(const Product* p, const instruction_set* isa, const 
     """Store what tiles could not; `result` as of `result_rows`."""
     cdef int64_t pitch = isa.vectors * isa.width
     if p.cell != NULL:
-        isa.scatter_cells(tile, pitch, rows, <float*>result.wish.place, p.output.c, spans, span_count, result.bias, p.cell)
+        isa.scatter_cells(tile, pitch, rows, result.wish.place, p.output.format, p.output.c, spans, span_count, result.bias, p.cell)
     elif result.together:
         isa.scatter_parts(tile, pitch, rows, result, p.output.format)
     else:

@@ -134,9 +134,8 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
             rows = tile_rows(w, plan, tile)
             c = tile_sums(plan, sums, tile, panel)
             join_pieces(c, plan.sums.blocks, block_floats, rows * pitch)
-            for i in range(rows):
-                span.offset = start + (first + i) % w.C * w.taps_stride[2] + plan.tap_offsets[(first + i) // w.C]
-                isa.scatter(c + i * pitch, 0, 1, target, w.taps_format, 0, &span, 1, NULL)
+            span.offset = start + first % w.C * w.taps_stride[2] + plan.tap_offsets[first // w.C]
+            isa.scatter(c, pitch, rows, target, w.taps_format, w.taps_stride[2], &span, 1, NULL)
         return
     first = tile_start(w, plan, first_tile)
     rows = tile_rows(w, plan, first_tile)
