@@ -12,6 +12,12 @@ INLINE void note(magnitudes *met, __m512i words)
     met->smallest = _mm512_min_epu16(met->smallest, _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)));
 }
 
+/* Of magnitudes and those of more words the larger. */
+INLINE __m512i larger_magnitudes(__m512i most, __m512i words)
+{
+    return _mm512_max_epu16(most, _mm512_and_si512(words, _mm512_set1_epi16(0x7fff)));
+}
+
 INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
 {
     __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(met->smallest), _mm512_extracti64x4_epi64(met->smallest, 1));

@@ -311,17 +311,20 @@ static void SUFFIX(frame_pairs)(float *block, ptrdiff_t pitch, int64_t lines, in
         frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, next, smallest);
 }
 
-typedef uint16_t __attribute__((may_alias)) any_code;
-
 static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 {
-    const any_code *codes = (const any_code *)pairs;
-    uint16_t largest = 0;
-    for (int64_t i = 0; i < 2 * count; i++) {
-        uint16_t magnitude = codes[i] & 0x7fff;
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    return largest < 0x7f80;
+    __m512i most[4];
+    for (int k = 0; k < 4; k++)
+        most[k] = _mm512_setzero_si512();
+    int64_t i = 0;
+    for (; i + 4 * WIDTH <= count; i += 4 * WIDTH)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            most[k] = larger_magnitudes(most[k], _mm512_loadu_si512(pairs + i + k * WIDTH));
+    for (; i < count; i += WIDTH)
+        most[0] = larger_magnitudes(most[0], _mm512_maskz_loadu_epi32((__mmask16)(0xffffu >> (i + 16 > count ? i + 16 - count : 0)), pairs + i));
+    most[0] = _mm512_max_epu16(_mm512_max_epu16(most[0], most[1]), _mm512_max_epu16(most[2], most[3]));
+    return _mm512_cmpge_epu16_mask(most[0], _mm512_set1_epi16(0x7f80)) == 0;
 }
 
 #include "simd/pair_lines.h"

@@ -37,11 +37,6 @@ INLINE void aligned_pairs(const decoder *d, int format, __m512i word, __m512i *p
     pair[1] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);
 }
 
-INLINE __m512i larger_magnitudes(__m512i most, __m512i words)
-{
-    return _mm512_max_epu16(most, _mm512_and_si512(words, _mm512_set1_epi16(0x7fff)));
-}
-
 INLINE void note_largest(uint16_t *largest, __m512i most)
 {
     magnitudes inverse = {_mm512_xor_si512(most, _mm512_set1_epi16(-1))};

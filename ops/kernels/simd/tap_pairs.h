@@ -77,6 +77,8 @@ static void SUFFIX(join_tap_pairs)(float *place, const float *first, const float
                                                        second ? _mm512_srli_epi32(_mm512_loadu_si512(second + i), 16) : none));
 }
 
+typedef uint16_t __attribute__((may_alias)) any_code;
+
 /* Numbers that follow one another in each of some rows, from position `first` on; zeros up to a vector after them. */
 static void SUFFIX(lay_row_pairs)(float *rows, ptrdiff_t pitch, int64_t row_count, int64_t first, const void *source, int format,
                                   int64_t row_stride, int64_t count, uint16_t *smallest)

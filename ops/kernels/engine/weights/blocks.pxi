@@ -9,7 +9,7 @@ the order of the sum.  Codes are laid out line by line in a buffer first, so tha
 that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights,
-    large_at), engine/weights/lines.pxi (keep_pieces, line_runs, run_line_strands, shared_taps),
+    large_at), engine/weights/lines.pxi (keep_pieces, keep_runs, line_runs, run_line_strands, shared_taps),
     engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
     engine/weights/product.pxi (pack_lanes, small_positions), engine/weights/sums.pxi (store_strands, strands_together,
     sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for, window_runs)
@@ -210,6 +210,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             if s.kept_chunk[0] != first or s.kept_chunk[1] != end:
                 s.shared = shared_taps(w, plan, &chunk, s)
                 keep_pieces(w, isa, &chunk, &s.shared, s)
+                keep_runs(w, plan, isa, &chunk, &s.shared, s)
                 s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
             chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         if plan.lines:

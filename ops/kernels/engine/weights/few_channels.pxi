@@ -6,7 +6,7 @@ blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap f
 is so in memory is read in place.  The sums of all taps of one pair of channels advance together, or those of several pairs of
 channels at one tap.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (CHAIN_DECODED, HALF_OF_PEAK, peak_cycles),
+uses: core/caches.pxi (middle_cache), engine/algorithms.pxi (Problem), engine/costs.pxi (CHAIN_DECODED, HALF_OF_PEAK, peak_cycles),
     engine/product/laid_out_fill.pxi (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift),
     engine/product/pack.pxi (TAKEN), engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights),
     engine/weights/sums.pxi (join_pieces)
@@ -15,7 +15,8 @@ gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, large_
 """
 
 cdef enum:
-    FEW_CHANNELS_BYTES = 1 << 18   # of a block of the large side, and of the sums of its channels
+    FEW_CHANNELS_BYTES = 1 << 18   # of a block of the large side, and of the sums of its channels ...
+    FEW_DECODED_BYTES = 1 << 19    # ... where numbers are decoded, of half of the middle cache at most: lines in parts are decoded again
     NEAR_FLOATS = 3 << 11          # of both sides, while all taps meet them: with their sums, in the nearest cache
     TILED_CHANNELS = 3             # of either side from which on channels share loads; fewer leave more taps side by side
 
@@ -45,7 +46,7 @@ cdef struct FewChannels:
 cdef void plan_few_channels(const Weights* w, const Product* r, const instruction_set* isa, FewChannels* p) noexcept nogil:
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
-    cdef int64_t span, floats, fewest = DOT_LARGE
+    cdef int64_t span, floats, fewest = DOT_LARGE, most = FEW_CHANNELS_BYTES
     cdef Layout* l = &p.layout
     p.relation = r
     for axis in range(3):
@@ -61,15 +62,17 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     p.in_place = p.tiled and not p.copied and not r.padded and w.large.format == NUMBER_FLOAT32 and w.large.x[2] == 1 and w.s[2] == 1
     if p.copied:  # again for the next channels
         fewest *= 4
+    if w.large.format != NUMBER_FLOAT32:
+        most = max(most, min(<int64_t>FEW_DECODED_BYTES, middle_cache // 2))
     p.channels = w.C
     while True:
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
         floats = measure_cells(l)
-        if p.channels > fewest and 4.0 * p.channels * max(0 if p.in_place else floats, w.M * r.tap_count * DOT_LANES) > FEW_CHANNELS_BYTES:
+        if p.channels > fewest and 4.0 * p.channels * max(0 if p.in_place else floats, w.M * r.tap_count * DOT_LANES) > most:
             p.channels = max(fewest, ceiling(p.channels, 2))
             continue
-        if p.in_place or floats * p.channels * 4 <= FEW_CHANNELS_BYTES:
+        if p.in_place or floats * p.channels * 4 <= most:
             break
         # Positions keep their order: a line is divided only where lines come one by one.
         if l.block[1] > 1:

@@ -11,10 +11,10 @@ Lines are bfloat16 codes that run backwards, of which dot products take pairs at
 instead (engine/weights/windows.pxi).
 
 uses: engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at),
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
     engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, line_runs, most_line_runs, plan_lines, row_pair,
-    row_start, run_line_strands, run_line_tile, shared_taps
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs, line_runs, most_line_runs,
+    plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps
 """
 
 cdef enum:
@@ -23,7 +23,7 @@ cdef enum:
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
     SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
-    KEPT_TAPS = 1 << 7      # ... of which there may be so many
+    KEPT_TAPS = 1 << 7      # ... of which there may be so many; and of the runs of taps
 
 
 cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -43,6 +43,10 @@ cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
         numbers += LINE_GAPS * plan.chunk
     plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
     plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES // (2 * plan.chunk * plan.rows)))
+
+
+cdef inline bint keeps_runs(const WeightsPlan* plan) noexcept nogil:
+    return plan.taps <= KEPT_TAPS
 
 
 cdef inline int64_t most_line_runs(const WeightsPlan* plan) noexcept nogil:
@@ -245,28 +249,47 @@ cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t t
                          tile_run* met_runs) noexcept nogil:
     """Of the runs of a chunk those of blocks in which a tap meets the large side, to `met_runs`: the others would add zeros.  Returns
     their number."""
-    cdef int64_t r = 0, met = 0, low, high, i, number = 0, block = -1, last_block = -1, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width
+    cdef int64_t r, low, high, i = 0, number = 0, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width, first_lanes, end_lanes
     cdef int64_t x[3]
-    cdef bint meets = False
     cdef Reach reach
     reach_of(w, tap, &reach)
     check_room(b"runs_inside", met_runs, chunk.run_count * sizeof(tile_run))
-    for i in range(chunk.run_count):
-        while chunk.runs[i].lanes >= (block + 1) * block_lanes:
-            block += 1
-        if block != last_block:
-            last_block = block
-            while r < chunk.row_count and s.rows[r].first + s.rows[r].count <= block * SUM_BLOCK:
-                r += 1
-            meets, met = False, r
-            while not meets and met < chunk.row_count and s.rows[met].first < (block + 1) * SUM_BLOCK:
-                if inside_of(w, &reach, &s.rows[met], &low, &high, x):
-                    meets = s.rows[met].first + low < (block + 1) * SUM_BLOCK and s.rows[met].first + high > block * SUM_BLOCK
-                met += 1
-        if meets:
+    for r in range(chunk.row_count):
+        if not inside_of(w, &reach, &s.rows[r], &low, &high, x):
+            continue
+        first_lanes = (s.rows[r].first + low) // SUM_BLOCK * block_lanes
+        end_lanes = ((s.rows[r].first + high - 1) // SUM_BLOCK + 1) * block_lanes
+        while i < chunk.run_count and chunk.runs[i].lanes < first_lanes:
+            i += 1
+        while i < chunk.run_count and chunk.runs[i].lanes < end_lanes:
             met_runs[number] = chunk.runs[i]
             number += 1
+            i += 1
     return number
+
+
+cdef int64_t runs_of_tap(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t tap, const Chunk* chunk,
+                         const WeightsScratch* s, tile_run* runs) noexcept nogil:
+    """The runs of a chunk that a tap needs; returns their number."""
+    if plan.padded:
+        return runs_inside(w, isa, tap, chunk, s, runs)
+    check_room(b"runs_of_tap", runs, chunk.run_count * sizeof(tile_run))
+    memcpy(runs, chunk.runs, chunk.run_count * sizeof(tile_run))
+    return chunk.run_count
+
+
+cdef void keep_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, Chunk* chunk, const SharedTaps* shared,
+                    WeightsScratch* s) noexcept nogil:
+    """The runs of all taps, where there is room: all strands have the same."""
+    cdef int64_t tap, gap, last_gap = -1, most = most_line_runs(plan)
+    cdef int64_t t[3]
+    for tap in range(plan.taps if keeps_runs(plan) else 0):
+        tap_at(w, tap, t)
+        gap = gap_after(w, shared, t[shared.axis] % shared.period)
+        if gap != last_gap:
+            chunk.run_count = line_runs(plan, isa, chunk, gap, s)
+            last_gap = gap
+        s.met_counts[tap] = runs_of_tap(w, plan, isa, tap, chunk, s, s.met_runs + tap * most)
 
 
 cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
@@ -311,6 +334,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
     """The row tiles of all taps of some channels against all lane panels of a task."""
     cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap, gap
     cdef int64_t last_gap = -1, most = most_line_runs(plan)
+    cdef bint kept = keeps_runs(plan)
     cdef int64_t t[3]
     cdef LineTile* ready
     for strand in range(first_strand, end_strand):
@@ -322,7 +346,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
             t[0], t[3 - shared.axis] = group // shared.period // w.K[3 - shared.axis], group // shared.period % w.K[3 - shared.axis]
             t[shared.axis] = group % shared.period
             gap = gap_after(w, shared, t[shared.axis])
-            if gap != last_gap:
+            if not kept and gap != last_gap:
                 chunk.run_count = line_runs(plan, isa, chunk, gap, s)
                 last_gap = gap
             lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
@@ -334,12 +358,8 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
                 tap = (t[0] * w.K[1] + t[1]) * w.K[2] + t[2]
                 ready = &s.line_tiles[count]
                 ready.tile, ready.first_row, ready.shift = tile + tap, laid_out * plan.rows, later * shared.apart
-                ready.runs, ready.run_count = s.met_runs + count * most, chunk.run_count
-                check_room(b"run_line_strands", ready.runs, chunk.run_count * sizeof(tile_run))
-                if plan.padded:
-                    ready.run_count = runs_inside(w, isa, tap, chunk, s, ready.runs)
-                else:
-                    memcpy(ready.runs, chunk.runs, chunk.run_count * sizeof(tile_run))
+                ready.runs = s.met_runs + (tap if kept else count) * most
+                ready.run_count = s.met_counts[tap] if kept else runs_of_tap(w, plan, isa, tap, chunk, s, ready.runs)
                 count += 1
                 t[shared.axis] += shared.period
             laid_out += 1

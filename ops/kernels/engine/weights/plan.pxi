@@ -109,7 +109,8 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
-    tile_run* met_runs     # lines: of those the ones that the taps of row tiles meet
+    tile_run* met_runs     # lines: of those the ones that each tap meets, or those of row tiles ...
+    int64_t* met_counts    # ... and how many of each tap
     LineTile* line_tiles
     float* masks
     SharedTaps shared      # of the chunk ...
@@ -374,13 +375,15 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
     s.block, s.codes = NULL, NULL
     s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
     s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))
-    s.met_runs = <tile_run*>take(memory, LINE_TILES * most_line_runs(plan) * sizeof(tile_run) if plan.lines and not plan.windows else 0)
-    s.line_tiles = <LineTile*>take(memory, LINE_TILES * sizeof(LineTile) if plan.lines and not plan.windows else 0)
+    if plan.lines and not plan.windows:
+        s.met_runs = <tile_run*>take(memory, (plan.taps if keeps_runs(plan) else LINE_TILES) * most_line_runs(plan) * sizeof(tile_run))
+        s.met_counts = <int64_t*>take(memory, KEPT_TAPS * sizeof(int64_t))
+        s.line_tiles = <LineTile*>take(memory, LINE_TILES * sizeof(LineTile))
+        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece))
+        s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t))
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
         s.block = <float*>take(memory, plan.rows * (plan.line_bytes * plan.line_groups if plan.lines else 4 * plan.steps) + 64)
-        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece) if plan.lines and not plan.windows else 0)
-        s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines and not plan.windows else 0)
         s.window.numbers = <char*>take(memory, plan.columns * plan.column_bytes if plan.windows else 0)
         s.window.laid_out = <int64_t*>take(memory, plan.columns * sizeof(int64_t) if plan.windows else 0)
         s.window.segments = <Segment*>take(memory, window_segments(w, plan.window_positions) * sizeof(Segment) if plan.windows else 0)
