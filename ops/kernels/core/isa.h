@@ -221,6 +221,9 @@ typedef void (*gather_taps_function)(float *panel, ptrdiff_t tap_step, ptrdiff_t
                                      const void *source, int format, int64_t row_stride, int64_t channel_stride,
                                      const int64_t *taps, int64_t tap_count);
 
+/* sums[i]: the sum of chains[i][REDUCTION_CHAINS]. */
+typedef void (*sum_chains_function)(float *sums, const float *chains, int64_t count);
+
 /* Whether none of the values is infinite or NaN. */
 typedef int (*finite_function)(const float *values, int64_t count);
 
@@ -339,7 +342,6 @@ typedef struct {
     lay_chains_function lay_chains; /* NULL where pairs are not adjacent, as those that follow */
     chain_tile_function chain_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */
     chain_taps_function chain_taps[NCX_COLUMNS][NCX_COLUMNS]; /* [rows of taps - 1][columns - 1] */
-    sum_chains_function sum_chains;
     lay_tap_pairs_function lay_tap_pairs;
     join_tap_pairs_function join_tap_pairs;
     lay_row_pairs_function lay_row_pairs;
@@ -381,6 +383,7 @@ typedef struct {
     dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
     gather_function gather;
     gather_taps_function gather_taps;
+    sum_chains_function sum_chains;
     finite_function finite;
     scatter_function scatter;
     scatter_parts_function scatter_parts; /* or NULL */

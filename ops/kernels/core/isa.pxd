@@ -271,7 +271,6 @@ cdef extern from "core/isa.h" nogil:
         lay_chains_function lay_chains
         chain_tile_function chain_tile[4][8]  # [DOT_TILE][DOT_LARGE]
         chain_taps_function chain_taps[5][5]  # [NCX_COLUMNS][NCX_COLUMNS]
-        sum_chains_function sum_chains
         lay_tap_pairs_function lay_tap_pairs
         join_tap_pairs_function join_tap_pairs
         lay_row_pairs_function lay_row_pairs
@@ -313,6 +312,7 @@ cdef extern from "core/isa.h" nogil:
         dot64_function dot64[8]  # REDUCTION_FEW
         gather_function gather
         gather_taps_function gather_taps
+        sum_chains_function sum_chains
         finite_function finite
         scatter_function scatter
         scatter_parts_function scatter_parts

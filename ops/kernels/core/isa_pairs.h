@@ -51,9 +51,6 @@ typedef void (*chain_taps_function)(float *sums, ptrdiff_t sum_row, const float 
                                     const int64_t *places, const float *small, ptrdiff_t small_line, int64_t lines, int64_t apart,
                                     int64_t units);
 
-/* sums[i]: the sum of chains[i][REDUCTION_CHAINS]. */
-typedef void (*sum_chains_function)(float *sums, const float *chains, int64_t count);
-
 /* Lanes are (tap, channel), laid out by lay_tap_pairs (simd/tap_pairs.h): block[line*pitch + x*channels + c] is the pair of the numbers x and
  * x + step of a channel, those outside [low, high) zero; `step` is 4 at most, `source` where number 0 would be. */
 typedef void (*lay_tap_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t columns, int64_t channels, const void *source,

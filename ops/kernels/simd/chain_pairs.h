@@ -202,22 +202,3 @@ INLINE void chain_tile_body(int rows, int columns, float *sums, ptrdiff_t row_su
                         small_channel, lines, units);                                                                         \
     }
 DOT_SIZES(CHAIN_TILE)
-
-/* Each sum's chains, added as core/reduction.h says. */
-static void SUFFIX(sum_chains)(float *sums, const float *chains, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += WIDTH) {
-        int64_t n = count - i < WIDTH ? count - i : WIDTH;
-        __m512i lane[WIDTH];
-        vector part[WIDTH];
-        for (int k = 0; k < WIDTH; k++)
-            lane[k] = _mm512_loadu_si512(chains + (i + (k < n ? k : 0)) * WIDTH);
-        transpose_vectors(lane);
-        for (int k = 0; k < WIDTH; k++)
-            part[k] = (vector)lane[k];
-        for (int half = WIDTH / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; k++)
-                part[k] += part[k + half];
-        _mm512_mask_storeu_ps(sums + i, (__mmask16)(0xffffu >> (WIDTH - n)), (__m512)part[0]);
-    }
-}

@@ -356,7 +356,6 @@ const pair_functions SUFFIX(pairs) = {
     .lay_chains = SUFFIX(lay_chains),
     .chain_tile = DOT_TABLE(chain_tile),
     .chain_taps = ALL_CHAIN_TAPS,
-    .sum_chains = SUFFIX(sum_chains),
     .lay_tap_pairs = SUFFIX(lay_tap_pairs),
     .join_tap_pairs = SUFFIX(join_tap_pairs),
     .lay_row_pairs = SUFFIX(lay_row_pairs),

@@ -315,6 +315,7 @@ DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) D
 #include "simd/dot_tiles.h"
 #include "simd/float64.h"
 #include "simd/pack.h"
+#include "simd/chains.h"
 #include "simd/lanes.h"
 #include "simd/store.h"
 #include "simd/store_positions.h"
@@ -390,6 +391,7 @@ const instruction_set SUFFIX(instruction_set) = {
               SUFFIX(dot64_7), SUFFIX(dot64_8)},
     .gather = SUFFIX(gather),
     .gather_taps = SUFFIX(gather_taps),
+    .sum_chains = SUFFIX(sum_chains),
     .finite = SUFFIX(finite),
     .scatter = SUFFIX(scatter),
     .scatter_parts = SCATTER_PARTS,

@@ -131,7 +131,7 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
 cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t first_group, int64_t end_group,
                                int64_t piece, float* partials, NcxWeightsScratch* scratch) noexcept nogil:
     """One piece of some groups, whose planes lie one after the other: partials[group][piece][m][c][tap]."""
-    cdef int64_t image = w.Y[0] * w.Y[1], positions = w.N * image * w.Y[2], n, g, end, i
+    cdef int64_t image = w.Y[0] * w.Y[1], positions = w.N * image * w.Y[2], n, g, end
     cdef int64_t line = piece_start(&s.cut, piece, positions) // w.Y[2], lines_end = piece_start(&s.cut, piece + 1, positions) // w.Y[2]
     cdef int64_t sum_count = w.M * w.C * s.relation.tap_count
     cdef float* sums
@@ -148,8 +148,7 @@ cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const inst
         sums = scratch.sums + (g - first_group) * sum_count * DOT_LANES
         partial = partials + (g * s.cut.pieces + piece) * sum_count
         check_room(b"run_ncx_weights_task", partial, 4 * sum_count)
-        for i in range(sum_count):
-            partial[i] = chain_sum(sums + i * DOT_LANES, DOT_LANES)
+        isa.sum_chains(partial, sums, sum_count)
 
 
 cdef void ncx_image(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t g, int64_t n, int64_t line,

@@ -203,7 +203,7 @@ cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instructio
 cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const instruction_set* isa, int64_t g, int64_t piece,
                                  FewChannelsScratch* s) noexcept nogil:
     """One piece of one group, to the partial sums; or if there is no other, to the result."""
-    cdef int64_t taps = p.relation.tap_count, channel = 0, channels, m, i, row = w.C * taps
+    cdef int64_t taps = p.relation.tap_count, channel = 0, channels, m, row = w.C * taps
     cdef float* partial
     while channel < w.C:
         channels = min(p.channels, w.C - channel)
@@ -214,8 +214,7 @@ cdef void run_few_channels_piece(const Weights* w, const FewChannels* p, const i
             partial = p.partials + (g * p.cut.pieces + piece) * w.M * row + channel * taps
         check_room(b"run_few_channels_piece", partial, 4 * ((w.M - 1) * row + channels * taps))
         for m in range(w.M):
-            for i in range(channels * taps):
-                partial[m * row + i] = chain_sum(s.sums + (m * channels * taps + i) * DOT_LANES, DOT_LANES)
+            isa.sum_chains(partial + m * row, s.sums + m * channels * taps * DOT_LANES, channels * taps)
         if p.cut.pieces == 1:
             store_few_channels(w, taps, 1, isa, g, channel, channels, partial)
         channel += channels

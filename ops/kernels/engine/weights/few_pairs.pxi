@@ -271,7 +271,7 @@ cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem
             add_units(w, p, q.pairs, &block, &large, &small, s)
         block = pairs_block(w, p, task, line)
     s.unbounded = s.unbounded or not q.isa.finite(s.sums, count * DOT_LANES)
-    q.pairs.sum_chains(partial, s.sums, count)
+    q.isa.sum_chains(partial, s.sums, count)
 
 
 cdef bint fits_few_pairs(Problem* q) noexcept nogil:
