@@ -80,6 +80,35 @@ def test_lines_of_every_length(name, layout, step, isa):
                     assert (out.base[between] == 0x5A).all(), (kernel, algorithm, length)
 
 
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("name", [*NARROW, "float32"])
+def test_cells_of_strided_points(name, biased, isa):
+    """A gradient of one tap with a stride: products at every so many positions, and the bias alone between them."""
+    channels = 18
+    signs = np.where(np.arange(channels) % 2, -1, 1).astype(np.float32)
+    bias = (np.arange(channels) - 7).astype(np.float32) / 8 if biased else np.zeros(channels, np.float32)
+    for number, length in enumerate(LENGTHS):
+        stride, begin = [((1, 1, 2), 0), ((1, 2, 2), -1), ((1, 2, 1), 0), ((1, 1, 3), -2), ((2, 1, 2), 0)][number % 5]
+        x = (points(name, 3 * length) if name != "float32" else spread(3 * length)).reshape(1, 1, 1, 1, 3, length)
+        x = np.where(np.isfinite(x), x, np.float32(1))
+        extent = (stride[0], 3 * stride[1], length * stride[2])
+        values = np.broadcast_to(bias.reshape(channels, 1, 1, 1), (channels, *extent)).copy()
+        own = (slice(None), slice(0, None, stride[0]), slice(0, None, stride[1]), slice(-begin, None, stride[2]))
+        with np.errstate(over="ignore"):
+            values[own] = x[0, 0] * signs.reshape(channels, 1, 1, 1) + np.float32(0) + bias.reshape(channels, 1, 1, 1)
+        settings = {"stride": stride, "dilation": (1, 1, 1), "begin": (0, 0, begin), "formats": ("float32", "float32", name)}
+        out = np.full((1, 1, channels, *extent), 0x5A, np.float32 if name == "float32" else FORMATS[name].storage)
+        taps = signs.reshape(1, 1, channels, 1, 1, 1).copy()
+        for algorithm in algorithms("backward_data", (x, taps, out), settings):
+            out[...] = 0x5A
+            engine.backward_data(x, taps, out, **settings, bias=bias if biased else None, threads=1, algorithm=algorithm)
+            if name == "float32":
+                np.testing.assert_array_equal(out[0, 0].view(np.uint32), values.view(np.uint32), algorithm)
+            else:
+                expected = comparable(model.quantized(values, name, ROUNDING[name]), name)
+                np.testing.assert_array_equal(comparable(out[0, 0], name), expected, f"{algorithm} {length} {stride}")
+
+
 @pytest.mark.parametrize("layout", ["first", "last"])
 @pytest.mark.parametrize("name", NARROW)
 def test_weights_of_every_extent(name, layout, isa):

@@ -114,20 +114,6 @@ NCX(3) NCX(4)
 #define ALL_NCX {SUFFIX(ncx_1), SUFFIX(ncx_2)}
 #endif
 
-/* Two vectors whose numbers take turns. */
-INLINE void interleave(vector a, vector b, vector *low, vector *high)
-{
-#if WIDTH == 16
-    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    *low = (vector)_mm512_permutex2var_ps((__m512)a, order, (__m512)b);
-    *high = (vector)_mm512_permutex2var_ps((__m512)a, _mm512_add_epi32(order, _mm512_set1_epi32(8)), (__m512)b);
-#else
-    __m256 even = _mm256_unpacklo_ps((__m256)a, (__m256)b), odd = _mm256_unpackhi_ps((__m256)a, (__m256)b);
-    *low = (vector)_mm256_permute2f128_ps(even, odd, 0x20);
-    *high = (vector)_mm256_permute2f128_ps(even, odd, 0x31);
-#endif
-}
-
 /* The first n of a vector of finished floats, or all. */
 INLINE void store_floats(void *place, int format, int64_t n, vector values)
 {

@@ -189,69 +189,13 @@ static void SUFFIX(scatter_parts)(const float *tile, ptrdiff_t pitch, int64_t ro
 {
     BY_FORMAT(format, scatter_parts_format, tile, pitch, rows, result, known_format)
 }
-
-#define SCATTER_CELLS SUFFIX(scatter_cells)
-
-/* Sums and the one number between each two of them, which `empty` is, at `place`: number `own` of a cell is the sum. */
-INLINE void store_every_other(void *place, int format, const float *sums, int64_t count, const float *bias, int64_t row, vector empty,
-                              int64_t own)
-{
-    if (format == NUMBER_FLOAT32) {
-        const __m512i half = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-        for (int64_t i = 0; i < count; i += 8) {
-            int64_t n = count - i < 8 ? count - i : 8;
-            __m512 values = _mm512_mask_permutexvar_ps((__m512)empty, (__mmask16)(0x5555u << own), half,
-                                                       (__m512)finished_vector(sums + i, n, bias, row));
-            _mm512_mask_storeu_ps((float *)place + 2 * i, (__mmask16)(0xffffu >> (16 - 2 * n)), values);
-        }
-        return;
-    }
-    const int bits = 8 * (int)code_size(format);
-    const __m512i between = own ? (__m512i)codes_of(empty, format) : _mm512_slli_epi32((__m512i)codes_of(empty, format), bits);
-    const __m512i shift = _mm512_set1_epi32(own ? bits : 0);
-    for (int64_t i = 0; i < count; i += 16) {
-        int64_t n = count - i < 16 ? count - i : 16;
-        __m512i codes = (__m512i)codes_of(finished_vector(sums + i, n, bias, row), format);
-        __m512i cells = _mm512_or_si512(_mm512_sllv_epi32(codes, shift), between);
-        store_codes((void *)at(place, format, 2 * i), 2 * code_size(format), n, (vector_uint)cells);
-    }
-}
-
-/* `count` sums and what lies between them, from position `own` of the first cell on, or no sums. */
-INLINE void store_cells(void *line, int format, const float *sums, int64_t count, const float *bias, int64_t row, int64_t ways, int64_t own)
-{
-    vector empty = BROADCAST(0.0f) + BROADCAST(bias ? bias[row] : 0.0f);
-    if (sums && ways == 2) {
-        store_every_other(line, format, sums, count, bias, row, empty, own);
-        return;
-    }
-    const vector_uint code = codes_of(empty, format);
-    for (int64_t i = 0, width = count * ways; i < width; i += 16)
-        store_codes((void *)at(line, format, i), code_size(format), width - i < 16 ? width - i : 16, code);
-    if (sums)
-        store_line((void *)at(line, format, own), format, ways, sums, count, bias, row);
-}
-
-INLINE void scatter_cells_format(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
-                                 const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell)
-{
-    int64_t first = cell->own[0] * cell->line[0] + cell->own[1] * cell->line[1] + cell->own[2];
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t s = 0; s < span_count; s++)
-            for (int64_t y0 = 0; y0 < cell->extent[0]; y0++)
-                for (int64_t y1 = 0; y1 < cell->extent[1]; y1++)
-                    store_cells((void *)at(target, format, r * stride + spans[s].offset - first + y0 * cell->line[0] + y1 * cell->line[1]),
-                                format, y0 == cell->own[0] && y1 == cell->own[1] ? tile + r * pitch + spans[s].lane : NULL,
-                                spans[s].count, bias, r, cell->extent[2], cell->own[2]);
-}
-
-static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
-                                  const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell)
-{
-    BY_FORMAT(format, scatter_cells_format, tile, pitch, rows, target, known_format, stride, spans, span_count, bias, cell)
-}
 #else
 #define SCATTER_PARTS NULL
+#endif
+
+#if WIDTH > 4
+#include "simd/store_cells.h"
+#else
 #define SCATTER_CELLS NULL
 #endif
 
