@@ -96,12 +96,13 @@ def test_cells_of_strided_points(name, biased, isa):
         own = (slice(None), slice(0, None, stride[0]), slice(0, None, stride[1]), slice(-begin, None, stride[2]))
         with np.errstate(over="ignore"):
             values[own] = x[0, 0] * signs.reshape(channels, 1, 1, 1) + np.float32(0) + bias.reshape(channels, 1, 1, 1)
-        settings = {"stride": stride, "dilation": (1, 1, 1), "begin": (0, 0, begin), "formats": ("float32", "float32", name)}
+        settings = {**WINDOW, "stride": stride, "begin": (0, 0, begin), "formats": ("float32", "float32", name)}
+        settings["bias"] = bias if biased else None
         out = np.full((1, 1, channels, *extent), 0x5A, np.float32 if name == "float32" else FORMATS[name].storage)
         taps = signs.reshape(1, 1, channels, 1, 1, 1).copy()
         for algorithm in algorithms("backward_data", (x, taps, out), settings):
             out[...] = 0x5A
-            engine.backward_data(x, taps, out, **settings, bias=bias if biased else None, threads=1, algorithm=algorithm)
+            engine.backward_data(x, taps, out, **settings, threads=1, algorithm=algorithm)
             if name == "float32":
                 np.testing.assert_array_equal(out[0, 0].view(np.uint32), values.view(np.uint32), algorithm)
             else:

@@ -46,6 +46,7 @@ cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
 
 
 cdef inline bint keeps_runs(const WeightsPlan* plan) noexcept nogil:
+    """Whether the runs of all taps of a chunk are kept."""
     return plan.taps <= KEPT_TAPS
 
 
