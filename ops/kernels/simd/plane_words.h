@@ -72,15 +72,6 @@ INLINE __m512i word_of(int format, const vector *done, int normal)
                                                                    _mm512_slli_epi32(codes_in_pairs(format, done[1], done[3]), 8));
 }
 
-/* The first `bytes` <= 16 of the planes from `first_plane` on, of four words. */
-INLINE void store_few_words(char *place, int64_t step, int64_t first_plane, int64_t bytes, __m512i *word)
-{
-    for (int k = 4; k < 16; k++)
-        word[k] = _mm512_setzero_si512();
-    transpose_vectors(word);
-    for (int64_t i = first_plane; i < 16; i++)
-        _mm512_mask_storeu_epi8(place + i * step, first_bytes(bytes), word[i]);
-}
 #else
 typedef char decoder; /* nothing is kept in registers */
 #define decoder_of(format) ((decoder)0)
@@ -130,11 +121,5 @@ INLINE __m256i word_of(int format, const vector *done, int normal)
 {
     (void)normal;
     return lane_words(format, done);
-}
-
-/* The first `bytes` <= 16 of the planes from `first_plane` on, of four words. */
-INLINE void store_few_words(char *place, int64_t step, int64_t first_plane, int64_t bytes, __m256i *word)
-{
-    store_four_words(place, step, first_plane, 8, bytes, word);
 }
 #endif

@@ -66,15 +66,16 @@ INLINE void encode_words(vector_bits *word, int words, int format, const float *
 }
 
 #if WIDTH == 16
-/* The last numbers of the planes, fewer than 16 words: in rows of the planes under a mask. */
-INLINE void store_last_words(vector_bits *word, char *place, int64_t step, int64_t first_plane, int format, const float *block,
+/* Numbers that fill at most 16 words, in rows of the planes under a mask. */
+INLINE void store_some_words(vector_bits *word, char *place, int64_t step, int64_t first_plane, int format, const float *block,
                              int64_t count, vector bias, int normal)
 {
     const int codes = codes_of_word(format);
-    int64_t words = (count + codes - 1) / codes;
-    for (int64_t k = 0; k + 1 < words; k++)
+    const int64_t whole = count / codes;
+    for (int64_t k = 0; k < whole; k++)
         encode_words(word + k, 1, format, block + k * codes * WIDTH, codes, bias, normal);
-    encode_words(word + words - 1, 1, format, block + (words - 1) * codes * WIDTH, count - (words - 1) * codes, bias, normal);
+    if (whole * codes < count)
+        encode_words(word + whole, 1, format, block + whole * codes * WIDTH, count - whole * codes, bias, normal);
     transpose_vectors(word);
     for (int64_t i = first_plane; i < WIDTH; i++)
         _mm512_mask_storeu_epi8(place + i * step, first_bytes(count * (4 / codes)), word[i]);
@@ -99,8 +100,8 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
                 memcpy(place + i * step, &word[i], 4 * WIDTH);
     }
 #if WIDTH == 16
-    if (count - p > few) {
-        store_last_words(word, (char *)target + p * size, step, first_plane, format, block + p * WIDTH, count - p, start, normal);
+    if (count - p > few || count < few) {
+        store_some_words(word, (char *)target + p * size, step, first_plane, format, block + p * WIDTH, count - p, start, normal);
         return;
     }
 #endif
@@ -114,10 +115,12 @@ INLINE void store_planes_format(void *target, int format, int64_t apart, int64_t
             if (i >= first_plane)
                 _mm_storeu_si128((__m128i *)(place + i * step), part_of(word[i % 4], i / 4));
     }
+#if WIDTH == 8
     if (count < few) {
         encode_words(word, 4, format, block, count, start, normal);
-        store_few_words(target, step, first_plane, count * size, word);
+        store_four_words(target, step, first_plane, WIDTH, count * size, word);
     }
+#endif
 }
 
 static void SUFFIX(store_planes)(void *target, int format, int64_t apart, int64_t first_plane, const float *block, int64_t count,

@@ -16,11 +16,12 @@ INLINE void interleave(vector a, vector b, vector *low, vector *high)
 #endif
 }
 
-/* Sums and the one number between each two of them, which `empty` is, at `place`: number `own` of a cell is the sum. */
-INLINE void store_every_other(void *place, int format, const float *sums, int64_t count, const float *bias, int64_t row, vector empty,
-                              int64_t own)
+/* Sums and the one number between each two of them, whose code is `between`, at `place`: number `own` of a cell is the sum. */
+INLINE void store_every_other(void *place, int format, const float *sums, int64_t count, const float *bias, int64_t row,
+                              vector_uint between, int64_t own)
 {
     if (format == NUMBER_FLOAT32) {
+        const vector empty = (vector)between;
         for (int64_t i = 0; i < count; i += WIDTH) {
             int64_t n = count - i < WIDTH ? count - i : WIDTH;
             vector done = finished_vector(sums + i, n, bias, row), low, high;
@@ -31,7 +32,6 @@ INLINE void store_every_other(void *place, int format, const float *sums, int64_
         }
         return;
     }
-    const vector_uint between = codes_of(empty, format);
 #if WIDTH == 8
     if (code_size(format) == 1) {
         const __m128i byte = _mm_set1_epi8((char)between[0]);
@@ -55,17 +55,16 @@ INLINE void store_every_other(void *place, int format, const float *sums, int64_
     }
 }
 
-/* `count` sums and what lies between them, from position `own` of the first cell on, or no sums. */
-INLINE void store_cells(void *line, int format, const float *sums, int64_t count, const float *bias, int64_t row, int64_t ways, int64_t own)
+/* `count` sums, or none, from position `own` of the first cell on, and numbers of code `between` at all other positions. */
+INLINE void store_cells(void *line, int format, const float *sums, int64_t count, const float *bias, int64_t row, vector_uint between,
+                        int64_t ways, int64_t own)
 {
-    vector empty = BROADCAST(0.0f) + BROADCAST(bias ? bias[row] : 0.0f);
     if (sums && ways == 2) {
-        store_every_other(line, format, sums, count, bias, row, empty, own);
+        store_every_other(line, format, sums, count, bias, row, between, own);
         return;
     }
-    const vector_uint code = codes_of(empty, format);
     for (int64_t i = 0, width = count * ways; i < width; i += WIDTH)
-        store_codes((void *)at(line, format, i), code_size(format), width - i < WIDTH ? width - i : WIDTH, code);
+        store_codes((void *)at(line, format, i), code_size(format), width - i < WIDTH ? width - i : WIDTH, between);
     if (sums)
         store_line((void *)at(line, format, own), format, ways, sums, count, bias, row);
 }
@@ -74,13 +73,15 @@ INLINE void scatter_cells_format(const float *tile, ptrdiff_t pitch, int64_t row
                                  const lane_span *spans, int64_t span_count, const float *bias, const result_cell *cell)
 {
     int64_t first = cell->own[0] * cell->line[0] + cell->own[1] * cell->line[1] + cell->own[2];
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows; r++) {
+        const vector_uint between = codes_of(BROADCAST(0.0f) + BROADCAST(bias ? bias[r] : 0.0f), format);
         for (int64_t s = 0; s < span_count; s++)
             for (int64_t y0 = 0; y0 < cell->extent[0]; y0++)
                 for (int64_t y1 = 0; y1 < cell->extent[1]; y1++)
                     store_cells((void *)at(target, format, r * stride + spans[s].offset - first + y0 * cell->line[0] + y1 * cell->line[1]),
                                 format, y0 == cell->own[0] && y1 == cell->own[1] ? tile + r * pitch + spans[s].lane : NULL,
-                                spans[s].count, bias, r, cell->extent[2], cell->own[2]);
+                                spans[s].count, bias, r, between, cell->extent[2], cell->own[2]);
+    }
 }
 
 static void SUFFIX(scatter_cells)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,

@@ -181,7 +181,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), together, tiles = strand_tiles(plan)
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
     cdef float* lanes
-    cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
+    cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
     cdef bint last, in_place = False
     memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
     begin_tiles(plan.pairs)
@@ -207,12 +207,12 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             if not in_place:
                 chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         elif plan.lines:
+            chunk.gap = -1
             if s.kept_chunk[0] != first or s.kept_chunk[1] != end:
                 s.shared = shared_taps(w, plan, &chunk, s)
                 keep_pieces(w, isa, &chunk, &s.shared, s)
                 keep_runs(w, plan, isa, &chunk, &s.shared, s)
                 s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
-            chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
         if plan.lines:
             count = small_positions(w, part.g, end, min(piece_end, end + plan.chunk), &start)
             m = first_lane(plan, isa, part.first_panel)

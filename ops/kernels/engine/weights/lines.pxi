@@ -269,9 +269,15 @@ cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t t
     return number
 
 
-cdef int64_t runs_of_tap(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t tap, const Chunk* chunk,
-                         const WeightsScratch* s, tile_run* runs) noexcept nogil:
-    """The runs of a chunk that a tap needs; returns their number."""
+cdef int64_t runs_of_tap(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t tap, Chunk* chunk,
+                         const SharedTaps* shared, WeightsScratch* s, tile_run* runs) noexcept nogil:
+    """The runs of a chunk that a tap needs; returns their number. The chunk's own are cut again where the tap's gap is another."""
+    cdef int64_t t[3]
+    cdef int64_t gap
+    tap_at(w, tap, t)
+    gap = gap_after(w, shared, t[shared.axis] % shared.period)
+    if gap != chunk.gap:
+        chunk.run_count, chunk.gap = line_runs(plan, isa, chunk, gap, s), gap
     if plan.padded:
         return runs_inside(w, isa, tap, chunk, s, runs)
     check_room(b"runs_of_tap", runs, chunk.run_count * sizeof(tile_run))
@@ -282,15 +288,9 @@ cdef int64_t runs_of_tap(const Weights* w, const WeightsPlan* plan, const instru
 cdef void keep_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, Chunk* chunk, const SharedTaps* shared,
                     WeightsScratch* s) noexcept nogil:
     """The runs of all taps, where there is room: all strands have the same."""
-    cdef int64_t tap, gap, last_gap = -1, most = most_line_runs(plan)
-    cdef int64_t t[3]
+    cdef int64_t tap, most = most_line_runs(plan)
     for tap in range(plan.taps if keeps_runs(plan) else 0):
-        tap_at(w, tap, t)
-        gap = gap_after(w, shared, t[shared.axis] % shared.period)
-        if gap != last_gap:
-            chunk.run_count = line_runs(plan, isa, chunk, gap, s)
-            last_gap = gap
-        s.met_counts[tap] = runs_of_tap(w, plan, isa, tap, chunk, s, s.met_runs + tap * most)
+        s.met_counts[tap] = runs_of_tap(w, plan, isa, tap, chunk, shared, s, s.met_runs + tap * most)
 
 
 cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
@@ -333,8 +333,8 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
                            int64_t first_strand, int64_t end_strand, Chunk* chunk, const SharedTaps* shared, float* sums,
                            WeightsScratch* s) noexcept nogil:
     """The row tiles of all taps of some channels against all lane panels of a task."""
-    cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap, gap
-    cdef int64_t last_gap = -1, most = most_line_runs(plan)
+    cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap
+    cdef int64_t most = most_line_runs(plan)
     cdef bint kept = keeps_runs(plan)
     cdef int64_t t[3]
     cdef LineTile* ready
@@ -346,10 +346,6 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
                 laid_out = count = 0
             t[0], t[3 - shared.axis] = group // shared.period // w.K[3 - shared.axis], group // shared.period % w.K[3 - shared.axis]
             t[shared.axis] = group % shared.period
-            gap = gap_after(w, shared, t[shared.axis])
-            if not kept and gap != last_gap:
-                chunk.run_count = line_runs(plan, isa, chunk, gap, s)
-                last_gap = gap
             lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
                           tile_rows(w, plan, tile), laid_out * plan.rows, s)
             for later in range((w.K[shared.axis] - 1 - t[shared.axis]) // shared.period + 1):
@@ -360,7 +356,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
                 ready = &s.line_tiles[count]
                 ready.tile, ready.first_row, ready.shift = tile + tap, laid_out * plan.rows, later * shared.apart
                 ready.runs = s.met_runs + (tap if kept else count) * most
-                ready.run_count = s.met_counts[tap] if kept else runs_of_tap(w, plan, isa, tap, chunk, s, ready.runs)
+                ready.run_count = s.met_counts[tap] if kept else runs_of_tap(w, plan, isa, tap, chunk, shared, s, ready.runs)
                 count += 1
                 t[shared.axis] += shared.period
             laid_out += 1

@@ -52,6 +52,7 @@ cdef struct Chunk:  # positions of a piece that are packed together
     const tile_run* runs  # of them for a tile, where all its rows have the same
     int64_t run_count
     bint resume           # the sums were begun with earlier chunks
+    int64_t gap           # lines: behind the segments that the runs are cut for, or -1
 
 
 cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them

@@ -155,7 +155,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
-    cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False)
+    cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
     cdef bint last
     memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     while True:
