@@ -138,6 +138,8 @@ cdef extern from "core/isa.h" nogil:
         int64_t taps
     ctypedef void (*planes_function)(
         const plane_row*, int64_t, const float*, int64_t, int64_t, int, const float*, float*, Py_ssize_t) noexcept
+    ctypedef void (*dilated_planes_function)(
+        const plane_row*, int64_t, const float*, int64_t, int64_t, int64_t, const float*, float*, Py_ssize_t) noexcept
     ctypedef void (*planes_weights_function)(
         float*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t,
         int64_t, int64_t) noexcept
@@ -145,6 +147,7 @@ cdef extern from "core/isa.h" nogil:
         load_planes_function load
         store_planes_function store
         planes_function sums[4]  # PLANE_WIDTHS
+        dilated_planes_function dilated[4]
         planes_weights_function weights[2][7][7]  # PLANE_TAPS
     ctypedef void (*load_plane_pairs_function)(
         float*, int64_t, int64_t, int, const void*, int, int64_t, int64_t, uint16_t*, uint16_t*) noexcept

@@ -55,7 +55,7 @@ typedef void (*load_planes_function)(float *block, int64_t count, const void *so
 typedef void (*store_planes_function)(void *target, int format, int64_t apart, int64_t first_plane, const float *block,
                                       int64_t count, const float *bias);
 
-/* Taps of one row, which meet neighbouring positions of a line: tap 0 meets first + the output's position. */
+/* Taps of one row, which meet positions of a line: tap 0 meets first + the output's position. */
 typedef struct {
     int64_t line;    /* position where the line begins */
     int64_t first;
@@ -69,6 +69,10 @@ typedef struct {
 typedef void (*planes_function)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
                                 int direction, const float *weights, float *target, ptrdiff_t target_step);
 
+/* The same of dilated taps: output j has position at + j, at which tap t meets position first + at + j + t*dilation, of either sign. */
+typedef void (*dilated_planes_function)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
+                                        int64_t dilation, const float *weights, float *target, ptrdiff_t target_step);
+
 /* sums[t*tap_step + j*width + lane] += products of small[n*small_image + line*small_line + (j + 16*b)*width + lane] with
  * large[n*large_image + line*large_line + i*width + lane], i = t + (j + 16*b)*stride, low <= i < high, for b < blocks,
  * line < lines, n < images: for as many taps t and chains j as the function is for. */
@@ -81,6 +85,7 @@ typedef struct {
     load_planes_function load;
     store_planes_function store;
     planes_function sums[PLANE_WIDTHS];                            /* of 4, 7, 8 and PLANE_OUTPUTS outputs */
+    dilated_planes_function dilated[PLANE_WIDTHS];
     planes_weights_function weights[2][PLANE_TAPS][PLANE_TAPS];    /* [stride - 1][taps - 1][chains - 1] */
 } plane_functions;
 

@@ -195,6 +195,44 @@ INLINE void planes_body(int outputs, const plane_row *rows, int64_t row_count, c
     }
 PLANES(4) PLANES(7) PLANES(8) PLANES(14)
 
+/* Neighbouring outputs share no input here: each number is an operand in memory. */
+INLINE void dilated_planes_body(int outputs, const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
+                                int64_t dilation, const float *weights, float *target, ptrdiff_t target_step)
+{
+    vector sum[PLANE_OUTPUTS];
+#pragma GCC unroll 14
+    for (int j = 0; j < outputs; j++)
+        sum[j] = (vector){0};
+    for (int64_t r = 0; r < row_count; r++) {
+        const vector *weight = (const vector *)(weights + rows[r].weights * WIDTH);
+        int64_t x = rows[r].first + at;
+        for (int64_t t = 0; t < rows[r].taps; t++, x += dilation) {
+            const float *place = input + (rows[r].line + x) * WIDTH;
+            if (x >= 0 && x + outputs <= extent) {
+#pragma GCC unroll 14
+                for (int j = 0; j < outputs; j++)
+                    sum[j] = MULTIPLY_ADD(weight[t], *(const vector *)(place + j * WIDTH), sum[j]);
+            } else if (x + outputs > 0 && x < extent)
+#pragma GCC unroll 14
+                for (int j = 0; j < outputs; j++)
+                    if (x + j >= 0 && x + j < extent)
+                        sum[j] = MULTIPLY_ADD(weight[t], *(const vector *)(place + j * WIDTH), sum[j]);
+        }
+    }
+#pragma GCC unroll 14
+    for (int j = 0; j < outputs; j++)
+        *(vector *)(target + j * target_step) = sum[j];
+}
+
+#define DILATED_PLANES(outputs)                                                                                                   \
+    static void SUFFIX(dilated_planes_##outputs)(const plane_row *rows, int64_t row_count, const float *input, int64_t extent,     \
+                                                 int64_t at, int64_t dilation, const float *weights, float *target,                \
+                                                 ptrdiff_t target_step)                                                            \
+    {                                                                                                                             \
+        dilated_planes_body(outputs, rows, row_count, input, extent, at, dilation, weights, target, target_step);                  \
+    }
+DILATED_PLANES(4) DILATED_PLANES(7) DILATED_PLANES(8) DILATED_PLANES(14)
+
 /* Sums of `taps` taps of one row for `count` chains, along lines of which every 16th position belongs to a chain. */
 INLINE void planes_weights_body(int taps, int count, int stride, float *sums, ptrdiff_t tap_step, const float *large,
                                 ptrdiff_t large_line, ptrdiff_t large_image, const float *small, ptrdiff_t small_line,
@@ -291,4 +329,5 @@ PLANES_WEIGHTS_STRIDE(1) PLANES_WEIGHTS_STRIDE(2)
      {PLANES_2(stride, 6)}, {PLANES_2(stride, 7)}}
 #endif
 #define ALL_PLANES {SUFFIX(load_planes), SUFFIX(store_planes), \
-    {SUFFIX(planes_4), SUFFIX(planes_7), SUFFIX(planes_8), SUFFIX(planes_14)}, {PLANES_STRIDE(1), PLANES_STRIDE(2)}}
+    {SUFFIX(planes_4), SUFFIX(planes_7), SUFFIX(planes_8), SUFFIX(planes_14)}, \
+    {SUFFIX(dilated_planes_4), SUFFIX(dilated_planes_7), SUFFIX(dilated_planes_8), SUFFIX(dilated_planes_14)}, {PLANES_STRIDE(1), PLANES_STRIDE(2)}}

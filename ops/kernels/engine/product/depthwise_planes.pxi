@@ -66,6 +66,7 @@ cdef void run_plane_product(const Problem* q, int64_t i, int64_t number, int64_t
     cdef int64_t q0, q1, column, count, q2, width = isa.width
     cdef int64_t[2] low = [0, 0], high = [p.Q[0], p.Q[1]]
     cdef int direction = q.planes.direction if scratch.pairs != NULL else 1 if s.axes[2].apart > 0 else -1
+    cdef int64_t dilation = s.axes[2].apart
     cdef planes_function sums = isa.planes.sums[s.kind] if scratch.pairs == NULL else scratch.pairs.sums[s.kind]
     cdef plane_row* rows
     cdef float* line
@@ -76,6 +77,10 @@ cdef void run_plane_product(const Problem* q, int64_t i, int64_t number, int64_t
             line = results + (s.target + q0 * s.x[0] + q1 * s.x[1]) * width
             for column in range(s.columns):
                 q2 = min(column * s.width, p.Q[2] - s.width)
+                if magnitude(dilation) != 1:
+                    isa.planes.dilated[s.kind](rows, count, scratch.input, p.I[2], q2, dilation, scratch.weights,
+                                               line + q2 * s.x[2] * width, s.x[2] * width)
+                    continue
                 if direction < 0:
                     q2 += s.width - 1
                 sums(rows, count, scratch.input, p.I[2], q2, direction, scratch.weights, line + q2 * s.x[2] * width,

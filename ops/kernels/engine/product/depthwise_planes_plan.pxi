@@ -76,7 +76,7 @@ cdef bint plan_plane_product(const Product* p, PlaneProduct* s) noexcept nogil:
     cdef int axis, i
     for axis in range(3):
         s.axes[axis] = axis_taps(p, axis) if p.all_count > 0 else NcxAxis(0, 0, 1)
-    if p.step[2] != 1 or magnitude(s.axes[2].apart) != 1 or p.Q[0] == 0 or p.Q[1] == 0 or p.Q[2] < widths[0]:
+    if p.step[2] != 1 or p.Q[0] == 0 or p.Q[1] == 0 or p.Q[2] < widths[0]:
         return False
     for i in range(PLANE_WIDTHS):
         cost = ceiling(p.Q[2], widths[i]) * (widths[i] + 1)
@@ -104,6 +104,8 @@ cdef bint plan_plane_pairs(Problem* q) noexcept nogil:
     s.direction = 1
     for i in range(q.count):
         if s.plans[i].axes[2].count > 1:
+            if magnitude(s.plans[i].axes[2].apart) != 1:
+                return False
             if paired and s.direction != s.plans[i].axes[2].apart:
                 return False
             paired, s.direction = True, s.plans[i].axes[2].apart
@@ -233,9 +235,14 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
 
 
 cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
-    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, or results lie apart."""
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, results lie apart, or taps are dilated and
+    `depthwise_ncx` reads the input where it lies."""
     cdef const Product* p = q.products
     cdef bint pays = q.planes.joined and ceiling(p.G, q.isa.width) * p.N >= 2 * q.threads
+    cdef int64_t i
+    if p.input.format == NUMBER_FLOAT32:
+        for i in range(q.count):
+            pays = pays and magnitude(q.planes.plans[i].axes[2].apart) == 1
     return peak_cycles(q) * (PLANES_SHARE if pays else PLANES_WASTE)
 
 
