@@ -11,7 +11,16 @@ from convreg.ops import kernels
 from convreg.ops.kernels import engine, reference
 from drawn_algorithms import check_algorithm
 from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
-from engine_comparison import SETS, SPECIALS, compare, compare_all, drawn_values
+from engine_comparison import (
+    SETS,
+    SPECIALS,
+    by_plain_loops,
+    check_bits,
+    compare,
+    compare_all,
+    drawn_values,
+    each_instruction_set,
+)
 from kernel_cases import Case, bits
 
 FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
@@ -100,6 +109,31 @@ def test_workspace_in_float64_is_bounded(isa):
                 needed = engine.workspace_bytes(
                     kernel, *[arrays[name] for name in names], **case.window, formats=("float64",) * 3, threads=threads)
                 assert 0 < needed <= threads * ((6 if kernel == "backward_weights" else 2) << 20)
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize(("x", "y", "k", "stride", "dilation", "begin"), [
+    (4, 4, 3, 1, 2, 2), (7, 7, 3, 1, 6, 6), (33, 33, 3, 1, 2, 2), (30, 16, 9, 1, 3, 5), (19, 40, 5, 1, 4, 16),
+    (41, 21, 5, 2, 3, 6), (9, 50, 2, 1, 40, 41), (70, 24, 4, 3, 2, 0),
+])
+def test_depthwise_planes_of_dilated_taps(number_format, x, y, k, stride, dilation, begin):
+    """Taps that meet all, some or none of a vector's outputs, in either order, and residues of strided gradients."""
+    if {*SETS} <= {"generic"}:
+        pytest.skip("neither AVX-512 nor AVX2 is usable or named")
+    case = case_of(2, 37, 1, 1, [(6, 6, 3, 1, 1, 1), (x, y, k, stride, dilation, begin)])
+    rng = random.Random(0)
+    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+    for kernel in ("backward_data", "forward")[: 2 if stride == 1 else 1]:
+        operands, formats = [arrays[name] for name in OPERANDS[kernel]], (number_format,) * 3
+        expected = by_plain_loops(kernel, case, operands, formats)
+        for isa in each_instruction_set():
+            if isa != "generic":
+                for threads in (1, 3):
+                    got = np.full_like(operands[2], 7)
+                    getattr(engine, kernel)(*operands[:2], got, **case.window, formats=formats, threads=threads,
+                                            algorithm="depthwise_planes")
+                    check_bits(got, expected, number_format, kernel, isa, threads)
 
 
 @pytest.mark.parametrize("seed", range(3))

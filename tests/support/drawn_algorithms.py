@@ -175,7 +175,8 @@ def check_forced(rng: random.Random, call: DrawnKernelCall, algorithm: str) -> N
 def check_algorithm(algorithm: str, calls: int, tries: int, seed: int = 0, isa: str | None = None) -> int:
     """Check so many calls that an algorithm fits, of at most so many drawn ones; return the number of those checked.
 
-    With a named instruction set, the operands are those that it may multiply in pairs.
+    With a named instruction set, the operands are those that it may multiply in pairs. Every other call takes the tiles
+    of processors whose multiply-adds wait for loads.
     """
     rng, checked = random.Random(f"{algorithm} {seed}"), 0
     before = engine.isa()
@@ -185,6 +186,7 @@ def check_algorithm(algorithm: str, calls: int, tries: int, seed: int = 0, isa: 
             if isa is not None:
                 call = call._replace(isa=isa)
             engine.use_isa(call.isa)
+            engine.assume_loads_wait(checked % 2 == 0)
             if call.fits(algorithm):
                 check_forced(rng, call, algorithm)
                 checked += 1
@@ -192,4 +194,5 @@ def check_algorithm(algorithm: str, calls: int, tries: int, seed: int = 0, isa: 
                     break
     finally:
         engine.use_isa(before)
+        engine.assume_loads_wait(None)
     return checked

@@ -17,7 +17,7 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
     TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE,
     WAITING_COST, loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles,
-    peak_cycles
+    peak_cycles, waiting_assumed
 """
 
 cdef enum:
@@ -47,6 +47,7 @@ cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are lai
 cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks takes before and after its sums, in groups, where positions
                                        # as rows come near ("Formats beside float32, without dot products")
 
+cdef int waiting_assumed = -1          # what `loads_wait` tells, unless negative
 cdef double LOADS_WAIT = 1.4           # multiply-adds of vectors in a cycle: of more, loads are too few
 
 cdef double ONE_VECTOR = 1.5           # factor of products whose panels are one vector wide: they wait for rows
@@ -159,6 +160,8 @@ cdef inline double number_cycles(const Product* p, const instruction_set* isa) n
 cdef inline bint loads_wait() noexcept nogil:
     """Whether multiply-adds begin as fast as loads, as far as is known: tiles with a load for each of them wait."""
     cdef const product_rates* measured = measured_rates()
+    if waiting_assumed >= 0:
+        return waiting_assumed
     return measured != NULL and vectors_a_cycle(measured) > LOADS_WAIT
 
 

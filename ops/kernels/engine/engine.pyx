@@ -260,6 +260,13 @@ def choices(str kernel, first, second, result, *, stride, dilation, begin, forma
     return findings
 
 
+def assume_loads_wait(wait: bool | None) -> None:
+    """Choose tiles and algorithms as a processor does whose multiply-adds wait for loads, or do not; None: as this one's measured
+    rates say. For tests, which compare the bits of both."""
+    global waiting_assumed
+    waiting_assumed = -1 if wait is None else wait
+
+
 def guard_workspace(bint guarded) -> None:
     """Put guards between the buffers of every later call, which tests look at: a call that writes to one raises RuntimeError."""
     set_workspace_guarded(guarded)

@@ -205,14 +205,16 @@ INLINE void dilated_planes_body(int outputs, const plane_row *rows, int64_t row_
         sum[j] = (vector){0};
     for (int64_t r = 0; r < row_count; r++) {
         const vector *weight = (const vector *)(weights + rows[r].weights * WIDTH);
-        int64_t x = rows[r].first + at;
-        for (int64_t t = 0; t < rows[r].taps; t++, x += dilation) {
+        for (int64_t t = 0; t < rows[r].taps; t++) {
+            const int64_t x = rows[r].first + at + t * dilation;
+            if (x + outputs <= 0 || x >= extent)
+                continue;
             const float *place = input + (rows[r].line + x) * WIDTH;
             if (x >= 0 && x + outputs <= extent) {
 #pragma GCC unroll 14
                 for (int j = 0; j < outputs; j++)
                     sum[j] = MULTIPLY_ADD(weight[t], *(const vector *)(place + j * WIDTH), sum[j]);
-            } else if (x + outputs > 0 && x < extent)
+            } else
 #pragma GCC unroll 14
                 for (int j = 0; j < outputs; j++)
                     if (x + j >= 0 && x + j < extent)

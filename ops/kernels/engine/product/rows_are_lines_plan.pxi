@@ -1,6 +1,6 @@
 """How `rows_are_lines` divides its products: panels of channels, blocks of positions, segments of lines.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (loads_wait), engine/product/product.pxi (Product)
 gives: LineRows, LineRowsScratch, line_rows_lanes, line_rows_length, line_rows_place, line_rows_sums, line_rows_tap,
     line_rows_together, line_rows_weights, line_rows_width, line_segments, plan_rows_are_lines
 """
@@ -168,7 +168,7 @@ cdef bint plan_rows_are_lines(const Problem* q, LineRows* s) noexcept nogil:
         return False
     s.volume = first.Q[0] > 1 or first.I[0] > 1 or s.low[0] != 0 or s.span[0] > 0
     s.kind = SEGMENT_CHAIN if not first.blocks else SEGMENT_ONE_HALF if first.D <= HALF_BLOCK else SEGMENT_BLOCKS
-    s.together = line_rows_together(first, 0)
+    s.together = line_rows_together(first, 0) if first.pairs == NULL or loads_wait() else 1
     s.panels = s.lanes = 0
     while s.lanes < first.R:
         s.lanes += line_rows_lanes(first, s.lanes)
