@@ -159,9 +159,10 @@ cdef inline double number_cycles(const Product* p, const instruction_set* isa) n
 
 cdef inline bint loads_wait() noexcept nogil:
     """Whether multiply-adds begin as fast as loads, as far as is known: tiles with a load for each of them wait."""
-    cdef const product_rates* measured = measured_rates()
+    cdef const product_rates* measured
     if waiting_assumed >= 0:
         return waiting_assumed
+    measured = measured_rates()
     return measured != NULL and vectors_a_cycle(measured) > LOADS_WAIT
 
 

@@ -3,8 +3,8 @@
 The input of a task, all channels of a group, is laid out once with zeros outside, [step][image][plane][line][position], as numbers or
 as pairs of channels. In volumes an image is a plane of results, with all planes of the input that it meets. Tiles broadcast it from
 there, and no lane is lost where planes are small. A panel of 16 channels is a vector of 16 lanes, one of 8 or 4 channels a shorter
-vector. Tiles take two panels of 16 together, since loads would else hold multiply-adds up; of pairs only where a core begins more
-than one dot product in a cycle.
+vector. Tiles take two panels of 16 together, since loads would else hold multiply-adds up; of pairs only where a core begins two
+multiply-adds in a cycle.
 
 All stride classes of a data gradient take the same laid-out input. Their sums lie interleaved, [image][line][position][channel],
 until they are transposed and stored line by line. Where a weight is infinite or NaN, a zero outside is no term: each position by
