@@ -105,19 +105,53 @@ INLINE __m512i codes_in_pairs(int format, vector low, vector high)
     return hifloat8_halves(upper_halves(low, high, 1));
 }
 
-/* Two vectors of finished floats, side by side. */
-INLINE void store_two_vectors(void *place, int format, vector first, vector second)
+/* Whether two vectors at a time take less than one after the other, where nothing needs them in pairs. */
+INLINE int pairs_codes(int format)
+{
+    return format != NUMBER_FLOAT32 && format != NUMBER_FLOAT16;
+}
+
+/* The same in words of 16 bits, the first vector's before the second's. */
+INLINE __m512i codes_in_order(int format, vector first, vector second)
 {
     const __m512i order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,
                                            30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    if (format == NUMBER_FLOAT32 || format == NUMBER_FLOAT16) {
+    return _mm512_permutexvar_epi16(order, codes_in_pairs(format, first, second));
+}
+
+/* Two vectors of finished floats, side by side. */
+INLINE void store_two_vectors(void *place, int format, vector first, vector second)
+{
+    if (!pairs_codes(format)) {
         store_vector(place, format, WIDTH, first);
         store_vector((void *)at(place, format, WIDTH), format, WIDTH, second);
         return;
     }
-    __m512i codes = _mm512_permutexvar_epi16(order, codes_in_pairs(format, first, second));
+    __m512i codes = codes_in_order(format, first, second);
     if (format == NUMBER_BFLOAT16)
         _mm512_storeu_si512(place, codes);
     else
         _mm256_storeu_si256(place, _mm512_cvtepi16_epi8(codes));
+}
+
+/* Codes of `size` bytes, in words, those in the mask. */
+INLINE void store_words(void *place, int64_t size, __mmask16 mask, __m256i words)
+{
+    if (size == 2 && mask == 0xffff)
+        _mm256_storeu_si256(place, words);
+    else if (size == 2)
+        _mm256_mask_storeu_epi16(place, mask, words);
+    else if (mask == 0xffff)
+        _mm_storeu_si128(place, _mm256_cvtepi16_epi8(words));
+    else
+        _mm_mask_storeu_epi8(place, mask, _mm256_cvtepi16_epi8(words));
+}
+
+/* The first n <= 16 of two vectors of finished floats, at either place. */
+INLINE void store_two(void *place, void *other, int format, int64_t n, vector first, vector second)
+{
+    const __mmask16 mask = (__mmask16)(0xffffu >> (16 - n));
+    __m512i codes = codes_in_order(format, first, second);
+    store_words(place, code_size(format), mask, _mm512_castsi512_si256(codes));
+    store_words(other, code_size(format), mask, _mm512_extracti64x4_epi64(codes, 1));
 }

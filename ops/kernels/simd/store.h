@@ -57,7 +57,9 @@ INLINE void store_apart(void *target, int format, int64_t step, int64_t n, vecto
 #include "simd/codes_in_pairs.h"
 #elif WIDTH == 8
 #include "simd/store_two.h"
+#endif
 
+#if WIDTH > 4
 /* Two lines of sums, finished. */
 INLINE void store_two_lines(void *target, void *other, int format, const float *sums, ptrdiff_t pitch, int64_t count,
                             const float *bias, int64_t row)
@@ -66,15 +68,23 @@ INLINE void store_two_lines(void *target, void *other, int format, const float *
     store_two((void *)at(target, format, i), (void *)at(other, format, i), format, n,                                    \
               finished_vector(sums + (i), n, bias, row), finished_vector(sums + pitch + (i), n, bias, row + 1))
     int64_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        BOTH(i, 8);
-    if (i < count && count >= 8)
+#if WIDTH == 16
+    for (; i + 2 * WIDTH <= count; i += 2 * WIDTH)
+        for (int r = 0; r < 2; r++)
+            store_two_vectors((void *)at(r ? other : target, format, i), format, finished_vector(sums + r * pitch + i, WIDTH, bias, row + r),
+                              finished_vector(sums + r * pitch + i + WIDTH, WIDTH, bias, row + r));
+#endif
+    for (; i + WIDTH <= count; i += WIDTH)
+        BOTH(i, WIDTH);
+    if (i < count && count >= WIDTH && WIDTH == 8)
         BOTH(count - 8, 8); /* numbers twice cost less than a part of a vector */
     else if (i < count)
-        BOTH(0, count);
+        BOTH(i, count - i);
 #undef BOTH
 }
+#endif
 
+#if WIDTH == 8
 /* A line of sums, finished, `step` apart, in a format of 8 bits: two vectors are encoded together. */
 INLINE void store_bytes_apart(char *place, int format, int64_t step, const float *sums, int64_t count, const float *bias, int64_t row)
 {
@@ -141,8 +151,8 @@ INLINE void scatter_format(const float *tile, ptrdiff_t pitch, int64_t rows, voi
         return;
     }
     int64_t r = 0;
-#if WIDTH == 8
-    int together = format != NUMBER_FLOAT32;
+#if WIDTH > 4
+    int together = pairs_codes(format);
     for (int64_t s = 0; s < span_count; s++)
         together &= spans[s].step == 1;
     for (; together && r + 2 <= rows; r += 2)
@@ -167,20 +177,38 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
 #if WIDTH == 16
 #define SCATTER_PARTS SUFFIX(scatter_parts)
 
-/* Whole vectors are read, so that a load finds what one store wrote just before. */
+/* Finished sums of a vector.  It is read whole, so that a load finds what one store wrote just before. */
+INLINE vector finished_part(const float *sums, const tile_result *result, int64_t row)
+{
+    vector done = *(const vector *)sums + BROADCAST(0.0f);
+    if (result->bias)
+        done += BROADCAST(result->bias[row]);
+    return done;
+}
+
 INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        char *place = result->wish.place + r * result->wish.row_step;
-        vector bias = BROADCAST(result->bias ? result->bias[r] : 0.0f);
+    const int64_t size = code_size(format), step = result->wish.row_step;
+    char *place = result->wish.place;
+    int64_t r = 0;
+    for (; pairs_codes(format) && r + 2 <= rows; r += 2, place += 2 * step, tile += 2 * pitch) {
         int64_t part = 0;
         for (int v = 0; part < result->wish.parts; v++) {
-            vector done = *(const vector *)(tile + r * pitch + v * WIDTH) + BROADCAST(0.0f);
-            if (result->bias)
-                done += bias;
-            vector_uint codes = codes_of(done, format);
+            __m512i codes = codes_in_order(format, finished_part(tile + v * WIDTH, result, r),
+                                           finished_part(tile + pitch + v * WIDTH, result, r + 1));
+            for (; part < result->first[v + 1]; part++) {
+                char *first = place + result->wish.offsets[part];
+                store_words(first, size, result->masks[part], _mm512_castsi512_si256(codes));
+                store_words(first + step, size, result->masks[part], _mm512_extracti64x4_epi64(codes, 1));
+            }
+        }
+    }
+    for (; r < rows; r++, place += step, tile += pitch) {
+        int64_t part = 0;
+        for (int v = 0; part < result->wish.parts; v++) {
+            vector_uint codes = codes_of(finished_part(tile + v * WIDTH, result, r), format);
             for (; part < result->first[v + 1]; part++)
-                store_masked_codes(place + result->wish.offsets[part], code_size(format), result->masks[part], codes);
+                store_masked_codes(place + result->wish.offsets[part], size, result->masks[part], codes);
         }
     }
 }

@@ -103,6 +103,12 @@ INLINE void store_two_vectors(void *place, int format, vector first, vector seco
     store_vector((void *)at(place, format, WIDTH), format, WIDTH, second);
 }
 
+/* Whether two lines at a time take less than one after the other. */
+INLINE int pairs_codes(int format)
+{
+    return format != NUMBER_FLOAT32;
+}
+
 /* n <= 8 codes of each of two vectors of finished floats, side by side at either place. */
 INLINE void store_two(void *place, void *other, int format, int64_t n, vector first, vector second)
 {

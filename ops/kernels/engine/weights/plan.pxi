@@ -26,6 +26,7 @@ cdef enum:
     RINGS_BYTES = 1 << 19      # rings of a task that go on from chunk to chunk ...
     KEPT_TILES = 4             # ... of so many tiles at least, if there are so many
     PARTIAL_BYTES = 48 << 20   # of all blocks that wait
+    DISTINCT_PARTS = 16        # parts of panels, each number of which is weighed: of more, numbers a sixteenth apart
     MOST_LEVELS = 4            # a block is at most so large a power of two
 
 
@@ -344,7 +345,8 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
         rest = plan.cut.pieces - (full << levels)
         if levels > 0 and full == 0 and plan.cut.pieces <= 1 << (levels - 1):
             break
-        for panel_parts in range(least_panels, plan.panels + 1):
+        panel_parts = least_panels
+        while panel_parts <= plan.panels:
             least_rows = 1
             if in_chunks(plan):
                 largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
@@ -363,6 +365,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                 if least < 0 or cost < least:
                     least = cost
                     plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost
+            panel_parts += 1 + panel_parts // DISTINCT_PARTS
     if plan.kept:
         numbers_kept(w, isa, plan, plan.sums.levels, plan.panel_parts, plan.row_parts)
 
