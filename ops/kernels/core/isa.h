@@ -285,6 +285,9 @@ typedef void (*gather_positions_function)(float *rows, ptrdiff_t pitch, int64_t 
 typedef void (*frame_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                      const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                      int64_t next, uint16_t *smallest);
+typedef void (*split_pairs_function)(float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t ways,
+                                     const void *first, const void *second, int format, int64_t line_stride, int64_t start,
+                                     int64_t count, int64_t next, uint16_t *smallest);
 
 /* How the sums of segments are taken: as chains, or in blocks (core/reduction.h), of which each run is one with a single half, or
  * begins with one. */
@@ -338,6 +341,7 @@ typedef struct {
     gather_taps_pairs_function gather_taps;
     gather_positions_function gather_positions; /* NULL where pairs are not adjacent */
     frame_pairs_function frame;
+    split_pairs_function split;
     finite_function finite;
     lay_chains_function lay_chains; /* NULL where pairs are not adjacent, as those that follow */
     chain_tile_function chain_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */

@@ -199,6 +199,9 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*frame_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t,
         uint16_t*) noexcept
+    ctypedef void (*split_pairs_function)(
+        float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, int64_t, const void*, const void*, int, int64_t, int64_t, int64_t, int64_t,
+        uint16_t*) noexcept
     ctypedef void (*unit_function)() noexcept
     ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
     ctypedef void (*line_rows_function)(float*, int64_t, int64_t, const void*, int, int64_t, uint16_t*) noexcept
@@ -270,6 +273,7 @@ cdef extern from "core/isa.h" nogil:
         gather_taps_pairs_function gather_taps
         gather_positions_function gather_positions
         frame_pairs_function frame
+        split_pairs_function split
         finite_function finite
         lay_chains_function lay_chains
         chain_tile_function chain_tile[4][8]  # [DOT_TILE][DOT_LARGE]

@@ -70,6 +70,7 @@ const pair_functions SUFFIX(matrix) = {
     .gather = SUFFIX(gather_matrix),
     .gather_taps = SUFFIX(gather_taps_matrix),
     .frame = SUFFIX(frame_pairs),
+    .split = SUFFIX(split_pairs),
     .finite = SUFFIX(finite_pairs),
 };
 #endif

@@ -327,6 +327,7 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
     return _mm512_cmpge_epu16_mask(most[0], _mm512_set1_epi16(0x7f80)) == 0;
 }
 
+#include "simd/split_pairs.h"
 #include "simd/pair_lines.h"
 #include "simd/chain_pairs.h"
 #include "simd/chain_taps.h"
@@ -352,6 +353,7 @@ const pair_functions SUFFIX(pairs) = {
     .gather_taps = SUFFIX(gather_taps_pairs),
     .gather_positions = SUFFIX(gather_positions),
     .frame = SUFFIX(frame_pairs),
+    .split = SUFFIX(split_pairs),
     .finite = SUFFIX(finite_pairs),
     .lay_chains = SUFFIX(lay_chains),
     .chain_tile = DOT_TABLE(chain_tile),

@@ -26,6 +26,7 @@ cdef void fill_block(const Product* p, const Layout* l, const instruction_set* i
                      int64_t first_plane, float* block, uint16_t* smallest) noexcept nogil:
     """The input that output positions from `first` meet, of each channel and phase the planes from `first_plane` on."""
     cdef int64_t phase0, phase1, phase2, u0, first_line, end_line, d
+    cdef int axis
     cdef float* start
     cdef bint transposed = channels_innermost(&p.input, p.D), split = can_split(p, l, isa) and not transposed
     cdef float* place
@@ -34,6 +35,12 @@ cdef void fill_block(const Product* p, const Layout* l, const instruction_set* i
     lines.ahead = copied_ahead(p, l) * (1 if p.pairs == NULL else 2)
     lines.start = n * p.input.n + g * p.input.g
     clear_gaps(p, l, block)
+    if (l.u[0] * l.u[1] * l.phases[0] * l.phases[1] * l.phases[2] == 1 and not transposed
+            and (p.pairs == NULL or p.pairs.apart == 1)):
+        for axis in range(3):
+            lines.x[axis] = first[axis] * p.step[axis] + l.low[axis]
+        fill_single_lines(p, l, isa, &lines, block, smallest)
+        return
     for phase0 in range(l.phases[0]):
         for phase1 in range(l.phases[1]):
             lines.x[1] = first[1] * p.step[1] + l.low[1] + phase1
@@ -50,7 +57,7 @@ cdef void fill_block(const Product* p, const Layout* l, const instruction_set* i
                         if transposed:
                             fill_transposed(p, l, isa, &lines, place, smallest)
                         elif split:
-                            split_lines(p, l, isa, &lines, d, place)
+                            split_lines(p, l, isa, &lines, d, place, smallest)
                         else:
                             fill_lines(p, l, isa, &lines, d, place, smallest)
 
@@ -67,19 +74,34 @@ cdef void clear_gaps(const Product* p, const Layout* l, float* block) noexcept n
 
 cdef inline bint can_split(const Product* p, const Layout* l, const instruction_set* isa) noexcept nogil:
     """Whether all residues of a line are told apart at once."""
-    return (isa.split != NULL and p.pairs == NULL and p.input.x[2] == 1 and l.phases[2] == p.step[2]
+    return (isa.split != NULL and p.input.x[2] == 1 and l.phases[2] == p.step[2]
             and (p.step[2] == 4 or p.step[2] == 8 or p.step[2] == 16))
 
 
-cdef void split_lines(const Product* p, const Layout* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place) noexcept nogil:
-    """Lines of one channel, all their residues."""
-    cdef int64_t way, pitch = l.u[2], size = element_size(p.input.format)
+cdef void split_lines(const Product* p, const Layout* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place,
+                      uint16_t* smallest) noexcept nogil:
+    """Lines of one channel, or of one pair of channels, all their residues."""
+    cdef int64_t way, pitch = l.u[2], size = element_size(p.input.format), c = first_channel(p, d), count = lines.end - lines.first
+    cdef const char* source = <const char*>p.input.data + size * (first_number(p, lines, 0) - lines.x[2] + c * p.input.c)
+    if c >= p.D:
+        count = 0
     for way in range(l.phases[2]):
         memset(place + way * l.cell, 0, lines.first * pitch * sizeof(float))
-        memset(place + way * l.cell + lines.end * pitch, 0, (l.u[1] - lines.end) * pitch * sizeof(float))
-    isa.split(place + lines.first * pitch, l.cell, pitch, lines.end - lines.first, pitch, l.phases[2],
-              <const char*>p.input.data + size * (first_number(p, lines, 0) - lines.x[2] + d * p.input.c), p.input.format,
-              p.step[1] * p.input.x[1], lines.x[2], p.I[2], lines.ahead)
+        memset(place + way * l.cell + (lines.first + count) * pitch, 0, (l.u[1] - lines.first - count) * pitch * sizeof(float))
+    if count == 0:
+        return
+    place += lines.first * pitch
+    if p.pairs == NULL:
+        isa.split(place, l.cell, pitch, count, pitch, l.phases[2], source, p.input.format, p.step[1] * p.input.x[1], lines.x[2], p.I[2],
+                  lines.ahead)
+    else:
+        p.pairs.split(place, l.cell, pitch, count, pitch, l.phases[2], source, next_of_pair(p, c, source), p.input.format,
+                      p.step[1] * p.input.x[1], lines.x[2], p.I[2], lines.ahead, smallest)
+
+
+cdef inline const char* next_of_pair(const Product* p, int64_t c, const char* source) noexcept nogil:
+    """The other channel of a pair whose first is c, or NULL."""
+    return source + p.pairs.apart * p.input.c * element_size(p.input.format) if c + p.pairs.apart < p.D else NULL
 
 
 cdef void fill_lines(const Product* p, const Layout* l, const instruction_set* isa, const Lines* lines, int64_t d, float* place,
@@ -88,7 +110,6 @@ cdef void fill_lines(const Product* p, const Layout* l, const instruction_set* i
     cdef int64_t low, high, size = element_size(p.input.format), step = p.step[2], pitch = l.u[2]
     cdef int64_t count = lines.end - lines.first, line_count = count
     cdef const char* source
-    cdef const char* next_channel = NULL
     meet_inside(lines.x[2], step, p.I[2], pitch, &low, &high)
     if count == 0 or low == high or first_channel(p, d) >= p.D:
         memset(place, 0, l.u[1] * pitch * sizeof(float))
@@ -101,14 +122,38 @@ cdef void fill_lines(const Product* p, const Layout* l, const instruction_set* i
     source = <const char*>p.input.data + size * first_number(p, lines, low)
     source += first_channel(p, d) * p.input.c * size
     if p.pairs != NULL:
-        if first_channel(p, d) + p.pairs.apart < p.D:
-            next_channel = source + p.pairs.apart * p.input.c * size
-        p.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_channel, p.input.format,
+        p.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_of_pair(p, first_channel(p, d), source), p.input.format,
                       p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
     else:
         isa.frame(place, pitch, line_count, pitch, low, high, source, p.input.format,
                   p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead)
     memset(place + count * l.u[2], 0, (l.u[1] - lines.end) * l.u[2] * sizeof(float))
+
+
+cdef void fill_single_lines(const Product* p, const Layout* l, const instruction_set* isa, Lines* lines, float* block,
+                            uint16_t* smallest) noexcept nogil:
+    """All channels, of which the block has one line each."""
+    cdef int64_t low, high, steps, step = p.step[2] * p.input.x[2], c = p.input.c, d
+    cdef const char* source
+    lines.first = 0
+    meet_inside(lines.x[2], p.step[2], p.I[2], l.u[2], &low, &high)
+    if low == high or not 0 <= lines.x[0] < p.I[0] or not 0 <= lines.x[1] < p.I[1]:
+        steps = 0
+    else:
+        source = <const char*>p.input.data + element_size(p.input.format) * first_number(p, lines, low)
+        if p.pairs == NULL:
+            steps = min(p.S, p.D)
+            isa.frame(block, l.plane, steps, l.u[2], low, high, source, p.input.format, c, step, lines.ahead)
+        else:
+            steps = p.D // 2
+            p.pairs.frame(block, l.plane, steps, l.u[2], low, high, source, next_of_pair(p, 0, source), p.input.format, 2 * c, step,
+                          lines.ahead, smallest)
+            if p.D % 2 == 1:
+                p.pairs.frame(block + steps * l.plane, l.plane, 1, l.u[2], low, high,
+                              source + 2 * steps * c * element_size(p.input.format), NULL, p.input.format, 2 * c, step, lines.ahead, smallest)
+                steps += 1
+    for d in range(steps, p.S):
+        memset(block + d * l.plane, 0, l.u[2] * sizeof(float))
 
 
 cdef inline int64_t first_number(const Product* p, const Lines* lines, int64_t low) noexcept nogil:
