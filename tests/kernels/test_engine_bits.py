@@ -136,6 +136,27 @@ def test_depthwise_planes_of_dilated_taps(number_format, x, y, k, stride, dilati
                     check_bits(got, expected, number_format, kernel, isa, threads)
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("channels", [1, 21])
+@pytest.mark.parametrize("axes", [
+    *([(3, 2, 2, 1, 1, 0), (19 * stride + 5, 18, stride + 1, stride, 1, stride // 3)] for stride in (4, 8, 16)),
+    [(90, 90, 3, 1, 1, 1)], [(500, 498, 3, 1, 1, 0)], [(70, 40, 3, 1, 2, -13)], [(60, 150, 2, 1, 1, 50)],
+], ids=str)
+def test_blocks_that_are_laid_out(axes, channels, number_format):
+    """Lines whose residues are told apart together, and single lines of all channels, which may all lie outside."""
+    case = case_of(1, 2, channels, 3, axes)
+    rng = random.Random(0)
+    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+    operands, formats = [arrays[name] for name in OPERANDS["forward"]], (number_format,) * 3
+    expected = by_plain_loops("forward", case, operands, formats)
+    for isa in each_instruction_set():
+        for threads in (1, 3):
+            got = np.full_like(operands[2], 7)
+            engine.forward(*operands[:2], got, **case.window, formats=formats, threads=threads, algorithm="laid_out")
+            check_bits(got, expected, number_format, "forward", isa, threads)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_small_volumes(seed):
     """Blocks of several short planes, residues apart: what overruns a line must meet only what is written later."""

@@ -40,6 +40,9 @@ LAYERS = {
     "first layer": case_of(2, 1, 3, 20, [(31, 16, 3, 2, 1, 1), (29, 15, 3, 2, 1, 1)]),
     "strided line": case_of(2, 1, 24, 40, [(520, 64, 16, 8, 1, 4)]),
     "small planes of whole blocks": case_of(5, 1, 24, 40, [(8, 8, 3, 1, 1, 1), (8, 8, 5, 1, 1, 2)]),
+    "depthwise 3x3": case_of(2, 5, 1, 1, [(9, 9, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)]),
+    "depthwise 5x5": case_of(1, 2, 1, 1, [(8, 6, 5, 1, 1, 1), (50, 50, 5, 1, 1, 2)]),
+    "depthwise 2x4": case_of(2, 3, 1, 2, [(8, 7, 2, 1, 1, 0), (34, 40, 4, 1, 1, 4)]),
     "one position, many images": case_of(40, 1, 20, 30, [(4, 1, 4, 1, 1, 0), (4, 1, 4, 1, 1, 0)]),
 }
 FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "float16")
@@ -85,7 +88,7 @@ def test_layers(which, name):
 @pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
 @pytest.mark.parametrize("which", [
     "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position",
-    "many channels to three, padded", "first layer"])
+    "many channels to three, padded", "first layer", "depthwise 3x3", "depthwise 5x5"])
 def test_special_numbers(which, special, name):
     """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
     before = engine.isa()

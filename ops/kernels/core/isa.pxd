@@ -125,9 +125,13 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*ncx_function)(
         const ncx_row*, int64_t, int, int, const float* const*, const uint16_t*, const int64_t*, const float*, Py_ssize_t,
         float, char* const*, const uint16_t*, int64_t) noexcept
+    ctypedef struct ncx_masks:
+        uint16_t inside[5]  # NCX_COLUMNS
+        uint16_t all
+        uint16_t loaded
     ctypedef void (*ncx_weights_function)(
-        int, float*, Py_ssize_t, const void*, Py_ssize_t, const int64_t*, const void*, Py_ssize_t, int64_t, int64_t, int64_t,
-        int64_t, int64_t, const uint16_t*, int64_t, unsigned) noexcept
+        int, float*, Py_ssize_t, const void*, Py_ssize_t, const int64_t*, int, const void*, Py_ssize_t, int64_t, int64_t, int64_t,
+        int64_t, int64_t, const ncx_masks*, int64_t, unsigned) noexcept
     ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
     ctypedef void (*load_planes_function)(float*, int64_t, const void*, int, int64_t, int64_t) noexcept
     ctypedef void (*store_planes_function)(void*, int, int64_t, int64_t, const float*, int64_t, const float*) noexcept

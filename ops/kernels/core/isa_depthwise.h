@@ -32,15 +32,22 @@ typedef void (*ncx_function)(const ncx_row *rows, int64_t row_count, int height,
                              const uint16_t *masks, const int64_t *columns, const float *weights, ptrdiff_t weight_step,
                              float bias, char *const *targets, const uint16_t *kept, int64_t line);
 
+/* Of a block of DOT_LANES positions of a line: what lies inside for each column of taps, and for all of them; and where columns are
+ * side by side, which numbers of the large side from where the first one begins. */
+typedef struct {
+    uint16_t inside[NCX_COLUMNS];
+    uint16_t all;
+    uint16_t loaded;
+} ncx_masks;
+
 /* sums[u*sum_row + t*DOT_LANES + lane] += products along lines, for the `rows` x `columns` taps (u, t) that the function is
  * for: line y = line - u*apart of the small side, where first <= y < end, meets line `line` of the large side, shifted by
- * places[t], for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES positions; of the last one those in mask
- * `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  The masks of a block,
- * masks[block*(NCX_COLUMNS + 1)] and following, tell for each t what lies inside, and end with what does for all of them.
- * Both sides have the format: float32, or one of 16 bits on 16 lanes. */
+ * places[t] (if `joined`, each 1 after the one before), for line <= its number < lines_end.  A line is `vectors` blocks of DOT_LANES
+ * positions; of the last one those in mask `last` exist.  Lane j takes the positions j, j + DOT_LANES, ... of every line.  There
+ * are masks of each block, and of one more.  Both sides have the format: float32, or one of 16 bits on 16 lanes. */
 typedef void (*ncx_weights_function)(int format, float *sums, ptrdiff_t sum_row, const void *large, ptrdiff_t large_line,
-                                     const int64_t *places, const void *small, ptrdiff_t small_line, int64_t line,
-                                     int64_t lines_end, int64_t first, int64_t end, int64_t apart, const uint16_t *masks,
+                                     const int64_t *places, int joined, const void *small, ptrdiff_t small_line, int64_t line,
+                                     int64_t lines_end, int64_t first, int64_t end, int64_t apart, const ncx_masks *masks,
                                      int64_t vectors, unsigned last);
 
 /* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */

@@ -25,13 +25,19 @@ INLINE void decode_line(float *target, const void *source, int format, int64_t c
 #if WIDTH == 16
     if (code_size(format) == 1 && byte_look_ups && count > WIDTH) {
         const decoder d = decoder_of(format);
-        for (; i < count; i += 64) {
-            const int64_t n = count - i < 64 ? count - i : 64;
-            __m512i floats[4];
+        __m512i floats[4];
+        for (; i + 64 <= count; i += 64) {
             __builtin_prefetch(at(later, format, i));
-            decode_64(&d, format, at(source, format, i), ~(uint64_t)0 >> (64 - n), floats);
+            decode_64(&d, format, at(source, format, i), ~(uint64_t)0, floats);
+#pragma GCC unroll 4
             for (int k = 0; k < 4; k++)
-                if (16 * k < n)
+                _mm512_storeu_si512(target + i + 16 * k, floats[k]);
+        }
+        if (i < count) {
+            __builtin_prefetch(at(later, format, i));
+            decode_64(&d, format, at(source, format, i), ~(uint64_t)0 >> (64 - (count - i)), floats);
+            for (int k = 0; k < 4; k++)
+                if (i + 16 * k < count)
                     _mm512_storeu_si512(target + i + 16 * k, floats[k]);
         }
         return;

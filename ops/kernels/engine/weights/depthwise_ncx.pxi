@@ -7,7 +7,7 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
     (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights,
-    share_tap_rows, tap_row_parts, tap_rows_of)
+    share_tap_rows, tap_row_parts, tap_rows_of), engine/weights/lines.pxi (bits_from)
 gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, read_in_place, run_depthwise_ncx_weights
 """
 
@@ -27,7 +27,8 @@ cdef struct NcxWeightsScratch:
 cdef struct NcxWeights:
     const Product* relation  # forward's: where each tap meets the large side
     NcxPlan plan             # how the large side is read
-    uint16_t* masks          # [run of columns][vector][NCX_COLUMNS, what is inside for all of them]
+    ncx_masks* masks         # [run of columns][vector, and one more]
+    bint joined              # columns of taps meet numbers side by side
     int64_t* places          # of the tap columns
     int64_t vectors          # of a line
     int64_t runs             # of tap columns
@@ -66,32 +67,32 @@ cdef bint plan_ncx_weights(const Weights* w, const Product* r, const instruction
         s.band = max(4 * w.K[1] * w.d[1], NCX_DECODED // max(1, w.s[1] * w.X[2] + w.Y[2]))
     if w.K[2] > 3 and isa.depthwise_ncx_weights[NCX_COLUMNS - 1][NCX_COLUMNS - 1] == NULL:
         return False  # others have more sums in as many registers
-    return (s.runs * s.vectors <= NCX_PLAN // (NCX_COLUMNS + 1)
+    s.joined = w.s[2] == 1 and w.d[2] == 1
+    return (s.runs * (s.vectors + 1) <= NCX_PLAN // (NCX_COLUMNS + 1)
             and (s.direct or w.M * w.Y[0] * w.Y[1] * w.Y[2] <= NCX_FLOATS))
 
 
 cdef void fill_ncx_weights(NcxWeights* s, const Weights* w) noexcept nogil:
     cdef int64_t run, v, t, x, first, lanes, low, high, phase
-    cdef uint16_t* masks = s.masks
-    cdef int common
+    cdef ncx_masks* masks = s.masks
     check_room(b"fill_ncx_weights", s.places, w.K[2] * sizeof(int64_t))
-    check_room(b"fill_ncx_weights", masks, s.runs * s.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
+    check_room(b"fill_ncx_weights", masks, s.runs * (s.vectors + 1) * sizeof(ncx_masks))
     for t in range(w.K[2]):
         x = t * w.d[2] - w.b[2]
         phase = x - floor_divided(x, s.plan.phases) * s.plan.phases
         s.places[t] = phase * s.plan.pitch[2] + floor_divided(x, s.plan.phases)
     for run in range(s.runs):
         first = share(w.K[2], s.runs, run)
-        for v in range(s.vectors):
-            lanes = min(DOT_LANES, w.Y[2] - v * DOT_LANES)
-            common = 0xffff
+        for v in range(s.vectors + 1):
+            lanes = max(0, min(DOT_LANES, w.Y[2] - v * DOT_LANES))
+            meet_inside(v * DOT_LANES + first * w.d[2] - w.b[2], 1, w.X[2], DOT_LANES, &low, &high)
+            masks.loaded, masks.all = bits_from(low, high), 0xffff
             for t in range(first, share(w.K[2], s.runs, run + 1)):
                 x = v * DOT_LANES * w.s[2] + t * w.d[2] - w.b[2]
                 meet_inside(x, w.s[2], w.X[2], lanes, &low, &high)
-                masks[t - first] = ((1 << high) - 1) & ~((1 << low) - 1)
-                common &= masks[t - first]
-            masks[NCX_COLUMNS] = common
-            masks += NCX_COLUMNS + 1
+                masks.inside[t - first] = bits_from(low, high)
+                masks.all &= masks.inside[t - first]
+            masks += 1
 
 
 cdef inline int64_t rows_together(const Weights* w, const NcxWeights* s, const instruction_set* isa) noexcept nogil:
@@ -124,8 +125,8 @@ cdef void ncx_plane(const Weights* w, const NcxWeights* s, const instruction_set
                 isa.depthwise_ncx_weights[rows - 1][share(w.K[2], s.runs, run + 1) - column - 1](
                     s.in_place, sums + ((t0 * w.K[1] + row) * w.K[2] + column) * DOT_LANES, s.rows_step * w.K[2] * DOT_LANES,
                     large + (x0 * s.plan.pitch[0] + x1 * s.plan.pitch[1]) * size, w.s[1] * s.plan.pitch[1], s.places + column,
-                    small, small_line, line, lines_end, first, end, s.apart,
-                    s.masks + run * s.vectors * (NCX_COLUMNS + 1), s.vectors, last)
+                    s.joined, small, small_line, line, lines_end, first, end, s.apart,
+                    s.masks + run * (s.vectors + 1), s.vectors, last)
 
 
 cdef void run_ncx_weights_task(const Weights* w, const NcxWeights* s, const instruction_set* isa, int64_t first_group, int64_t end_group,
@@ -231,7 +232,7 @@ cdef void lay_out_depthwise_ncx_weights(Problem* q, workspace* memory) noexcept 
     cdef NcxWeightsScratch* s
     cdef int worker
     p.places = <int64_t*>take(memory, w.K[2] * sizeof(int64_t))
-    p.masks = <uint16_t*>take(memory, p.runs * p.vectors * (NCX_COLUMNS + 1) * sizeof(uint16_t))
+    p.masks = <ncx_masks*>take(memory, p.runs * (p.vectors + 1) * sizeof(ncx_masks))
     p.scratch = <NcxWeightsScratch*>take(memory, q.threads * sizeof(NcxWeightsScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted

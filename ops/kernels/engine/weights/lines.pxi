@@ -13,7 +13,7 @@ instead (engine/weights/windows.pxi).
 uses: engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
     engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs, line_runs, most_line_runs,
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, bits_from, has_lines, keep_pieces, keep_runs, keeps_runs, line_runs, most_line_runs,
     plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps
 """
 
