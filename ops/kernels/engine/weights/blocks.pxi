@@ -201,8 +201,8 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
         if s.unbounded and plan.pairs != NULL:
             break  # the call is repeated without pairs
         if plan.windows:
-            window_for(w, plan, part.g, first, end, piece_end, s)
-            chunk.run_count = window_runs(w, plan, isa, first, chunk.count, s)
+            window_for(&plan.windowed, plan, part.g, first, end, piece_end, s)
+            chunk.run_count = window_runs(&plan.windowed, plan, isa, first, chunk.count, s)
             in_place = chunk.run_count > 0
             if not in_place:
                 chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
@@ -225,7 +225,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             if not chunk.resume and last and plan.sums.together > 0:
                 sums = sums_from(plan, space, c0, part.first_panel)
             if plan.windows:
-                run_window_tiles(w, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
+                run_window_tiles(&plan.windowed, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
             elif plan.lines:
                 run_line_strands(w, plan, isa, part, c0, c1, &chunk, &s.shared, sums, s)
             else:

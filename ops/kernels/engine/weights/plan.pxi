@@ -144,6 +144,7 @@ cdef struct WeightsPlan:
     bint windows                 # ... of a window: engine/weights/windows.pxi
     int64_t window_positions     # that it holds, at most
     WindowRow* window_rows
+    Weights windowed             # the gradient as windows see it
     int64_t columns
     int64_t column_bytes
     int64_t phases               # residues of t1*d1 modulo the stride
@@ -329,7 +330,7 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef WaitingSums sums
     products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
     if plan.windows:
-        frames = window_moved(w, plan)
+        frames = window_moved(&plan.windowed, plan)
     elif plan.packed:
         frames = <double>w.C * plan.taps * (ROW_LINE if plan.lines else ROW_PACKED)
     elif plan.framed:

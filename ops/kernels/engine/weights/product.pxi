@@ -273,7 +273,7 @@ cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
     if plan.windows:
-        find_window_rows(w, plan)
+        find_window_rows(&plan.windowed, plan)
         for worker in range(q.threads):
             begin_windows(plan, &scratch[worker])
     some.sums = plan.waiting

@@ -9,6 +9,8 @@ a tile first needs it.
 Positions of another plane are a segment of their own, since the lines that lie between taps (`overlap`) end a plane.  A chunk
 in which a segment begins within a pair has its rows copied.
 
+Where a plane is one line, windows see its positions as lines of one number, whose taps share columns.
+
 uses: engine/costs.pxi (ROW_IN_PLACE, ROW_LINE), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi
     (Weights, large_at, tap_at), engine/weights/lines.pxi (row_pair, row_start, run_line_tile), engine/weights/plan.pxi
 gives: begin_windows, find_window_rows, plan_window, run_window_tiles, window_for, window_moved, window_rows,
@@ -34,10 +36,31 @@ cdef inline double window_numbers(const Weights* w, const WeightsPlan* plan, int
     return (lines + <double>window_segments(w, positions) * plan.overlap) * w.Y[2]
 
 
-cdef bint plan_window(const Weights* w, WeightsPlan* plan) noexcept nogil:
+cdef void exchange_axes(Weights* w) noexcept nogil:
+    """A plane of one line becomes one of lines of one number."""
+    w.X[1], w.X[2] = w.X[2], w.X[1]
+    w.Y[1], w.Y[2] = w.Y[2], w.Y[1]
+    w.K[1], w.K[2] = w.K[2], w.K[1]
+    w.s[1], w.s[2] = w.s[2], w.s[1]
+    w.d[1], w.d[2] = w.d[2], w.d[1]
+    w.b[1], w.b[2] = w.b[2], w.b[1]
+    w.large.x[1], w.large.x[2] = w.large.x[2], w.large.x[1]
+    w.small.x[1], w.small.x[2] = w.small.x[2], w.small.x[1]
+
+
+cdef inline bint taps_share(const Weights* w) noexcept nogil:
+    """Whether the taps of a plane that is one line share columns: not where they are laid out together."""
+    return w.Y[1] == 1 and w.K[1] == 1 and w.s[2] < min(w.K[2], <int64_t>TURNED_STRIDE)
+
+
+cdef bint plan_window(const Weights* given, WeightsPlan* plan) noexcept nogil:
     """Whether a window of one chunk is small enough; and as many chunks as fit."""
+    cdef Weights* w = &plan.windowed
     cdef int64_t chunks = 1, most = ceiling(min(plan.cut.length, plan.positions), plan.chunk), more
     cdef double columns
+    w[0] = given[0]
+    if taps_share(w):
+        exchange_axes(w)
     plan.phases = min(w.s[1], (w.K[1] - 1) * w.d[1] + 1)
     plan.overlap = (w.K[1] - 1) * w.d[1] // w.s[1]
     columns = <double>w.C * w.K[0] * w.K[2] * plan.phases
@@ -114,7 +137,7 @@ cdef void lay_out_column(const Weights* w, const WeightsPlan* plan, int64_t colu
     cdef const Segment* segment
     cdef int64_t phase = column % plan.phases, t2 = column // plan.phases % w.K[2], t0 = column // plan.phases // w.K[2] % w.K[0]
     cdef int64_t c = column // plan.phases // w.K[2] // w.K[0], i, x0, x1, x2 = t2 * w.d[2] - w.b[2]
-    cdef plane_lines all
+    cdef plane_lines all, lines
     cdef char* place
     cdef const char* source
     cdef bint together = w.K[2] >= TURNED_TAPS and w.s[2] >= TURNED_STRIDE and w.d[2] == 1 and w.large.x[2] == 1
@@ -140,13 +163,17 @@ cdef void lay_out_column(const Weights* w, const WeightsPlan* plan, int64_t colu
         if 0 <= x0 < w.X[0] and all.low < all.high:
             meet_inside(x1, w.s[1], w.X[1], all.lines, &all.first, &all.end)
         x1 += all.first * w.s[1]
+        lines = all
+        if all.count == 1 and not together:  # numbers of one line
+            lines.count, lines.step, lines.low, lines.high = all.lines, all.line_step, all.first, all.end
+            lines.lines, lines.first, lines.end = 1, 0, 1
         source = large_at(w, segment.n * w.large.n + window.g * w.large.g + c * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
                           + x2 * w.large.x[2])
         if together:
-            plan.pairs.lay_planes(place - 2 * segment.start, plan.phases * plan.column_bytes, w.K[2], &all, source, w.large.format,
+            plan.pairs.lay_planes(place - 2 * segment.start, plan.phases * plan.column_bytes, w.K[2], &lines, source, w.large.format,
                                   &s.smallest_large)
         else:
-            plan.pairs.lay_plane(place - 2 * segment.start, &all, source, w.large.format, &s.smallest_large)
+            plan.pairs.lay_plane(place - 2 * segment.start, &lines, source, w.large.format, &s.smallest_large)
 
 
 cdef int64_t window_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t first, int64_t count,
