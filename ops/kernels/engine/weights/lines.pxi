@@ -246,23 +246,44 @@ cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, cons
     return number
 
 
+cdef inline void blocks_met(const Row* row, int64_t low, int64_t high, int64_t block_lanes, int64_t* first, int64_t* end) noexcept nogil:
+    """Lanes of the blocks that have positions [low, high) of a row."""
+    first[0] = (row.first + low) // SUM_BLOCK * block_lanes
+    end[0] = ((row.first + high - 1) // SUM_BLOCK + 1) * block_lanes
+
+
+cdef bint meets_every_block(const Weights* w, const Reach* reach, const Chunk* chunk, const Row* rows, int64_t block_lanes) noexcept nogil:
+    """Whether a tap meets the large side in every block of a chunk."""
+    cdef int64_t r, low, high, first, end, met = 0
+    cdef int64_t x[3]
+    for r in range(chunk.row_count):
+        if inside_of(w, reach, &rows[r], &low, &high, x):
+            blocks_met(&rows[r], low, high, block_lanes, &first, &end)
+            if first > met:
+                return False
+            met = end
+    return chunk.runs[chunk.run_count - 1].lanes < met
+
+
 cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t tap, const Chunk* chunk, const WeightsScratch* s,
                          tile_run* met_runs) noexcept nogil:
     """Of the runs of a chunk those of blocks in which a tap meets the large side, to `met_runs`: the others would add zeros.  Returns
     their number."""
-    cdef int64_t r, low, high, i = 0, number = 0, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width, first_lanes, end_lanes
+    cdef int64_t r, low, high, i = 0, number = 0, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width, first, end
     cdef int64_t x[3]
     cdef Reach reach
     reach_of(w, tap, &reach)
     check_room(b"runs_inside", met_runs, chunk.run_count * sizeof(tile_run))
+    if meets_every_block(w, &reach, chunk, s.rows, block_lanes):
+        memcpy(met_runs, chunk.runs, chunk.run_count * sizeof(tile_run))
+        return chunk.run_count
     for r in range(chunk.row_count):
         if not inside_of(w, &reach, &s.rows[r], &low, &high, x):
             continue
-        first_lanes = (s.rows[r].first + low) // SUM_BLOCK * block_lanes
-        end_lanes = ((s.rows[r].first + high - 1) // SUM_BLOCK + 1) * block_lanes
-        while i < chunk.run_count and chunk.runs[i].lanes < first_lanes:
+        blocks_met(&s.rows[r], low, high, block_lanes, &first, &end)
+        while i < chunk.run_count and chunk.runs[i].lanes < first:
             i += 1
-        while i < chunk.run_count and chunk.runs[i].lanes < end_lanes:
+        while i < chunk.run_count and chunk.runs[i].lanes < end:
             met_runs[number] = chunk.runs[i]
             number += 1
             i += 1
