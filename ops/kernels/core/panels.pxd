@@ -65,8 +65,9 @@ cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept n
 
 cdef inline void meet_inside(int64_t x, int64_t step, int64_t extent, int64_t count, int64_t* low, int64_t* high) noexcept nogil:
     """Which of the `count` positions x, x + step, ... lie in [0, extent): those from low to high, high not included."""
-    low[0] = min(count, ceiling(-x, step)) if x < 0 else 0
-    high[0] = max(low[0], min(count, ceiling(extent - x, step))) if x < extent else low[0]
+    cdef int64_t before = -x if step == 1 else ceiling(-x, step), until = extent - x if step == 1 else ceiling(extent - x, step)
+    low[0] = min(count, before) if x < 0 else 0
+    high[0] = max(low[0], min(count, until)) if x < extent else low[0]
 
 
 cdef inline int element_size(int format) noexcept nogil:
