@@ -158,8 +158,16 @@ class TestLimits:
     if os.getuid() == 0:  # which no limit holds
         os.setgid(54321)
         os.setuid(54321)
-    others = sum(os.stat(f"/proc/{{process}}").st_uid == os.getuid() and len(os.listdir(f"/proc/{{process}}/task"))
-                 for process in os.listdir("/proc") if process.isdecimal() and process != str(os.getpid()))
+
+    def tasks(process):
+        try:
+            mine = os.stat(f"/proc/{{process}}").st_uid == os.getuid()
+            return len(os.listdir(f"/proc/{{process}}/task")) if mine else 0
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            return 0
+
+    processes = [process for process in os.listdir("/proc") if process.isdecimal()]
+    others = sum(tasks(process) for process in processes if process != str(os.getpid()))
     resource.setrlimit(resource.RLIMIT_NPROC, (others + before + {most},) * 2)
     print(run(), run(), threads() - before)
     """).split()
