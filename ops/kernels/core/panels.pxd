@@ -1,6 +1,6 @@
 """Small arithmetic of panels and tasks, copies of stored numbers, and the workspace of a call."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from numbers cimport NUMBER_BFLOAT16, NUMBER_FLOAT16, NUMBER_FLOAT32
 
@@ -39,7 +39,7 @@ cdef extern from "core/workspace.h" nogil:
 
 
 cdef inline int64_t ceiling(int64_t a, int64_t b) noexcept nogil:
-    return (a + b - 1) // b
+    return a if b == 1 else (a + b - 1) // b  # divisions are slow
 
 
 cdef inline int64_t floor_divided(int64_t a, int64_t b) noexcept nogil:
@@ -65,9 +65,13 @@ cdef inline int64_t share(int64_t total, int64_t parts, int64_t part) noexcept n
 
 cdef inline void meet_inside(int64_t x, int64_t step, int64_t extent, int64_t count, int64_t* low, int64_t* high) noexcept nogil:
     """Which of the `count` positions x, x + step, ... lie in [0, extent): those from low to high, high not included."""
-    cdef int64_t before = -x if step == 1 else ceiling(-x, step), until = extent - x if step == 1 else ceiling(extent - x, step)
-    low[0] = min(count, before) if x < 0 else 0
-    high[0] = max(low[0], min(count, until)) if x < extent else low[0]
+    low[0] = min(count, ceiling(-x, step)) if x < 0 else 0
+    high[0] = max(low[0], min(count, ceiling(extent - x, step))) if x < extent else low[0]
+
+
+cdef inline uint32_t bits_from(int64_t low, int64_t high) noexcept nogil:
+    """Bits low, ..., high - 1."""
+    return <uint32_t>((<uint64_t>1 << high) - (<uint64_t>1 << low)) if low < high else 0
 
 
 cdef inline int element_size(int format) noexcept nogil:

@@ -27,7 +27,7 @@ from isa cimport (
 )
 from numbers cimport NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT32, NUMBER_FLOAT64, decode16, real, within_bfloat16
 from panels cimport (
-    ceiling, check_room, common_divisor, copy_codes, element_size, enter_workspace, extend_workspace, floor_divided,
+    bits_from, ceiling, check_room, common_divisor, copy_codes, element_size, enter_workspace, extend_workspace, floor_divided,
     leave_workspace, magnitude, meet_inside, return_workspace, set_workspace_guarded, share, take, take_workspace,
     thread_number, workspace, workspace_guarded, workspace_overrun,
 )

@@ -105,18 +105,18 @@ INLINE __m512i codes_in_pairs(int format, vector low, vector high)
     return hifloat8_halves(upper_halves(low, high, 1));
 }
 
-/* Whether two vectors at a time take less than one after the other, where nothing needs them in pairs. */
-INLINE int pairs_codes(int format)
-{
-    return format != NUMBER_FLOAT32 && format != NUMBER_FLOAT16;
-}
-
 /* The same in words of 16 bits, the first vector's before the second's. */
 INLINE __m512i codes_in_order(int format, vector first, vector second)
 {
     const __m512i order = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,
                                            30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     return _mm512_permutexvar_epi16(order, codes_in_pairs(format, first, second));
+}
+
+/* Whether two vectors at a time take less than one after the other, where nothing needs them in pairs. */
+INLINE int pairs_codes(int format)
+{
+    return format != NUMBER_FLOAT32 && format != NUMBER_FLOAT16;
 }
 
 /* Two vectors of finished floats, side by side. */

@@ -86,10 +86,10 @@ INLINE void ncx_weights_line(int rows, int columns, int joined, int inside, int 
         const int masked = (masks->all >> part & ALL_LANES) != ALL_LANES;
         const unsigned kept = (v + 1 < vectors ? 0xffff : last) >> part;
         vector here = next;
-        if (joined)
+        if (joined) {
             next = ncx_next(at(large, format, places[0] + DOT_LANES), format, masks[1].loaded);
-        if (joined)
             ncx_neighbours(columns, here, next, lanes);
+        }
         if (!masked) {
             if (!joined)
                 ncx_columns(columns, 0, format, large, places, taken, lanes);

@@ -133,13 +133,25 @@ INLINE int backwards(int ways, int number)
     return all * ways / 16;
 }
 
+/* The first `left` numbers of each way, `between` apart. */
+INLINE void store_ways(int ways, float *place, ptrdiff_t between, int64_t left, const vector *in)
+{
+#pragma GCC unroll 16
+    for (int v = 0; v < ways; v++) {
+        float *target = place + backwards(ways, v) * between;
+        if (left >= WIDTH)
+            *(vector *)target = in[v];
+        else
+            STORE_PART(target, left, in[v]);
+    }
+}
+
 INLINE void split_lines(int ways, float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width, const void *source,
                         int format, int64_t line_stride, int64_t first, int64_t count, int64_t next)
 {
     for (int64_t line = 0; line < lines; line++) {
         const void *start = at(source, format, line * line_stride), *later = at(start, format, next);
         for (int64_t i = 0; i < width; i += WIDTH) {
-            float *place = block + line * pitch + i;
             vector in[16];
 #pragma GCC unroll 16
             for (int v = 0; v < ways; v++) {
@@ -147,14 +159,7 @@ INLINE void split_lines(int ways, float *block, ptrdiff_t between, ptrdiff_t pit
                 __builtin_prefetch(at(later, format, first + i * ways + v * WIDTH));
             }
             split_ways(ways, in);
-#pragma GCC unroll 16
-            for (int v = 0; v < ways; v++) {
-                float *target = place + backwards(ways, v) * between;
-                if (width - i >= WIDTH)
-                    *(vector *)target = in[v];
-                else
-                    STORE_PART(target, width - i, in[v]);
-            }
+            store_ways(ways, block + line * pitch + i, between, width - i, in);
         }
     }
 }

@@ -36,14 +36,7 @@ INLINE void split_pair_lines(int ways, float *block, ptrdiff_t between, ptrdiff_
                 in[v] = (vector)codes;
             }
             split_ways(ways, in);
-#pragma GCC unroll 16
-            for (int v = 0; v < ways; v++) {
-                float *target = block + line * pitch + i + backwards(ways, v) * between;
-                if (width - i >= WIDTH)
-                    *(vector *)target = in[v];
-                else
-                    STORE_PART(target, width - i, in[v]);
-            }
+            store_ways(ways, block + line * pitch + i, between, width - i, in);
         }
         upper = at(upper, format, line_stride);
         lower = lower ? at(lower, format, line_stride) : NULL;

@@ -177,15 +177,7 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
 #if WIDTH == 16
 #define SCATTER_PARTS SUFFIX(scatter_parts)
 
-/* Finished sums of a vector.  It is read whole, so that a load finds what one store wrote just before. */
-INLINE vector finished_part(const float *sums, const tile_result *result, int64_t row)
-{
-    vector done = *(const vector *)sums + BROADCAST(0.0f);
-    if (result->bias)
-        done += BROADCAST(result->bias[row]);
-    return done;
-}
-
+/* Whole vectors are read, so that a load finds what one store wrote just before. */
 INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format)
 {
     const int64_t size = code_size(format), step = result->wish.row_step;
@@ -194,8 +186,8 @@ INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t row
     for (; pairs_codes(format) && r + 2 <= rows; r += 2, place += 2 * step, tile += 2 * pitch) {
         int64_t part = 0;
         for (int v = 0; part < result->wish.parts; v++) {
-            __m512i codes = codes_in_order(format, finished_part(tile + v * WIDTH, result, r),
-                                           finished_part(tile + pitch + v * WIDTH, result, r + 1));
+            __m512i codes = codes_in_order(format, finished_vector(tile + v * WIDTH, WIDTH, result->bias, r),
+                                           finished_vector(tile + pitch + v * WIDTH, WIDTH, result->bias, r + 1));
             for (; part < result->first[v + 1]; part++) {
                 char *first = place + result->wish.offsets[part];
                 store_words(first, size, result->masks[part], _mm512_castsi512_si256(codes));
@@ -206,7 +198,7 @@ INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t row
     for (; r < rows; r++, place += step, tile += pitch) {
         int64_t part = 0;
         for (int v = 0; part < result->wish.parts; v++) {
-            vector_uint codes = codes_of(finished_part(tile + v * WIDTH, result, r), format);
+            vector_uint codes = codes_of(finished_vector(tile + v * WIDTH, WIDTH, result->bias, r), format);
             for (; part < result->first[v + 1]; part++)
                 store_masked_codes(place + result->wish.offsets[part], size, result->masks[part], codes);
         }

@@ -108,10 +108,10 @@ cdef void fill_lines(const Product* p, const Layout* l, const instruction_set* i
                      uint16_t* smallest) noexcept nogil:
     """Lines of one channel, or of one pair of channels."""
     cdef int64_t low, high, size = element_size(p.input.format), step = p.step[2], pitch = l.u[2]
-    cdef int64_t count = lines.end - lines.first, line_count = count
+    cdef int64_t count = lines.end - lines.first, line_count = count, c = first_channel(p, d)
     cdef const char* source
     meet_inside(lines.x[2], step, p.I[2], pitch, &low, &high)
-    if count == 0 or low == high or first_channel(p, d) >= p.D:
+    if count == 0 or low == high or c >= p.D:
         memset(place, 0, l.u[1] * pitch * sizeof(float))
         return
     memset(place, 0, lines.first * pitch * sizeof(float))
@@ -119,10 +119,9 @@ cdef void fill_lines(const Product* p, const Layout* l, const instruction_set* i
     if high - low == pitch and step * p.input.x[2] == 1 and p.step[1] * p.input.x[1] == pitch:
         pitch = high = pitch * count  # one after the other: all are one line
         line_count = 1
-    source = <const char*>p.input.data + size * first_number(p, lines, low)
-    source += first_channel(p, d) * p.input.c * size
+    source = <const char*>p.input.data + size * (first_number(p, lines, low) + c * p.input.c)
     if p.pairs != NULL:
-        p.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_of_pair(p, first_channel(p, d), source), p.input.format,
+        p.pairs.frame(place, pitch, line_count, pitch, low, high, source, next_of_pair(p, c, source), p.input.format,
                       p.step[1] * p.input.x[1], step * p.input.x[2], lines.ahead, smallest)
     else:
         isa.frame(place, pitch, line_count, pitch, low, high, source, p.input.format,

@@ -7,7 +7,7 @@ the small side of several tap rows; up to NCX_COLUMNS rows and columns of taps a
 uses: engine/algorithms.pxi (Problem), engine/product/depthwise_ncx.pxi (decode_image),
     engine/product/depthwise_ncx_plan.pxi (NCX_FLOATS, NCX_PLAN, NcxPlan, plan_ncx), engine/product/product.pxi
     (Product), engine/weights/few_channels.pxi (in_dot_tiles, store_few_channels), engine/weights/gradient.pxi (Weights,
-    share_tap_rows, tap_row_parts, tap_rows_of), engine/weights/lines.pxi (bits_from)
+    share_tap_rows, tap_row_parts, tap_rows_of)
 gives: NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, read_in_place, run_depthwise_ncx_weights
 """
 

@@ -13,7 +13,7 @@ instead (engine/weights/windows.pxi).
 uses: engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
     engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
     engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, bits_from, has_lines, keep_pieces, keep_runs, keeps_runs, line_runs, most_line_runs,
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs, line_runs, most_line_runs,
     plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps
 """
 
@@ -99,11 +99,6 @@ cdef inline int64_t row_pair(const WeightsPlan* plan, int64_t row) noexcept nogi
 cdef inline char* row_start(const WeightsPlan* plan, WeightsScratch* s, int64_t row) noexcept nogil:
     """Where the line of a row begins: at the upper number of its first pair."""
     return <char*>s.block + row_pair(plan, row) + 2
-
-
-cdef inline uint32_t bits_from(int64_t low, int64_t high) noexcept nogil:
-    """Bits low, ..., high - 1."""
-    return <uint32_t>((<uint64_t>1 << high) - (<uint64_t>1 << low)) if low < high else 0
 
 
 cdef int64_t add_pieces(const Weights* w, const Row* part, const int64_t* t, int64_t place, bint joined, line_piece* pieces,
