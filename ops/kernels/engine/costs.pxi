@@ -9,19 +9,21 @@ uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/pr
     engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS,
     CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT,
-    FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LEAST_ROWS, LINE_CYCLES,
+    FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS, LEAST_GROUP, LEAST_ROWS, LINE_CYCLES,
     LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR,
-    LINE_ROWS_LEAST, LINE_ROWS_LOADS, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
-    LINE_ROWS_STEPS, LINE_ROWS_STORED, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS,
+    LINE_ROWS_LEAST, LINE_ROWS_LOADS, LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_SHORT_LOADS,
+    LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS,
     PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED,
-    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
+    ROW_IN_PLACE, ROW_LINE, ROW_PACKED, SCATTERED_MOVED, STORED_CYCLES, STRIDED_MOVED, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED,
     TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE,
     WAITING_COST, loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles,
-    peak_cycles, waiting_assumed
+    peak_cycles, strided_moved, waiting_assumed
 """
 
 cdef enum:
     VECTORS_A_CYCLE = 2  # fused multiply-adds of vectors that a core begins in a cycle
+    LINE_ROWS_MANY = 256 # channels of the input
+    LEAST_GROUP = 8      # channels
     LEAST_ROWS = 3       # rows: a tile of fewer takes as long, since it waits for its loads
     LINE_LANES = 48      # positions: a line of more begins in every panel (TILE_LANES)
     QUARTERS = 4         # quarters of a cycle in a cycle
@@ -44,6 +46,8 @@ cdef double POSITION_ROWS_LOADS = 0.9 # ... of them where multiply-adds wait for
 cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are laid out, where positions as rows come near (DCGAN's
                                        # fourth layer forward, AVX-512)
 
+cdef double LAID_OUT_GROUPS = 0.85     # ... of several groups of LEAST_GROUP channels and more, where multiply-adds wait for loads (machine 5)
+cdef double LAID_OUT_CLASSES = 1.35    # ... of stride classes along three axes (machine 5)
 cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks takes before and after its sums, in groups, where positions
                                        # as rows come near ("Formats beside float32, without dot products")
 
@@ -55,6 +59,8 @@ cdef double TWO_VECTORS = 1.15         # ... two vectors ("Depthwise and narrow 
 
 cdef double PLANES_SHARE = 0.9         # factor of depthwise products that leave out what lies outside: less than others name
                                        # ("Depthwise layers with narrow formats")
+cdef double PLANES_LINE = 96           # positions of a line of float32, at most 9 taps: of more, those that read in place are faster where
+                                       # multiply-adds wait for loads (machine 5)
 cdef double PLANES_WASTE = 1.1         # ... where those that read in place are faster
 
 # Copies of the input
@@ -63,9 +69,11 @@ cdef double NUMBER_MOVED = 0.15        # cycles for a number that is copied to a
 cdef double PAIRS_MOVED = 0.45         # ... for pairs that are laid out for a matrix unit
 cdef double PANEL_MOVED = 0.08         # ... for pairs that are copied from a block to a panel of whole cache lines
 cdef double RESIDUE_MOVED = 0.6        # ... for a number whose line is laid out by residues modulo the stride
+cdef double RESIDUE_PLANES = 2         # ... times so much where planes are told apart too: what lies between them is too far to be foreseen
 cdef double NARROW_MOVED = 1.5         # ... more for a number that is gathered to a panel of fewer lanes than TILE_LANES (machine 4): what is
                                        # met of a line is too short to be foreseen
-cdef double STRIDED_MOVED = 0.5        # cycles more for a number of an input whose stride is not 1
+cdef double STRIDED_MOVED = 0.5        # cycles more for a number of an input whose stride is 2
+cdef double SCATTERED_MOVED = 1.5      # ... of a larger one, whose numbers are loaded one by one (machine 5)
 cdef double DECODED = 0.25             # cycles more for a number that is not stored as float32
 cdef double FRAGMENT_CYCLES = 3        # cycles for one more fragment of a line in a panel, of each channel ("General product", boxes)
 cdef double STRIDED_PIECES = 2         # factor of FRAGMENT_CYCLES where the stride is not 1
@@ -97,6 +105,10 @@ cdef double LINE_ROWS_BLOCKS = 0.83    # ... of sums in blocks, beside algorithm
 cdef double LINE_ROWS_FEW_TAPS = 1.15  # ... for at most FEW_TAPS
 cdef double LINE_ROWS_COLUMN = 1.15    # ... where several taps all meet the same position of a line: none finds what another has loaded
 cdef double LINE_ROWS_LOADS = 1.06     # ... of more than 8 channels where multiply-adds wait for loads (machine 5)
+cdef double LINE_ROWS_SHORT_LOADS = 1.5    # ... of few channels there, instead of LINE_ROWS_SHORT: one vector of weights for each load of a row
+cdef double LINE_ROWS_TWO_PANELS = 1.2     # ... of sums in blocks there, of two panels
+cdef double LINE_ROWS_ONE_PANEL = 0.9      # ... of one
+cdef double LINE_ROWS_FAR_INPUT = 1.3      # ... of stride classes in pairs there, of LINE_ROWS_MANY channels and more
 cdef double LINE_ROWS_LEAST = 4        # positions of a line: a tile of fewer takes as long, since it waits for its chains
 
 cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost other algorithms twice their estimate
@@ -180,6 +192,11 @@ cdef inline double moved_cycles(const Product* p) noexcept nogil:
 cdef inline double narrow_moved(const instruction_set* isa) noexcept nogil:
     """Cycles that a number takes more to gather where panels are narrower than a block of lanes."""
     return NARROW_MOVED if isa.vectors * isa.width < TILE_LANES else 0
+
+
+cdef inline double strided_moved(const Product* p) noexcept nogil:
+    """Cycles that a number takes more to gather where a line has a stride."""
+    return 0 if p.step[2] == 1 else STRIDED_MOVED if p.step[2] == 2 else SCATTERED_MOVED
 
 
 cdef inline double pack_cycles(const Product* p) noexcept nogil:

@@ -235,12 +235,13 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
 
 
 cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
-    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, results lie apart, or taps are dilated and
-    `depthwise_ncx` reads the input where it lies."""
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, results lie apart, or `depthwise_ncx` reads the
+    input where it lies and taps are dilated, lines long, or planes collide in the nearest cache."""
     cdef const Product* p = q.products
     cdef bint pays = q.planes.joined and ceiling(p.G, q.isa.width) * p.N >= 2 * q.threads
     cdef int64_t i
     if p.input.format == NUMBER_FLOAT32:
+        pays = pays and p.input.g % COLLIDING != 0 and not (p.Q[2] > PLANES_LINE and p.tap_count <= 9 and loads_wait())
         for i in range(q.count):
             pays = pays and magnitude(q.planes.plans[i].axes[2].apart) == 1
     return peak_cycles(q) * (PLANES_SHARE if pays else PLANES_WASTE)

@@ -181,7 +181,7 @@ cdef double panel_cycles(const Problem* q, bint decoded, bint narrow) noexcept n
         p = &q.products[i]
         pieces = FRAGMENT_CYCLES * max(p.pieces / max(1.0, <double>p.Q[2]), 1.0 / LINE_LANES)
         if p.step[2] > 1:
-            pieces = STRIDED_PIECES * pieces + STRIDED_MOVED
+            pieces = STRIDED_PIECES * pieces + strided_moved(p)
         if decoded and p.input.format != NUMBER_FLOAT32:
             pieces += DECODED  # for every tap
         work = p.columns * <double>p.tap_count * number_cycles(p, q.isa)

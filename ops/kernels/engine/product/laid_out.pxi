@@ -176,7 +176,7 @@ cdef bint fits_laid_out(Problem* q) noexcept nogil:
 cdef double laid_out_cycles(const Problem* q) noexcept nogil:
     """What gathering costs, less what blocks save; where they pay, numbers are not decoded for every tap."""
     cdef bint pays = False
-    cdef double laid_out = 0, gathered = 0
+    cdef double laid_out = 0, gathered = 0, bias = 1
     cdef int64_t i
     cdef const Product* p
     cdef const Layout* l
@@ -185,7 +185,11 @@ cdef double laid_out_cycles(const Problem* q) noexcept nogil:
         gathered += p.columns * l.gathered
         laid_out += p.columns * (l.cycles if l.chosen else l.gathered)
         pays = pays or l.chosen and l.cycles < l.gathered
-    return panel_cycles(q, not pays, True) * (LAID_OUT_BIAS if pays else 1) * (laid_out / gathered if gathered > 0 else 1)
+    if pays:
+        bias = LAID_OUT_BIAS * (LAID_OUT_GROUPS if q.products.G > 1 and q.products.R >= LEAST_GROUP and loads_wait() else 1)
+        if q.products.Q[0] > 1 and q.count >= 8:
+            bias *= LAID_OUT_CLASSES
+    return panel_cycles(q, not pays, True) * bias * (laid_out / gathered if gathered > 0 else 1)
 
 
 cdef void lay_out_laid_out(Problem* q, workspace* memory) noexcept nogil:

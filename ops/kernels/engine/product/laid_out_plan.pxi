@@ -138,6 +138,8 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
                 and <double>l.block[1] * (high[0] - l.low[0]) > <double>l.block[0] * (high[1] - l.low[1])):
             axis = 1
         if l.block[axis] <= (1 if axis < 2 else 64):
+            if axis == 2 and floats * p.S * 4 <= ALONE_BYTES:
+                break
             return
         l.block[axis] = (l.block[axis] + 1) // 2
     # Lines that would be laid out twice.
@@ -167,8 +169,9 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
         unaligned = 1
     work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p.pairs) else max(p.R, LEAST_ROWS))
     copied = moved if p.step[2] == 1 or l.phases[2] == 1 else RESIDUE_MOVED
-    l.gathered = work * p.met + p.tap_count * p.S * (moved + narrow_moved(isa) + LINE_CYCLES / min(p.Q[2], LINE_LANES)
-                                                     + (STRIDED_MOVED if p.step[2] > 1 else 0))
+    if volume and l.phases[0] > 1:
+        copied *= RESIDUE_PLANES
+    l.gathered = work * p.met + p.tap_count * p.S * (moved + narrow_moved(isa) + LINE_CYCLES / min(p.Q[2], LINE_LANES) + strided_moved(p))
     far = p.tap_count * p.S * p.R / FAR_WEIGHTS if are_far(row_panels(p) * p.rows * p.tap_count * p.S) else 0
     l.gathered += far / (BLOCK * TILE_LANES)
     if on_matrix(p.pairs):

@@ -265,24 +265,33 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
     """Of products, the laid-out input, packed weights and stored results."""
     cdef const LineRows* s = &q.line_rows
     cdef const Product* p = q.products
-    cdef double products = 0, lanes = 0, bias = LINE_ROWS_CLASSES
+    cdef double products = 0, lanes = 0, bias = LINE_ROWS_CLASSES, steps = p.S
     cdef int64_t i, channel = 0, width, long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES
+    cdef int64_t half = HALF_BLOCK if p.pairs == NULL else HALF_BLOCK // 2
+    cdef bint waits = loads_wait()
     if q.count == 1:
         if p.tap_count == 1 and p.R > 16:
             bias = LINE_ROWS_POINTS
         elif s.kind != SEGMENT_CHAIN:
             bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2]) * (LINE_ROWS_FEW_TAPS if p.tap_count <= FEW_TAPS else 1)
+            if waits:
+                bias *= LINE_ROWS_TWO_PANELS if 16 < p.R <= 32 else LINE_ROWS_ONE_PANEL if p.R <= 16 else 1
+                steps = ceiling(p.S, half) * half
         elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
             bias = LINE_ROWS_LONG
+        elif p.R <= 16:
+            bias = LINE_ROWS_SHORT_LOADS if waits else LINE_ROWS_SHORT
         else:
-            bias = LINE_ROWS_SHORT if p.R <= 16 else LINE_ROWS_CHAINS
+            bias = LINE_ROWS_CHAINS
         if p.tap_count > 1 and s.span[2] == 0:
             bias *= LINE_ROWS_COLUMN
-        if p.R > 8 and loads_wait():
+        if p.R > 8 and waits:
             bias *= LINE_ROWS_LOADS
+    elif waits and p.pairs != NULL and p.D >= LINE_ROWS_MANY:
+        bias *= LINE_ROWS_FAR_INPUT
     for i in range(s.panels):
         width = line_rows_lanes(p, channel)
-        lanes += width if width > 4 else LINE_ROWS_FOUR
+        lanes += 16 if waits else width if width > 4 else LINE_ROWS_FOUR
         channel += width
     for i in range(q.count):
         p = &q.products[i]
@@ -290,7 +299,7 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
         products += <double>p.tap_count * (p.met if s.volume else 1) * p.Q[1] * width * ceiling(p.Q[2], width)
     if s.unit[1] != 1:
         bias *= LINE_ROWS_LONG  # results are stored one by one
-    return bias * p.G * (s.extent[0] * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
+    return bias * p.G * (s.extent[0] * (products * steps * lanes / (VECTORS_A_CYCLE * q.isa.width)
                                 + LINE_ROWS_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
                                 + LINE_ROWS_STORED * p.R * <double>s.result[0] * s.result[1])
                          + PACK_CYCLES * s.taps * p.S * p.R)

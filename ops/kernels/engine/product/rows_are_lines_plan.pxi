@@ -53,11 +53,11 @@ cdef struct LineRows:
 
 
 cdef inline int64_t line_rows_lanes(const Product* p, int64_t first) noexcept nogil:
-    """Of the panel of channels from `first` on."""
+    """Of the panel of channels from `first` on. Where multiply-adds wait for loads, two panels together are of 16."""
     cdef int64_t rest = p.R - first
-    if p.blocks:
-        return 8 if rest <= 8 else 16
-    return 4 if rest <= 4 else 8 if rest <= 12 else 16
+    if rest > 8 or first % 32 == 16 and loads_wait():
+        return 16
+    return 4 if rest <= 4 and not p.blocks else 8
 
 
 cdef inline int64_t line_rows_together(const Product* p, int64_t first) noexcept nogil:

@@ -12,12 +12,20 @@
 #define TARGET "avx512f,avx512bw,avx512vl,avx512bf16,avx2,fma,f16c,prfchw"
 #define SUFFIX(name) name##_avx512bf16
 
-int usable_avx512bf16(void)
+static int has_dot_products(void)
 {
     unsigned a = 0, b, c, d;
     int bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
     return bf16 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl");
+}
+
+int usable_avx512bf16(void)
+{
+    static int usable = -1; /* asked once: a virtual machine takes tens of microseconds to answer, and estimates of costs ask often */
+    if (usable < 0)
+        usable = has_dot_products();
+    return usable;
 }
 
 #include "simd/begin_target.h"
