@@ -1,10 +1,15 @@
-"""The size of the processor's middle cache, which plans keep what they meet again in.
+"""The sizes of the processor's caches, which plans keep what they meet again in.
 
 uses: nothing
-gives: middle_cache
+gives: COLLIDING, middle_cache, nearest_cache
 """
 
 cdef extern from "core/caches.h":
+    int64_t nearest_cache_bytes()
     int64_t middle_cache_bytes()
 
+cdef enum:
+    COLLIDING = 1024  # floats between numbers that share a set of the nearest cache, and each need a page
+
+cdef int64_t nearest_cache = nearest_cache_bytes()
 cdef int64_t middle_cache = middle_cache_bytes()

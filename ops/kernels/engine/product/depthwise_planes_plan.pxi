@@ -1,9 +1,11 @@
 """What `depthwise_planes` computes at a time: bands of lines or planes, the places of results, whether taps are taken in pairs.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE,
-    peak_cycles), engine/product/depthwise_ncx_plan.pxi (NcxAxis, axis_taps), engine/product/product.pxi (Product)
-gives: PLANE_WEIGHTS, PlaneProduct, Planes, PlanesScratch, dense_planes, depthwise_planes_cycles, fits_depthwise_planes,
-    group_of_block, input_lines, lay_out_depthwise_planes, positions_of_line, results_until, steps_of_row
+uses: core/caches.pxi (COLLIDING), core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi
+    (PLANES_LINE, PLANES_SHARE, PLANES_WASTE, loads_wait, peak_cycles), engine/product/depthwise_ncx_plan.pxi
+    (NcxAxis, axis_taps), engine/product/product.pxi (Product)
+gives: PLANE_WEIGHTS, PlaneProduct, Planes, PlanesScratch, dense_planes, depthwise_planes_cycles,
+    fits_depthwise_planes, group_of_block, input_lines, lay_out_depthwise_planes, positions_of_line, results_until,
+    steps_of_row
 """
 
 cdef enum:

@@ -8,12 +8,12 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 In volumes the block of a plane of results is that of the plane before it, but for one plane of input, which takes the place of
 one that is no longer met.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (LAID_OUT_BIAS, UNALIGNED), engine/product/gathered.pxi
-    (panel_cycles), engine/product/jobs.pxi (Job, run_product_plan), engine/product/laid_out_plan.pxi,
-    engine/product/pairs.pxi (bring_near, on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products,
-    plan_passes), engine/product/product.pxi (Product, ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels),
-    engine/product/stacked.pxi (lines_to_stack, run_stacked), engine/product/store.pxi (find_result, result_rows,
-    store_tile)
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS,
+    LEAST_GROUP, UNALIGNED, loads_wait), engine/product/gathered.pxi (panel_cycles), engine/product/jobs.pxi (Job,
+    run_product_plan), engine/product/laid_out_plan.pxi, engine/product/pairs.pxi (bring_near, on_matrix, tile_of),
+    engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes), engine/product/product.pxi (Product,
+    ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels), engine/product/stacked.pxi (lines_to_stack,
+    run_stacked), engine/product/store.pxi (find_result, result_rows, store_tile)
 gives: block_at, fits_laid_out, laid_out_cycles, lay_out_laid_out, run_laid_out, run_laid_out_products
 """
 

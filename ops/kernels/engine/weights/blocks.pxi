@@ -8,8 +8,8 @@ Lanes are the channels m of the small side, rows are (t, c) of the large side, z
 the order of the sum.  Codes are laid out line by line in a buffer first, so that a block may go on in the next line or image. Rows
 that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
-uses: engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi, engine/weights/gradient.pxi (Reach, Row, Weights,
-    large_at), engine/weights/lines.pxi (keep_pieces, keep_runs, line_runs, run_line_strands, shared_taps),
+uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi,
+    engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (keep_pieces, keep_runs, line_runs, run_line_strands, shared_taps),
     engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
     engine/weights/product.pxi (pack_lanes, small_positions), engine/weights/sums.pxi (store_strands, strands_together,
     sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for, window_runs)
@@ -18,6 +18,7 @@ gives: laid_out_wide, plan_blocks, run_blocks_piece
 
 cdef enum:
     BLOCKS_POSITIONS = 256  # packed in pairs at a time, at most
+    PAIRS_CACHE = 48 << 10  # bytes of a nearest cache that holds LANE_FLOATS of pairs and the lines that meet them
     PART_POSITIONS = 64     # of a part of the small side that is packed where it lies
 
 
@@ -26,8 +27,10 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
     if plan.lines:
         most = LANE_FLOATS // lane_width
-        if plan.vectors == 1:  # a vector of lanes serves all rows: it may come from the middle cache
+        if plan.vectors == 1 or plan.vectors == 2 and not plan.mixed:  # few lanes serve all rows: they may come from the middle cache
             most *= 3
+        elif nearest_cache >= PAIRS_CACHE and not plan.mixed:  # pairs are half as many as positions
+            most *= 2
     elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)

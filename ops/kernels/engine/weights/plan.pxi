@@ -1,6 +1,6 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: core/caches.pxi (middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED,
+uses: core/caches.pxi (COLLIDING, middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED,
     WAITING_COST, number_quarters), engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks),
     engine/weights/gradient.pxi (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
     engine/weights/lines.pxi, engine/weights/windows.pxi (plan_window, window_moved, window_rows, window_segments)
@@ -10,7 +10,6 @@ gives: Chunk, HUGE_FRAME, LANE_FLOATS, LineTile, MOST_LEVELS, NextLines, PAIR_LA
 """
 
 cdef enum:
-    COLLIDING = 1024           # floats between steps that share a set of the nearest cache, and each need a page
     LAST_FLOATS = 11264        # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128         # ... unless so many do not fit
     HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
