@@ -8,23 +8,23 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix),
     engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS,
-    CHAIN_TAPS_LEAST, CHAIN_TAPS_MOVED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_COLUMNS, FAR_INPUT,
-    FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS,
-    LEAST_GROUP, LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES,
-    LINE_ROWS_COLUMN, LINE_ROWS_FAR_INPUT, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS,
-    LINE_ROWS_LONG, LINE_ROWS_MANY, LINE_ROWS_MOVED, LINE_ROWS_ONE_PANEL, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
-    LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES,
-    PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
-    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE, ROW_LINE,
-    ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED,
-    TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, loads_wait, moved_cycles,
-    narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles, strided_moved,
-    waiting_assumed
+    CHAIN_TAPS_LEAST, CHAIN_TAPS_LOADS, CHAIN_TAPS_MOVED, CHAIN_TAPS_STRIDED, CLASS_SHARE, COPY_HASTE, DECODED,
+    FAR_AND_BACK, FAR_CHANNELS, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES,
+    HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS, LEAST_GROUP, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
+    LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN, LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT,
+    LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS, LINE_ROWS_LONG, LINE_ROWS_MOVED,
+    LINE_ROWS_ONE_PANEL, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED,
+    LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY,
+    PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS,
+    RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, TAP_MOVED,
+    TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED,
+    VECTORS_A_CYCLE, WAITING_COST, loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles,
+    number_quarters, pack_cycles, peak_cycles, strided_moved, waiting_assumed
 """
 
 cdef enum:
     VECTORS_A_CYCLE = 2  # fused multiply-adds of vectors that a core begins in a cycle
-    LINE_ROWS_MANY = 256 # channels of the input
+    FAR_CHANNELS = 256   # of the input: of so many, blocks have few positions, or are far
     LEAST_GROUP = 8      # channels
     LEAST_ROWS = 3       # rows: a tile of fewer takes as long, since it waits for its loads
     LINE_LANES = 48      # positions: a line of more begins in every panel (TILE_LANES)
@@ -61,7 +61,7 @@ cdef double TWO_VECTORS = 1.15         # ... two vectors ("Depthwise and narrow 
 
 cdef double PLANES_SHARE = 0.9         # factor of depthwise products that leave out what lies outside: less than others name
                                        # ("Depthwise layers with narrow formats")
-cdef double PLANES_LINE = 96           # positions of a line of float32, at most 9 taps: of more, those that read in place are faster where
+cdef double PLANES_LINE = 96           # positions of a line in another format than of 16 bits, at most 9 taps: of more, those that read in place are faster where
                                        # multiply-adds wait for loads (machine 5)
 cdef double PLANES_WASTE = 1.1         # ... where those that read in place are faster
 
@@ -110,10 +110,12 @@ cdef double LINE_ROWS_LOADS = 1.06     # ... of more than 8 channels where multi
 cdef double LINE_ROWS_SHORT_LOADS = 1.5    # ... of few channels there, instead of LINE_ROWS_SHORT: one vector of weights for each load of a row
 cdef double LINE_ROWS_TWO_PANELS = 1.2     # ... of sums in blocks there, of two panels
 cdef double LINE_ROWS_ONE_PANEL = 0.9      # ... of one
-cdef double LINE_ROWS_FAR_INPUT = 1.3      # ... of stride classes in pairs there, of LINE_ROWS_MANY channels and more
+cdef double LINE_ROWS_FAR_INPUT = 1.3      # ... of stride classes in pairs there, of FAR_CHANNELS channels and more
+cdef double LINE_ROWS_DECODED = 1.15       # ... of an input in 8 bits there, which is decoded for every block
 cdef double LINE_ROWS_LEAST = 4        # positions of a line: a tile of fewer takes as long, since it waits for its chains
 
-cdef double PATCHES_BIAS = 0.5         # factor of patches, whose classes cost other algorithms twice their estimate
+cdef double PATCHES_BIAS = 0.5         # factor of patches of few channels, whose classes cost other algorithms twice their estimate
+cdef double PATCHES_MANY = 1           # ... of more (machine 5)
 
 # Packed weights
 
@@ -147,6 +149,8 @@ cdef double CHAIN_MOVED = 0.05         # ... for a pair that is laid out
 cdef double CHAIN_TAPS = 0.47          # cycles for a unit and a tap of taps together, beside products of floats in place, whose estimate
                                        # is as low (machine 1, "Depthwise weights in pairs") ...
 cdef double CHAIN_TAPS_LEAST = 5       # taps as which fewer count: their sums wait for one another
+cdef double CHAIN_TAPS_LOADS = 18      # ... where multiply-adds wait for loads (machine 5)
+cdef double CHAIN_TAPS_STRIDED = 0.5   # factor of strided lines there, beside products of floats that take twice their estimate
 cdef double CHAIN_TAPS_MOVED = 0.17    # ... for a pair that is laid out
 cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded, or one of 16 bits to a float; one of 8 bits counts three times
 
@@ -155,7 +159,7 @@ cdef double CHAIN_DECODED = 0.056      # ... for an 8-bit code that is decoded, 
 cdef double BLOCKS_JOINED = 1.15       # factor of products whose sums are taken in blocks, which are joined in memory
 cdef double TAP_MOVED = 0.6            # cycles for a number that is transposed to a block
 
-cdef double TAP_PAIRS_JOINED = 0.62    # factor of products in pairs, half of the time beside estimates of the general product, which are
+cdef double TAP_PAIRS_JOINED = 0.64    # factor of products in pairs, half of the time beside estimates of the general product, which are
                                        # as low (machine 1, "Weights gradients of narrow groups")
 cdef double TAP_PAIRS_MOVED = 0.4      # cycles for a number that is transposed to a block of pairs
 cdef double TAP_PAIRS_LINE = 200       # ... for a line of the small side

@@ -243,9 +243,11 @@ cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
     cdef bint pays = q.planes.joined and ceiling(p.G, q.isa.width) * p.N >= 2 * q.threads
     cdef int64_t i
     if p.input.format == NUMBER_FLOAT32:
-        pays = pays and p.input.g % COLLIDING != 0 and not (p.Q[2] > PLANES_LINE and p.tap_count <= 9 and loads_wait())
+        pays = pays and p.input.g % COLLIDING != 0
         for i in range(q.count):
             pays = pays and magnitude(q.planes.plans[i].axes[2].apart) == 1
+    if element_size(p.input.format) != 2:
+        pays = pays and not (p.Q[1] > 1 and p.Q[2] > PLANES_LINE and p.tap_count <= 9 and loads_wait())
     return peak_cycles(q) * (PLANES_SHARE if pays else PLANES_WASTE)
 
 

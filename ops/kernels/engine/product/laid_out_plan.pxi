@@ -165,7 +165,7 @@ cdef void plan_laid_out(const Product* p, const instruction_set* isa, double una
         aligned = aligned and tap_shift(p, l, &p.taps[t]) % isa.width == 0
     if aligned and (l.rolls or copies_meanwhile(p, l, isa)) and p.N * l.blocks[0] * l.blocks[1] * l.blocks[2] >= MANY_BLOCKS:
         unaligned = 1
-    if on_matrix(p.pairs):
+    if on_matrix(p.pairs) or aligned and p.tap_count == 1 and p.D < FAR_CHANNELS and loads_wait():
         unaligned = 1
     work = number * p.tap_count * p.S * (ceiling(p.R, p.rows) * p.rows if on_matrix(p.pairs) else max(p.R, LEAST_ROWS))
     copied = moved if p.step[2] == 1 or l.phases[2] == 1 else RESIDUE_MOVED

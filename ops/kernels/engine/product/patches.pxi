@@ -7,8 +7,9 @@ is interleaved, and no lane is lost where planes are small.
 A task packs the positions of some lines and the weights of one panel of lanes, unless its thread has them from the task before.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi (LEAST_ROWS, LINE_ROWS_STORED,
-    NUMBER_MOVED, PATCHES_BIAS, VECTORS_A_CYCLE), engine/product/pack.pxi (add_span), engine/product/pairs.pxi
-    (gather_steps, never_subnormal, on_matrix, tile_of), engine/product/product.pxi (Product, biases)
+    NUMBER_MOVED, PATCHES_BIAS, PATCHES_MANY, VECTORS_A_CYCLE), engine/product/pack.pxi (add_span),
+    engine/product/pairs.pxi (gather_steps, never_subnormal, on_matrix, tile_of), engine/product/product.pxi (Product,
+    biases)
 gives: Patches, fits_patches, lay_out_patches, patches_cycles, run_patches
 """
 
@@ -81,7 +82,7 @@ cdef double patches_cycles(const Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef const Patches* s = &q.patches
     cdef double positions = <double>s.lines * p.Q[2], rows = <double>s.lines * s.tiles * max(LEAST_ROWS, ceiling(p.Q[2], s.tiles))
-    return PATCHES_BIAS * p.G * (p.S * rows * s.panels * q.isa.vectors / VECTORS_A_CYCLE + NUMBER_MOVED * p.S * (positions + <double>s.lanes * s.chunks)
+    return (PATCHES_BIAS if p.R <= 16 else PATCHES_MANY) * p.G * (p.S * rows * s.panels * q.isa.vectors / VECTORS_A_CYCLE + NUMBER_MOVED * p.S * (positions + <double>s.lanes * s.chunks)
                                  + LINE_ROWS_STORED * positions * s.lanes)
 
 

@@ -286,8 +286,8 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
         if p.tap_count > 1 and s.span[2] == 0:
             bias *= LINE_ROWS_COLUMN
         if p.R > 8 and waits:
-            bias *= LINE_ROWS_LOADS
-    elif waits and p.pairs != NULL and p.D >= LINE_ROWS_MANY:
+            bias *= LINE_ROWS_LOADS * (LINE_ROWS_DECODED if element_size(p.input.format) == 1 else 1)
+    elif waits and p.pairs != NULL and p.D >= FAR_CHANNELS:
         bias *= LINE_ROWS_FAR_INPUT
     for i in range(s.panels):
         width = line_rows_lanes(p, channel)

@@ -4,14 +4,16 @@ lie side by side; lanes are groups.
 Lines of both sides of 8 or 16 groups are transposed to one vector for each position, as many at a time as stay near. The chains of a
 position's number along its line advance by themselves, with the taps of a row in registers.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, peak_cycles), engine/weights/depthwise_ncx.pxi (read_in_place),
-    engine/product/depthwise_planes_plan.pxi (PLANE_WEIGHTS, dense_planes, group_of_block), engine/weights/gradient.pxi
-    (Weights), engine/weights/sums.pxi (join_pieces)
-gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
-    run_depthwise_planes_weights
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (PLANES_SHARE, PLANES_WASTE, loads_wait, peak_cycles),
+    engine/product/depthwise_planes_plan.pxi (PLANE_WEIGHTS, dense_planes, group_of_block),
+    engine/weights/depthwise_ncx.pxi (read_in_place), engine/weights/gradient.pxi (Weights), engine/weights/sums.pxi
+    (join_pieces)
+gives: PlanesWeights, depthwise_planes_weights_cycles, fits_depthwise_planes_weights,
+    lay_out_depthwise_planes_weights, run_depthwise_planes_weights
 """
 
 cdef enum:
+    MANY_TAPS = 5  # of a row: each number of a line that is read in place serves so many
     WEIGHTS_BAND = 1 << 16           # bytes of lines of both sides, unless one line takes more
     WEIGHTS_BAND_MOST = 1 << 20
     WEIGHTS_IMAGES = 1 << 15         # bytes of whole images that are taken together: sums stay in registers through them
@@ -77,16 +79,26 @@ cdef bint fits_depthwise_planes_weights(Problem* q) noexcept nogil:
     return 4 * (p.large + p.small) <= WEIGHTS_BAND_MOST
 
 
-cdef double depthwise_planes_weights_cycles(const Problem* q) noexcept nogil:
-    """Less than `weights_depthwise_ncx` names, unless some threads would have nothing to do, or lines are so long that few of the lanes
-    that are read in place lie outside."""
-    cdef const Weights* w = q.weights
+cdef int64_t longest_line(const Weights* w, const instruction_set* isa) noexcept nogil:
+    """Positions of a line of several, up to which this algorithm is faster than one that reads lines in place: of more, few of the
+    lanes that are read there lie outside."""
     cdef bint decoded = w.large.format != NUMBER_FLOAT32 or w.small.format != NUMBER_FLOAT32
-    cdef int64_t long_line = 2 * DOT_LANES if decoded or q.isa.width < DOT_LANES else DOT_LANES
-    if w.K[2] <= 3 and read_in_place(w, q.isa) != NUMBER_FLOAT32:
-        long_line = DOT_LANES + DOT_LANES // 2
-    if (ceiling(w.G, q.isa.width) * w.cut.pieces < 2 * q.threads
-            or w.s[2] == 1 and w.Y[0] * w.Y[1] > 1 and w.Y[2] > long_line):
+    cdef bint small_loads = loads_wait() and isa.width >= DOT_LANES
+    if w.s[2] != 1:
+        return w.Y[2] if not small_loads else 2 * DOT_LANES if decoded else DOT_LANES + DOT_LANES // 2
+    if small_loads and w.K[2] >= MANY_TAPS and element_size(w.large.format) > 1:
+        return DOT_LANES // 2
+    if small_loads and decoded and w.Y[0] == 1:
+        return DOT_LANES + DOT_LANES // 4
+    if w.K[2] <= 3 and read_in_place(w, isa) != NUMBER_FLOAT32:
+        return DOT_LANES + DOT_LANES // 2
+    return 2 * DOT_LANES if decoded or isa.width < DOT_LANES else DOT_LANES
+
+
+cdef double depthwise_planes_weights_cycles(const Problem* q) noexcept nogil:
+    """Less than `weights_depthwise_ncx` names, unless some threads would have nothing to do, or lines are long."""
+    cdef const Weights* w = q.weights
+    if ceiling(w.G, q.isa.width) * w.cut.pieces < 2 * q.threads or w.Y[0] * w.Y[1] > 1 and w.Y[2] > longest_line(w, q.isa):
         return peak_cycles(q) * PLANES_WASTE
     return peak_cycles(q) * PLANES_SHARE
 
