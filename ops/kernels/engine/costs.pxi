@@ -10,16 +10,17 @@ uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/pr
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS,
     CHAIN_TAPS_LEAST, CHAIN_TAPS_LOADS, CHAIN_TAPS_MOVED, CHAIN_TAPS_STRIDED, CLASS_SHARE, COPY_HASTE, DECODED,
     FAR_AND_BACK, FAR_CHANNELS, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES,
-    HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS, LEAST_GROUP, LEAST_ROWS, LINE_CYCLES, LINE_LANES,
-    LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN, LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT,
-    LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS, LINE_ROWS_LONG, LINE_ROWS_MOVED,
-    LINE_ROWS_ONE_PANEL, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED,
-    LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY,
-    PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS,
-    RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE, ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, TAP_MOVED,
-    TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED,
-    VECTORS_A_CYCLE, WAITING_COST, loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles,
-    number_quarters, pack_cycles, peak_cycles, strided_moved, waiting_assumed
+    HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS, LAID_OUT_SHORT, LEAST_GROUP, LEAST_ROWS,
+    LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN,
+    LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS,
+    LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_ONE_PANEL, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_SHORT_LOADS,
+    LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS,
+    PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
+    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE, ROW_LINE,
+    ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED,
+    TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, loads_wait, moved_cycles,
+    narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles, strided_moved,
+    waiting_assumed
 """
 
 cdef enum:
@@ -49,6 +50,7 @@ cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are lai
                                        # fourth layer forward, AVX-512)
 
 cdef double LAID_OUT_GROUPS = 0.85     # ... of several groups of LEAST_GROUP channels and more, where multiply-adds wait for loads (machine 5)
+cdef double LAID_OUT_SHORT = 1.3       # ... of 17 to 32 channels there, of several taps and lines shorter than two vectors
 cdef double LAID_OUT_CLASSES = 1.35    # ... of stride classes along three axes (machine 5)
 cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks takes before and after its sums, in groups, where positions
                                        # as rows come near ("Formats beside float32, without dot products")
@@ -108,7 +110,7 @@ cdef double LINE_ROWS_FEW_TAPS = 1.15  # ... for at most FEW_TAPS
 cdef double LINE_ROWS_COLUMN = 1.15    # ... where several taps all meet the same position of a line: none finds what another has loaded
 cdef double LINE_ROWS_LOADS = 1.06     # ... of more than 8 channels where multiply-adds wait for loads (machine 5)
 cdef double LINE_ROWS_SHORT_LOADS = 1.5    # ... of few channels there, instead of LINE_ROWS_SHORT: one vector of weights for each load of a row
-cdef double LINE_ROWS_TWO_PANELS = 1.2     # ... of sums in blocks there, of two panels
+cdef double LINE_ROWS_TWO_PANELS = 1.3     # ... of sums in blocks there, of two panels
 cdef double LINE_ROWS_ONE_PANEL = 0.9      # ... of one
 cdef double LINE_ROWS_FAR_INPUT = 1.3      # ... of stride classes in pairs there, of FAR_CHANNELS channels and more
 cdef double LINE_ROWS_DECODED = 1.15       # ... of an input in 8 bits there, which is decoded for every block

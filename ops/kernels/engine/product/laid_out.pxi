@@ -8,12 +8,12 @@ which copy the input once per tap, this trades copies for idle columns: it wins 
 In volumes the block of a plane of results is that of the plane before it, but for one plane of input, which takes the place of
 one that is no longer met.
 
-uses: engine/algorithms.pxi (Problem), engine/costs.pxi (LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS,
-    LEAST_GROUP, UNALIGNED, loads_wait), engine/product/gathered.pxi (panel_cycles), engine/product/jobs.pxi (Job,
-    run_product_plan), engine/product/laid_out_plan.pxi, engine/product/pairs.pxi (bring_near, on_matrix, tile_of),
-    engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes), engine/product/product.pxi (Product,
-    ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels), engine/product/stacked.pxi (lines_to_stack,
-    run_stacked), engine/product/store.pxi (find_result, result_rows, store_tile)
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/gathered.pxi (panel_cycles),
+    engine/product/jobs.pxi (Job, run_product_plan), engine/product/laid_out_plan.pxi, engine/product/pairs.pxi
+    (bring_near, on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
+    engine/product/product.pxi (Product, ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels),
+    engine/product/stacked.pxi (lines_to_stack, run_stacked), engine/product/store.pxi (find_result, result_rows,
+    store_tile)
 gives: block_at, fits_laid_out, laid_out_cycles, lay_out_laid_out, run_laid_out, run_laid_out_products
 """
 
@@ -186,9 +186,14 @@ cdef double laid_out_cycles(const Problem* q) noexcept nogil:
         laid_out += p.columns * (l.cycles if l.chosen else l.gathered)
         pays = pays or l.chosen and l.cycles < l.gathered
     if pays:
-        bias = LAID_OUT_BIAS * (LAID_OUT_GROUPS if q.products.G > 1 and q.products.R >= LEAST_GROUP and loads_wait() else 1)
+        bias = LAID_OUT_BIAS
         if q.products.Q[0] > 1 and q.count >= 8:
             bias *= LAID_OUT_CLASSES
+        if loads_wait():
+            if q.products.G > 1 and q.products.R >= LEAST_GROUP:
+                bias *= LAID_OUT_GROUPS
+            elif q.count == 1 and 16 < q.products.R <= 32 and q.products.tap_count > FEW_TAPS and q.products.Q[2] < 2 * DOT_LANES:
+                bias *= LAID_OUT_SHORT
     return panel_cycles(q, not pays, True) * bias * (laid_out / gathered if gathered > 0 else 1)
 
 
