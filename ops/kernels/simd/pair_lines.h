@@ -21,15 +21,16 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
         return _mm512_permutex2var_epi16(load_words(p, format, n > 16 ? 32 : 2 * n - 1), even, second);
     }
     if (step == 4 && format == NUMBER_BFLOAT16) {
-        __m128i quarter[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            int64_t some = n - 8 * i < 8 ? n - 8 * i : 8;
-            quarter[i] = some > 0 ? _mm512_cvtepi64_epi16(load_words(at(p, format, 32 * i), format, 4 * some - 3)) : _mm_setzero_si128();
-        }
-        __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter[0]), quarter[1], 1);
-        __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter[2]), quarter[3], 1);
-        return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        const __m512i fourth = _mm512_slli_epi16(_mm512_sub_epi16(_mm512_set1_epi16(31), reversed_words()), 2);
+        const uint64_t low = n > 16 ? ~(uint64_t)0 : ~(uint64_t)0 >> (67 - 4 * n), high = n > 16 ? ~(uint64_t)0 >> (131 - 4 * n) : 0;
+        __m512i first = _mm512_permutex2var_epi16(load_words_masked(p, format, (uint32_t)low), fourth,
+                                                  load_words_masked(at(p, format, 32), format, (uint32_t)(low >> 32)));
+        first = _mm512_zextsi256_si512(_mm512_castsi512_si256(first));
+        if (n <= 16)
+            return first;
+        __m512i second = _mm512_permutex2var_epi16(load_words_masked(at(p, format, 64), format, (uint32_t)high), fourth,
+                                                   load_words_masked(at(p, format, 96), format, (uint32_t)(high >> 32)));
+        return _mm512_inserti64x4(first, _mm512_castsi512_si256(second), 1);
     }
     if (step == 4) {
         __m128i half[2];
