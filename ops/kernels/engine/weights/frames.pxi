@@ -4,9 +4,9 @@ A framed block has, of each channel and line of positions, the lines that taps m
 a line is met by two taps, it has of each tap the numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles
 read whole cache lines.
 
-uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at, tap_at),
+uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at),
     engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan)
-gives: frame_block, tap_offset
+gives: frame_block, next_tap, tap_offset
 """
 
 cdef enum:
@@ -27,26 +27,52 @@ cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instructi
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                      int64_t first, int64_t end, const Row* rows, int64_t row_count, float* block) noexcept nogil:
     """[channel][row][t0][t1][x2], of the pairs (t0, t1) from number `first` to `end`."""
-    cdef int64_t r, line, x0, x1, x2, low, high, offset
+    cdef int64_t r, t0, t1, low, high, inside, beyond, x0, x1, x2
     cdef const Row* row
     cdef float* place
     for r in range(row_count):
         row = &rows[r]
-        x2 = row.y[2] * w.s[2] - w.b[2]
-        for line in range(first, end):
-            x0 = row.y[0] * w.s[0] - w.b[0] + line // w.K[1] * w.d[0]
-            x1 = row.y[1] * w.s[1] - w.b[1] + line % w.K[1] * w.d[1]
-            place = block + r * plan.row_floats + line * plan.extent
-            low = high = 0
-            if 0 <= x0 < w.X[0] and 0 <= x1 < w.X[1]:
-                meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
-            offset = (row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
-                      + (x2 + low) * w.large.x[2])
-            if channels_innermost(&w.large, channels):
-                frame_transposed(w, plan, isa, channels, low, high, offset, place)
+        x1, x2 = row.y[1] * w.s[1] - w.b[1], row.y[2] * w.s[2] - w.b[2]
+        meet_inside(x1, w.d[1], w.X[1], w.K[1], &inside, &beyond)
+        meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
+        for t0 in range(first // w.K[1], ceiling(end, w.K[1])):
+            x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
+            place = block + r * plan.row_floats + t0 * w.K[1] * plan.extent
+            t1 = max(0, first - t0 * w.K[1])
+            frame_lines_of_taps(w, plan, isa, channels, t1, min(w.K[1], end - t0 * w.K[1]), inside,
+                                beyond if 0 <= x0 < w.X[0] else inside, low, high,
+                                row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
+                                + (x2 + low) * w.large.x[2], place)
+
+
+cdef void frame_lines_of_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t first,
+                              int64_t end, int64_t inside, int64_t beyond, int64_t low, int64_t high, int64_t offset,
+                              float* place) noexcept nogil:
+    """Lines of the taps from t1 = `first` to `end`, those from `inside` to `beyond` in the large side; numbers [low, high) of the line of
+    tap 0 from `offset` on. Taps of a channel are framed together where there are fewer channels."""
+    cdef int64_t t1, c, step = w.d[1] * w.large.x[1]
+    if channels_innermost(&w.large, channels):
+        for t1 in range(first, end):
+            frame_transposed(w, plan, isa, channels, low if inside <= t1 < beyond else 0, high if inside <= t1 < beyond else 0,
+                             offset + t1 * step, place + t1 * plan.extent)
+    elif channels < end - first:
+        inside, beyond = max(first, inside), min(end, beyond)
+        beyond = max(inside, beyond)
+        for c in range(channels):
+            if beyond == inside:
+                memset(place + first * plan.extent, 0, (end - first) * plan.extent * sizeof(float))
             else:
-                isa.frame(place, plan.channel_floats, channels, plan.extent, low, high, large_at(w, offset), w.large.format,
-                          w.large.c, w.large.x[2], w.s[1] * w.large.x[1])
+                memset(place + first * plan.extent, 0, (inside - first) * plan.extent * sizeof(float))
+                isa.frame(place + inside * plan.extent, plan.extent, beyond - inside, plan.extent, low, high,
+                          large_at(w, offset + inside * step), w.large.format, step, w.large.x[2], w.s[1] * w.large.x[1])
+                memset(place + beyond * plan.extent, 0, (end - beyond) * plan.extent * sizeof(float))
+            place += plan.channel_floats
+            offset += w.large.c
+    else:
+        for t1 in range(first, end):
+            isa.frame(place + t1 * plan.extent, plan.channel_floats, channels, plan.extent, low if inside <= t1 < beyond else 0,
+                      high if inside <= t1 < beyond else 0, large_at(w, offset + t1 * step), w.large.format, w.large.c, w.large.x[2],
+                      w.s[1] * w.large.x[1])
 
 
 cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t low,
@@ -122,14 +148,23 @@ cdef void frame_lines(const Weights* w, const WeightsPlan* plan, const instructi
                       0, w.s[2] * w.large.x[2], 0)
 
 
-cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap) noexcept nogil:
-    """From tap 0, where runs of all taps begin, to another: in a framed block or in the large side."""
-    cdef int64_t t[3]
+cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_t tap, const int64_t* t) noexcept nogil:
+    """From tap 0, where runs of all taps begin, to tap t, number `tap`: in a framed block or in the large side."""
     if plan.kept:
         return 0  # runs begin where a tap does
-    tap_at(w, tap, t)
     if plan.by_taps:
         return tap * plan.extent
     if plan.framed:
         return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
     return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]
+
+
+cdef inline void next_tap(const Weights* w, int64_t* t) noexcept nogil:
+    """Numbers of taps are not divided again."""
+    t[2] += 1
+    if t[2] == w.K[2]:
+        t[2] = 0
+        t[1] += 1
+        if t[1] == w.K[1]:
+            t[1] = 0
+            t[0] += 1

@@ -11,7 +11,7 @@ rings would be too large, go through a block of the large side, decoded and fram
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
     engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, next_tap, tap_offset),
     engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/jobs.pxi (WeightsPass, run_pass),
     engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
     large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands,
@@ -91,13 +91,16 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
 
 cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t channel, int64_t* offsets) noexcept nogil:
     """Where rows first, first + 1, ... of (t, c) lie, relative to tap 0 of channel 0 (of `channel` in a framed block)."""
-    cdef int64_t i, tap = first // w.C, c = first % w.C, start = tap_offset(w, plan, tap)
-    cdef int64_t step = plan.channel_floats if plan.framed else w.large.c
+    cdef int64_t i, tap = first // w.C, c = first % w.C, start, step = plan.channel_floats if plan.framed else w.large.c
+    cdef int64_t t[3]
+    tap_at(w, tap, t)
+    start = tap_offset(w, plan, tap, t)
     for i in range(rows):
         if c == w.C:
             c = 0
             tap += 1
-            start = tap_offset(w, plan, tap)
+            next_tap(w, t)
+            start = tap_offset(w, plan, tap, t)
         offsets[i] = start + (c - channel) * step
         c += 1
 
