@@ -142,9 +142,10 @@ def test_depthwise_planes_of_dilated_taps(number_format, x, y, k, stride, dilati
 @pytest.mark.parametrize("axes", [
     *([(3, 2, 2, 1, 1, 0), (19 * stride + 5, 18, stride + 1, stride, 1, stride // 3)] for stride in (4, 8, 16)),
     [(90, 90, 3, 1, 1, 1)], [(500, 498, 3, 1, 1, 0)], [(70, 40, 3, 1, 2, -13)], [(60, 150, 2, 1, 1, 50)],
+    [(50, 2, 32, 16, 1, 8), (336, 20, 32, 16, 1, 8)],
 ], ids=str)
 def test_blocks_that_are_laid_out(axes, channels, number_format):
-    """Lines whose residues are told apart together, and single lines of all channels, which may all lie outside."""
+    """Lines whose residues are told apart together; single lines of all channels, which may all lie outside; blocks of few positions."""
     case = case_of(1, 2, channels, 3, axes)
     rng = random.Random(0)
     arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
