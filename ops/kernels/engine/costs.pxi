@@ -2,7 +2,7 @@
 
 An estimate counts the cycles of all threads together. It decides which algorithm runs and how work is divided, and no
 bit of a result. Most constants were fitted to the layers of `tools/data/bench_shapes.json` on the machines that
-`docs/performance.md` calls 1, 2 and 3; where `docs/performance-log.md` has the measurement, the comment names its table.
+`docs/performance.md` calls 1, 2, 3 and 5; where `docs/performance-log.md` has the measurement, the comment names its table.
 A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 numbers, unless the comment says otherwise.
 
 uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix),

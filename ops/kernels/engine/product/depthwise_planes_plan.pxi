@@ -1,6 +1,6 @@
 """What `depthwise_planes` computes at a time: bands of lines or planes, the places of results, whether taps are taken in pairs.
 
-uses: core/caches.pxi (COLLIDING), core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi
+uses: core/caches.pxi (COLLIDING_BYTES), core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi
     (PLANES_LINE, PLANES_SHARE, PLANES_WASTE, loads_wait, peak_cycles), engine/product/depthwise_ncx_plan.pxi
     (NcxAxis, axis_taps), engine/product/product.pxi (Product)
 gives: PLANE_WEIGHTS, PlaneProduct, Planes, PlanesScratch, dense_planes, depthwise_planes_cycles,
@@ -237,13 +237,13 @@ cdef bint fits_depthwise_planes(Problem* q) noexcept nogil:
 
 
 cdef double depthwise_planes_cycles(const Problem* q) noexcept nogil:
-    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, results lie apart, or `depthwise_ncx` reads the
-    input where it lies and taps are dilated, lines long, or planes collide in the nearest cache."""
+    """Less than `depthwise_ncx` names, unless some threads would have nothing to do, results lie apart, planes collide in the nearest
+    cache, or `depthwise_ncx` reads the input where it lies and taps are dilated or lines long."""
     cdef const Product* p = q.products
     cdef bint pays = q.planes.joined and ceiling(p.G, q.isa.width) * p.N >= 2 * q.threads
     cdef int64_t i
+    pays = pays and p.input.g * element_size(p.input.format) % COLLIDING_BYTES != 0
     if p.input.format == NUMBER_FLOAT32:
-        pays = pays and p.input.g % COLLIDING != 0
         for i in range(q.count):
             pays = pays and magnitude(q.planes.plans[i].axes[2].apart) == 1
     if element_size(p.input.format) != 2:

@@ -1,12 +1,13 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: core/caches.pxi (COLLIDING, middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED,
-    WAITING_COST, number_quarters), engine/product/pack.pxi (channels_innermost), engine/weights/blocks.pxi (plan_blocks),
-    engine/weights/gradient.pxi (Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
-    engine/weights/lines.pxi, engine/weights/windows.pxi (plan_window, window_moved, window_rows, window_segments)
-gives: Chunk, HUGE_FRAME, LANE_FLOATS, LineTile, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment, SharedTaps,
-    WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch, make_plan,
-    panel_floats, panel_vectors, strand_tiles, tile_rows, tile_start, whole_units
+uses: core/caches.pxi (COLLIDING_BYTES, middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE,
+    ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi (channels_innermost),
+    engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights, reaches_outside),
+    engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi, engine/weights/windows.pxi
+    (plan_window, window_moved, window_rows, window_segments)
+gives: Chunk, HUGE_FRAME, LANE_FLOATS, LineTile, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment,
+    SharedTaps, WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch,
+    make_plan, panel_floats, panel_vectors, strand_tiles, tile_rows, tile_start, whole_units
 """
 
 cdef enum:
@@ -182,7 +183,7 @@ cdef struct WeightsPlan:
 
 cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nogil:
     """Whether positions of the large side, channels last, lie so that few of them stay near."""
-    return channels_innermost(&w.large, w.C) and w.s[2] * w.large.x[2] % COLLIDING == 0 and positions >= FEWEST_STEPS
+    return channels_innermost(&w.large, w.C) and 4 * w.s[2] * w.large.x[2] % COLLIDING_BYTES == 0 and positions >= FEWEST_STEPS
 
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
