@@ -145,7 +145,7 @@ def test_depthwise_planes_of_dilated_taps(number_format, x, y, k, stride, dilati
     [(50, 2, 32, 16, 1, 8), (336, 20, 32, 16, 1, 8)],
 ], ids=str)
 def test_blocks_that_are_laid_out(axes, channels, number_format):
-    """Residues of lines told apart together; single lines of all channels, maybe all outside; blocks of few positions."""
+    """Residues of lines together; single lines of all channels, maybe all outside; blocks of few positions."""
     case = case_of(1, 2, channels, 3, axes)
     rng = random.Random(0)
     arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
