@@ -10,18 +10,22 @@ than the segment by a gap.
 Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Tiles that mix taps have windows
 instead (engine/weights/windows.pxi).
 
-uses: engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at),
-    engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs, line_runs, most_line_runs,
-    plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps
+uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix),
+    engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (PAIRS_CACHE, laid_out_wide),
+    engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/plan.pxi,
+    engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, LINE_TILE_ROWS, has_lines, keep_pieces, keep_runs,
+    keeps_runs, line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands,
+    run_line_tile, shared_taps
 """
 
 cdef enum:
     LINE_TILES = 16         # row tiles that are ready together, of taps and channels, for one lane panel after another ...
-    LINES_BYTES = 12 << 10  # ... whose lines stay in the nearest cache beside a panel
+    LINES_BYTES = 14 << 10  # ... whose lines stay in the nearest cache beside a panel, twice as many beside one of PAIRS_CACHE
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
     SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
+    LINE_PART = 3           # rows of a part of a tile with three vectors of lanes: of fewer, dot products wait for one another ...
+    LINE_TILE_ROWS = 9      # ... so that tiles have so many
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many; and of the runs of taps
 
@@ -29,6 +33,12 @@ cdef enum:
 cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether rows are lines: of pairs, but for matrix units, and not where channels lie side by side."""
     return plan.blocks and plan.pairs != NULL and not on_matrix(plan.pairs) and not laid_out_wide(w, plan)
+
+
+cdef inline bint parts_pay(const Weights* w, const instruction_set* isa) noexcept nogil:
+    """Whether nearly all rows lie in whole parts of LINE_PART, and meet three vectors of lanes."""
+    cdef int64_t vectors = ceiling(w.M, isa.width)
+    return w.C > TILE_ROWS and ceiling(vectors, ceiling(vectors, isa.vectors)) == isa.vectors
 
 
 cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:
@@ -42,7 +52,7 @@ cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
     if w.K[1] > 1:
         numbers += LINE_GAPS * plan.chunk
     plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
-    plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES // (2 * plan.chunk * plan.rows)))
+    plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES * (2 if nearest_cache >= PAIRS_CACHE else 1) // (2 * plan.chunk * plan.rows)))
 
 
 cdef inline bint keeps_runs(const WeightsPlan* plan) noexcept nogil:
@@ -334,7 +344,7 @@ cdef void run_line_tiles(const Weights* w, const WeightsPlan* plan, const instru
                          bint resume, float* sums, WeightsScratch* s) noexcept nogil:
     """The first row tiles that are ready. All of them meet a lane panel while it is in the nearest cache."""
     cdef int64_t panel, i, row
-    cdef int64_t offsets[TILE_ROWS]
+    cdef int64_t offsets[LINE_TILE_ROWS]
     cdef const LineTile* those
     for panel in range(part.first_panel, part.end_panel):
         for i in range(count):

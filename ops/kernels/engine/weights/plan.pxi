@@ -7,7 +7,7 @@ uses: core/caches.pxi (COLLIDING_BYTES, middle_cache), engine/ahead.pxi (Ahead),
     (plan_window, window_moved, window_rows, window_segments)
 gives: Chunk, HUGE_FRAME, LANE_FLOATS, LineTile, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment,
     SharedTaps, WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch,
-    make_plan, panel_floats, panel_vectors, strand_tiles, tile_rows, tile_start, whole_units
+    make_plan, panel_floats, panel_vectors, strand_tiles, tile_channel, tile_rows, tile_start, whole_units
 """
 
 cdef enum:
@@ -151,6 +151,7 @@ cdef struct WeightsPlan:
     int64_t overlap              # lines of a column beyond those of a plane's positions
     const pair_functions* pairs  # whose steps of the reduction are pairs of positions, or NULL
     int64_t rows                 # of a row tile, at most
+    int64_t row_unit             # tiles of one tap begin at a multiple of so many channels
     int64_t steps                # of a chunk, at most
     bint padded                  # some tap meets a position outside
     int64_t taps
@@ -199,6 +200,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
+    plan.row_unit = 1
+    if not plan.mixed and has_lines(w, plan) and parts_pay(w, isa):
+        plan.rows, plan.row_unit = LINE_TILE_ROWS, LINE_PART
     plan.tap_tiles = ceiling(w.C, plan.rows)
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
@@ -417,14 +421,19 @@ cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
     return 1 if plan.mixed else plan.taps
 
 
+cdef inline int64_t tile_channel(const Weights* w, const WeightsPlan* plan, int64_t number) noexcept nogil:
+    """The first channel of the tiles of one tap from `number` on."""
+    return min(w.C, share(ceiling(w.C, plan.row_unit), plan.tap_tiles, number) * plan.row_unit)
+
+
 cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
     """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
     if plan.mixed:
         return share(w.C * plan.taps, plan.row_tiles, tile)
-    return tile % plan.taps * w.C + share(w.C, plan.tap_tiles, tile // plan.taps)
+    return tile % plan.taps * w.C + tile_channel(w, plan, tile // plan.taps)
 
 
 cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
     if plan.mixed:
         return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
-    return share(w.C, plan.tap_tiles, tile // plan.taps + 1) - share(w.C, plan.tap_tiles, tile // plan.taps)
+    return tile_channel(w, plan, tile // plan.taps + 1) - tile_channel(w, plan, tile // plan.taps)

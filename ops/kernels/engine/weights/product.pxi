@@ -189,12 +189,12 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     return False
             else:
                 if plan.kept:
-                    channel = share(w.C, plan.tap_tiles, first_kept)
-                    channels = share(w.C, plan.tap_tiles, end_kept) - channel
+                    channel = tile_channel(w, plan, first_kept)
+                    channels = tile_channel(w, plan, end_kept) - channel
                     keep_numbers(w, plan, isa, part.g, channel, channels, s.rows, chunk.row_count, s)
                 elif plan.framed:
-                    channel = share(w.C, plan.tap_tiles, c0)
-                    channels = share(w.C, plan.tap_tiles, c1) - channel
+                    channel = tile_channel(w, plan, c0)
+                    channels = tile_channel(w, plan, c1) - channel
                     frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
                     reach_of(w, tap, &reach)
