@@ -261,34 +261,41 @@ cdef bint fits_rows_are_lines(Problem* q) noexcept nogil:
     return plan_rows_are_lines(q, &q.line_rows)
 
 
+cdef double line_rows_bias(const Problem* q, bint waits) noexcept nogil:
+    """Measured over modelled cost, beside algorithms that cost more than their estimate; `waits`: multiply-adds wait for loads."""
+    cdef const LineRows* s = &q.line_rows
+    cdef const Product* p = q.products
+    cdef int64_t long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES, half = HALF_BLOCK if p.pairs == NULL else HALF_BLOCK // 2
+    cdef double bias
+    if q.count > 1:
+        return LINE_ROWS_CLASSES * (LINE_ROWS_FAR_INPUT if waits and p.pairs != NULL and p.D >= FAR_CHANNELS else 1)
+    if p.tap_count == 1 and p.R > 16:
+        bias = LINE_ROWS_POINTS
+    elif s.kind != SEGMENT_CHAIN:
+        bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2]) * (LINE_ROWS_FEW_TAPS if p.tap_count <= FEW_TAPS else 1)
+        if waits:  # a half of a block takes as long as a whole one
+            bias *= ceiling(p.S, half) * half / <double>p.S
+            bias *= LINE_ROWS_TWO_PANELS if 16 < p.R <= 32 else LINE_ROWS_ONE_PANEL if p.R <= 16 else 1
+    elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
+        bias = LINE_ROWS_LONG
+    elif p.R <= 16:
+        bias = LINE_ROWS_SHORT_LOADS if waits else LINE_ROWS_SHORT
+    else:
+        bias = LINE_ROWS_CHAINS
+    if p.tap_count > 1 and s.span[2] == 0:
+        bias *= LINE_ROWS_COLUMN
+    if p.R > 8 and waits:
+        bias *= LINE_ROWS_LOADS * (LINE_ROWS_DECODED if element_size(p.input.format) == 1 else 1)
+    return bias
+
+
 cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
     """Of products, the laid-out input, packed weights and stored results."""
     cdef const LineRows* s = &q.line_rows
     cdef const Product* p = q.products
-    cdef double products = 0, lanes = 0, bias = LINE_ROWS_CLASSES, steps = p.S
-    cdef int64_t i, channel = 0, width, long_line = LINE_LANES if p.R < 32 else 2 * LINE_LANES
-    cdef int64_t half = HALF_BLOCK if p.pairs == NULL else HALF_BLOCK // 2
     cdef bint waits = loads_wait()
-    if q.count == 1:
-        if p.tap_count == 1 and p.R > 16:
-            bias = LINE_ROWS_POINTS
-        elif s.kind != SEGMENT_CHAIN:
-            bias = LINE_ROWS_BLOCKS * max(1, LINE_ROWS_LEAST / <double>s.extent[2]) * (LINE_ROWS_FEW_TAPS if p.tap_count <= FEW_TAPS else 1)
-            if waits:
-                bias *= LINE_ROWS_TWO_PANELS if 16 < p.R <= 32 else LINE_ROWS_ONE_PANEL if p.R <= 16 else 1
-                steps = ceiling(p.S, half) * half
-        elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
-            bias = LINE_ROWS_LONG
-        elif p.R <= 16:
-            bias = LINE_ROWS_SHORT_LOADS if waits else LINE_ROWS_SHORT
-        else:
-            bias = LINE_ROWS_CHAINS
-        if p.tap_count > 1 and s.span[2] == 0:
-            bias *= LINE_ROWS_COLUMN
-        if p.R > 8 and waits:
-            bias *= LINE_ROWS_LOADS * (LINE_ROWS_DECODED if element_size(p.input.format) == 1 else 1)
-    elif waits and p.pairs != NULL and p.D >= FAR_CHANNELS:
-        bias *= LINE_ROWS_FAR_INPUT
+    cdef double products = 0, lanes = 0, bias = line_rows_bias(q, waits)
+    cdef int64_t i, channel = 0, width
     for i in range(s.panels):
         width = line_rows_lanes(p, channel)
         lanes += 16 if waits else width if width > 4 else LINE_ROWS_FOUR
@@ -299,7 +306,7 @@ cdef double rows_are_lines_cycles(const Problem* q) noexcept nogil:
         products += <double>p.tap_count * (p.met if s.volume else 1) * p.Q[1] * width * ceiling(p.Q[2], width)
     if s.unit[1] != 1:
         bias *= LINE_ROWS_LONG  # results are stored one by one
-    return bias * p.G * (s.extent[0] * (products * steps * lanes / (VECTORS_A_CYCLE * q.isa.width)
+    return bias * p.G * (s.extent[0] * (products * p.S * lanes / (VECTORS_A_CYCLE * q.isa.width)
                                 + LINE_ROWS_MOVED * p.S * <double>s.cut[1] * s.cut[2] * s.image
                                 + LINE_ROWS_STORED * p.R * <double>s.result[0] * s.result[1])
                          + PACK_CYCLES * s.taps * p.S * p.R)
