@@ -49,7 +49,7 @@ cdef double POSITION_ROWS_LOADS = 0.9 # ... of them where multiply-adds wait for
 cdef double LAID_OUT_BIAS = 0.97       # factor: the same of blocks that are laid out, where positions as rows come near (DCGAN's
                                        # fourth layer forward, AVX-512)
 
-cdef double LAID_OUT_GROUPS = 0.85     # ... of several groups of LEAST_GROUP channels and more, where loads are waited for (machine 5)
+cdef double LAID_OUT_GROUPS = 0.88     # ... of several groups of LEAST_GROUP channels and more, where loads are waited for (machine 5)
 cdef double LAID_OUT_SHORT = 1.3       # ... of 17 to 32 channels there, of several taps and lines shorter than two vectors
 cdef double LAID_OUT_CLASSES = 1.35    # ... of stride classes along three axes (machine 5)
 cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks takes before and after its sums, in groups, where positions
@@ -109,7 +109,7 @@ cdef double LINE_ROWS_BLOCKS = 0.83    # ... of sums in blocks, beside algorithm
 cdef double LINE_ROWS_FEW_TAPS = 1.15  # ... for at most FEW_TAPS
 cdef double LINE_ROWS_COLUMN = 1.15    # ... where several taps all meet the same position of a line: none finds what another has loaded
 cdef double LINE_ROWS_LOADS = 1.06     # ... of more than 8 channels where multiply-adds wait for loads (machine 5)
-cdef double LINE_ROWS_SHORT_LOADS = 1.5    # ... of few channels there, instead of LINE_ROWS_SHORT: one load for each multiply-add
+cdef double LINE_ROWS_SHORT_LOADS = 1.5    # ... of few channels there, instead of LINE_ROWS_SHORT, if a line is several segments
 cdef double LINE_ROWS_TWO_PANELS = 1.3     # ... of sums in blocks there, of two panels
 cdef double LINE_ROWS_ONE_PANEL = 0.9      # ... of one
 cdef double LINE_ROWS_FAR_INPUT = 1.3      # ... of stride classes in pairs there, of FAR_CHANNELS channels and more

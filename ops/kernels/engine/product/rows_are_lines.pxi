@@ -279,7 +279,7 @@ cdef double line_rows_bias(const Problem* q, bint waits) noexcept nogil:
     elif s.extent[2] > long_line and <double>p.tap_count * p.S < LINE_ROWS_STEPS:
         bias = LINE_ROWS_LONG
     elif p.R <= 16:
-        bias = LINE_ROWS_SHORT_LOADS if waits else LINE_ROWS_SHORT
+        bias = LINE_ROWS_SHORT_LOADS if waits and s.extent[2] > SEGMENT_LENGTH else LINE_ROWS_SHORT
     else:
         bias = LINE_ROWS_CHAINS
     if p.tap_count > 1 and s.span[2] == 0:
