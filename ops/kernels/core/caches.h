@@ -11,21 +11,26 @@
 enum { USUAL_NEAREST_CACHE = 32 << 10, USUAL_MIDDLE_CACHE = 1 << 20 };
 
 #ifdef _SC_LEVEL2_CACHE_SIZE
-#define CACHE_BYTES(level, usual) (sysconf(level) > 0 ? (int64_t)sysconf(level) : (int64_t)(usual))
+#define TOLD_BYTES(level) sysconf(level)
 #else
-#define CACHE_BYTES(level, usual) (int64_t)(usual)
+#define TOLD_BYTES(level) 0
 #endif
+
+static inline int64_t told_or_usual(int64_t told, int64_t usual)
+{
+    return told > 0 ? told : usual;
+}
 
 /* Bytes of a core's nearest cache of data and of its middle cache, or what is usual where the system does not tell. Slow: asks the
  * processor. */
 static inline int64_t nearest_cache_bytes(void)
 {
-    return CACHE_BYTES(_SC_LEVEL1_DCACHE_SIZE, USUAL_NEAREST_CACHE);
+    return told_or_usual(TOLD_BYTES(_SC_LEVEL1_DCACHE_SIZE), USUAL_NEAREST_CACHE);
 }
 
 static inline int64_t middle_cache_bytes(void)
 {
-    return CACHE_BYTES(_SC_LEVEL2_CACHE_SIZE, USUAL_MIDDLE_CACHE);
+    return told_or_usual(TOLD_BYTES(_SC_LEVEL2_CACHE_SIZE), USUAL_MIDDLE_CACHE);
 }
 
 #endif

@@ -283,17 +283,18 @@ cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
     """Of products with whole vectors, and of units that are laid out."""
     cdef const Weights* w = q.weights
     cdef const FewPairs* p = &q.few_pairs
-    cdef double lines = <double>w.N * w.Y[1] * w.G, decoded = 0, least = CHAIN_TAPS_LEAST, strided = 1
+    cdef double lines = <double>w.N * w.Y[1] * w.G, decoded = 0, taps = p.taps, strided = 1
     cdef double units = p.small.units * (ceiling(w.Y[1], 2) / <double>w.Y[1] if p.by_lines else 1)
     if p.taps_together:
-        if loads_wait():
-            least = CHAIN_TAPS_LOADS if p.taps < CHAIN_TAPS_LEAST else p.taps
-            strided = CHAIN_TAPS_STRIDED if w.s[2] > 1 else 1
+        if p.taps < CHAIN_TAPS_LEAST:
+            taps = CHAIN_TAPS_LOADS if loads_wait() else CHAIN_TAPS_LEAST
+        if w.s[2] > 1 and loads_wait():
+            strided = CHAIN_TAPS_STRIDED
         if element_size(w.large.format) == 1:
             decoded = w.C * w.s[1] * (units + 1)
         if element_size(w.small.format) == 1:
             decoded += w.M * units
-        return strided * lines * (CHAIN_TAPS * units * w.M * w.C * max(<double>p.taps, least) + CHAIN_DECODED * decoded * 2 * DOT_LANES
+        return strided * lines * (CHAIN_TAPS * units * w.M * w.C * taps + CHAIN_DECODED * decoded * 2 * DOT_LANES
                                   + CHAIN_TAPS_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
     return lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
                     + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))

@@ -6,7 +6,7 @@ read whole cache lines.
 
 uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at),
     engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan)
-gives: frame_block, next_tap, tap_offset
+gives: frame_block, tap_offset
 """
 
 cdef enum:
@@ -157,14 +157,3 @@ cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_
     if plan.framed:
         return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
     return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]
-
-
-cdef inline void next_tap(const Weights* w, int64_t* t) noexcept nogil:
-    """Numbers of taps are not divided again."""
-    t[2] += 1
-    if t[2] == w.K[2]:
-        t[2] = 0
-        t[1] += 1
-        if t[1] == w.K[1]:
-            t[1] = 0
-            t[0] += 1

@@ -3,7 +3,7 @@
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product, Tap)
-gives: Reach, Row, Weights, join_lines, large_at, reaches_outside, relate_weights, share_tap_rows, tap_at,
+gives: Reach, Row, Weights, join_lines, large_at, next_tap, reaches_outside, relate_weights, share_tap_rows, tap_at,
     tap_row_parts, tap_rows_of
 """
 
@@ -48,6 +48,17 @@ cdef void tap_at(const Weights* w, int64_t tap, int64_t* t) noexcept nogil:
     t[2] = tap % w.K[2]
     t[1] = tap // w.K[2] % w.K[1]
     t[0] = tap // (w.K[2] * w.K[1])
+
+
+cdef inline void next_tap(const Weights* w, int64_t* t) noexcept nogil:
+    """From a tap to the next, without divisions."""
+    t[2] += 1
+    if t[2] == w.K[2]:
+        t[2] = 0
+        t[1] += 1
+        if t[1] == w.K[1]:
+            t[1] = 0
+            t[0] += 1
 
 
 cdef void share_tap_rows(const Weights* w, int64_t* step, int64_t* apart) noexcept nogil:

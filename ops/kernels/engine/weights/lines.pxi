@@ -35,10 +35,9 @@ cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept n
     return plan.blocks and plan.pairs != NULL and not on_matrix(plan.pairs) and not laid_out_wide(w, plan)
 
 
-cdef inline bint parts_pay(const Weights* w, const instruction_set* isa) noexcept nogil:
+cdef inline bint parts_pay(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
     """Whether nearly all rows lie in whole parts of LINE_PART, and meet three vectors of lanes."""
-    cdef int64_t vectors = ceiling(w.M, isa.width)
-    return w.C > TILE_ROWS and ceiling(vectors, ceiling(vectors, isa.vectors)) == isa.vectors
+    return not plan.mixed and w.C > TILE_ROWS and ceiling(plan.vectors, plan.panels) == isa.vectors
 
 
 cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:

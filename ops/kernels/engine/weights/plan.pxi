@@ -200,16 +200,16 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
+    plan.vectors = ceiling(w.M, isa.width)
+    plan.panels = ceiling(plan.vectors, isa.vectors)
+    plan.lines = has_lines(w, plan)
     plan.row_unit = 1
-    if not plan.mixed and has_lines(w, plan) and parts_pay(w, isa):
+    if plan.lines and parts_pay(w, plan, isa):
         plan.rows, plan.row_unit = LINE_TILE_ROWS, LINE_PART
     plan.tap_tiles = ceiling(w.C, plan.rows)
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
-    plan.vectors = ceiling(w.M, isa.width)
-    plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
-    plan.lines = has_lines(w, plan)
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)

@@ -11,10 +11,10 @@ rings would be too large, go through a block of the large side, decoded and fram
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
     engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, next_tap, tap_offset),
-    engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/jobs.pxi (WeightsPass, run_pass),
-    engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
-    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands,
+    engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
+    engine/weights/gradient.pxi (Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi (WeightsPass,
+    run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi
+    (cut_rows, large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands,
     strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
 """
