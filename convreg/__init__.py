@@ -78,6 +78,9 @@ def capabilities() -> dict[str, Any]:
             thread on registers in float32 and with bfloat16 pairs, ``ratio``, the second over the first, and
             ``per_cycle``, the 512-bit multiply-adds in a cycle. They are measured once in a process, in about 0.1 ms.
             Empty elsewhere.
+        trials : bool
+            Whether calls that come again take the algorithm that was measured to be the fastest, or, with
+            ``CONVREG_TRIALS=0``, always the one with the lowest estimate.
         threads : int
             The default number of threads.
         openmp : bool

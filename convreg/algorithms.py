@@ -24,20 +24,23 @@ class Candidate:
     """An algorithm that fits a call.
 
     `cycles` is an estimate for all threads together; it orders algorithms and predicts no time. `workspace` is in
-    bytes. `source` is the file of the algorithm in ``ops/kernels/engine``.
+    bytes. `source` is the file of the algorithm in ``ops/kernels/engine``. `seconds` is the shortest time of the
+    calls of this process that ran the algorithm on trial, or None.
     """
 
     name: str
     cycles: float
     workspace: int
     source: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Choice:
     """The algorithm for one kernel of a call, or for a part of it if the kernel divides it.
 
-    `kernel` is forward, backward_data, backward_weights or bias_sum. `unit` is what multiplies: "multiply-adds",
+    `kernel` is forward, backward_data, backward_weights or bias_sum. `name` is the algorithm with the lowest estimate,
+    or the fastest one once the calls of this process have tried several. `unit` is what multiplies: "multiply-adds",
     "dot products" or "matrix unit". `candidates` are all algorithms that fit, the cheapest first.
     """
 
@@ -51,9 +54,10 @@ class Choice:
 
     def __str__(self) -> str:
         """Return the choice and its candidates as a table."""
-        lines = [["algorithm", "Mcycles", "KiB", "file"]]
+        lines = [["algorithm", "Mcycles", "ms", "KiB", "file"]]
         for one in self.candidates:
-            lines.append([one.name, f"{one.cycles / 1e6:.3f}", f"{one.workspace / 1024:.0f}", one.source])
+            taken = "-" if one.seconds is None else f"{one.seconds * 1e3:.3f}"
+            lines.append([one.name, f"{one.cycles / 1e6:.3f}", taken, f"{one.workspace / 1024:.0f}", one.source])
         title = f"{self.kernel}: {self.name} ({self.unit}, {self.isa}, threads: {self.threads})"
         return "\n".join([title, *aligned(lines)])
 
@@ -74,8 +78,8 @@ class _Choices(Recorder):
         forced = None if self.kernel else kernels.forced_for(kernel)
         found = kernels.choices(kernel, operands, settings, forced)
         for name, unit, threads, products, fitting in found:
-            candidates = sorted((Candidate(one, cycles, workspace, source)
-                                 for one, source, cycles, workspace in fitting), key=lambda one: one.cycles)
+            candidates = sorted((Candidate(one, cycles, workspace, source, seconds)
+                                 for one, source, cycles, workspace, seconds in fitting), key=lambda one: one.cycles)
             self._add(Choice(self.kernel or kernel, name, unit, kernels.engine.isa(), threads, products,
                              tuple(candidates)))
 
@@ -114,9 +118,10 @@ def algorithm(operator: str | Operator, *args: Any, **kwargs: Any) -> list[Choic
 
     Notes
     -----
-    The choice depends on shapes, strides, formats, the instruction set and the number of threads. The bits of the
-    result depend on the values, the shapes and the formats alone. In bfloat16 and the 8-bit formats a call whose sums
-    may become subnormal, or that has infinite numbers beside padding, is computed again with multiply-adds.
+    The estimates depend on shapes, strides, formats, the instruction set and the number of threads. Calls that come
+    again try the algorithms near the lowest estimate and then take the fastest, unless ``CONVREG_TRIALS=0``. The bits
+    of the result depend on the values, the shapes and the formats alone. In bfloat16 and the 8-bit formats a call
+    whose sums may become subnormal, or that has infinite numbers beside padding, is computed again with multiply-adds.
     """
     recorder = _Choices()
     record_call(ALGORITHM, operator, args, kwargs, recorder)

@@ -38,8 +38,8 @@ def workspace_bytes(operator: str | Operator, *args: Any, **kwargs: Any) -> int:
     Returns
     -------
     int
-        The sum over all threads. It does not include operands that the operator converts first, such as Ascend's
-        roundings.
+        The sum over all threads, of the algorithm that needs most among those that the call may try. It does not
+        include operands that the operator converts first, such as Ascend's roundings.
 
     Raises
     ------

@@ -55,7 +55,7 @@ FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
 
 
 def capabilities() -> dict[str, Any]:
-    """Return the instruction set in use and why, those usable here and compiled, rates, default threads, and OpenMP."""
+    """Return the instruction set in use and why, those usable here and compiled, rates, trials, threads, and OpenMP."""
     check_isa()
     return {
         "isa": engine.isa(),
@@ -63,6 +63,7 @@ def capabilities() -> dict[str, Any]:
         "usable": engine.usable(),
         "compiled": engine.compiled(),
         "rates": engine.rates(),
+        "trials": engine.trials(),
         "threads": default_threads(),
         "openmp": openmp,
     }
@@ -169,7 +170,7 @@ def choosing_freely() -> Iterator[None]:
 
 def choices(
     kernel: str, arrays: tuple[Array, Array, Array], settings: dict[str, Any], forced: str | None
-) -> list[tuple[str, str, int, float, list[tuple[str, str, float, int]]]]:
+) -> list[tuple[str, str, int, float, list[tuple[str, str, float, int, float | None]]]]:
     """Return what ``engine.choices`` does for arrays at any address; ``settings`` are the keywords of a call.
 
     Raises
@@ -179,7 +180,7 @@ def choices(
     """
     check_isa()
     if forced == "reference":
-        return [(forced, "multiply-adds", settings["threads"], 0.0, [(forced, "reference.pyx", 0.0, 0)])]
+        return [(forced, "multiply-adds", settings["threads"], 0.0, [(forced, "reference.pyx", 0.0, 0, None)])]
     found: list[Any] = engine.choices(kernel, *map(aligned, arrays), **settings, algorithm=forced)
     return found
 

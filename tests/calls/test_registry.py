@@ -190,6 +190,7 @@ def test_public_names():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = convreg.nothing
     have = convreg.capabilities()
-    assert have.keys() == {"isa", "reason", "usable", "compiled", "rates", "threads", "openmp", "version"}
+    assert have.keys() == {"isa", "reason", "usable", "compiled", "rates", "trials", "threads", "openmp",
+                           "version"}
     assert have["isa"] in have["usable"]
     assert set(have["usable"]) <= set(have["compiled"])

@@ -87,7 +87,7 @@ def test_choices_are_printed_as_a_table():
     choice, = convreg.algorithm("onednn::ConvolutionBackwardData", dy, w, x.shape, **LAYER, threads=1)
     lines = str(choice).splitlines()
     assert lines[0] == f"backward_data: {choice.name} (multiply-adds, {engine.isa()}, threads: 1)"
-    assert lines[1].split() == ["algorithm", "Mcycles", "KiB", "file"]
+    assert lines[1].split() == ["algorithm", "Mcycles", "ms", "KiB", "file"]
     assert [line.split()[0] for line in lines[3:]] == [one.name for one in choice.candidates]
 
 
@@ -101,12 +101,14 @@ def test_sources_are_files_of_the_engine():
 
 
 def test_the_workspace_is_that_of_workspace_bytes():
+    """Of the algorithm that is told, if no other is tried."""
     for name, call in VALID.items():
         for threads in (1, 3):
             choices = convreg.algorithm(name, *call.tensors, **call.arguments, threads=threads)
             if len(choices) == 1 and choices[0].unit == "multiply-adds":
                 told, = [one.workspace for one in choices[0].candidates if one.name == choices[0].name]
-                assert told == convreg.workspace_bytes(name, *call.tensors, **call.arguments, threads=threads)
+                needed = convreg.workspace_bytes(name, *call.tensors, **call.arguments, threads=threads)
+                assert told == needed or told < needed in [one.workspace for one in choices[0].candidates]
 
 
 def test_nothing_is_told_of_empty_results():

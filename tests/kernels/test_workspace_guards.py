@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from c_programs import compiled
 from convreg.ops.kernels import engine
-from places import ROOT
 from valid_calls import VALID
 
 import convreg
-
-HEADER = ROOT / "ops" / "kernels" / "core" / "workspace.h"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
@@ -92,17 +87,6 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-
-
-def compiled(folder: Path, text: str) -> str:
-    """A program that includes the header of workspaces."""
-    compiler = shutil.which(os.environ.get("CC", "cc").split()[-1])
-    if not HEADER.is_file() or compiler is None:
-        pytest.skip("needs the source checkout and a C compiler")
-    source, program = folder / "program.c", folder / "program"
-    source.write_text(text)
-    subprocess.run([compiler, "-I", str(HEADER.parent), "-o", str(program), str(source)], check=True, timeout=60)
-    return str(program)
 
 
 def test_guards_find_a_byte_beside_a_buffer(tmp_path):

@@ -294,7 +294,7 @@ def test_each_result_names_the_algorithm_that_computes_it(machine):
 def test_algorithms_of_parts_are_joined(monkeypatch):
     choices = [SimpleNamespace(name=name) for name in ("two", "one", "two")]
     monkeypatch.setattr(convreg, "algorithm", lambda *_, **__: choices)
-    assert Convreg(1).prepare(make_case(problem_of("ic3ih5oc4kh3"), "data", "f32", "ncx")).algorithm == "two+one"
+    assert Convreg(1).prepare(make_case(problem_of("ic3ih5oc4kh3"), "data", "f32", "ncx")).algorithm() == "two+one"
 
 
 def test_a_forced_algorithm_computes_what_it_fits(machine, monkeypatch, capsys, tmp_path):

@@ -15,12 +15,13 @@ class Unsupported(Exception):
 class Prepared(NamedTuple):
     """A call ready to be timed, and how its result becomes an array with channels before space.
 
-    `algorithm` names convreg's algorithm, several for parts of a call joined by "+". The call may raise `Unsupported`.
+    `algorithm` returns the name of convreg's algorithm, which may change until the call has run several times; names of
+    parts of a call are joined by "+". The call may raise `Unsupported`.
     """
 
     call: Callable[[], Any]
     array: Callable[[Any], Array]
-    algorithm: str = ""
+    algorithm: Callable[[], str] = str
 
 
 class Peer(Protocol):

@@ -42,12 +42,10 @@ class Convreg:
         operator = getattr(convreg.onednn, function)
         call: Callable[[], Any] = partial(operator, *inputs, **settings, threads=self.threads)
         inquiry = partial(convreg.algorithm, operator, *inputs, **settings, threads=self.threads)
-        if self.algorithm is None:
-            choices = inquiry()
-        else:
-            call, choices = partial(_forced, self.algorithm, call), _forced(self.algorithm, inquiry)
+        if self.algorithm is not None:
+            call, inquiry = partial(_forced, self.algorithm, call), partial(_forced, self.algorithm, inquiry)
         return Prepared(call, lambda array: from_layout(array, RESULT[case.kernel], case.layout),
-                        "+".join(dict.fromkeys(choice.name for choice in choices)))
+                        lambda: "+".join(dict.fromkeys(choice.name for choice in inquiry())))
 
 
 def _forced(algorithm: str, run: Callable[[], T]) -> T:

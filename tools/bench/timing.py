@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import convreg
 from convreg.progress import Progress
@@ -150,7 +150,7 @@ def groups_of(jobs: Sequence[Job], together: bool) -> list[list[Job]]:
 def time_group(group: Sequence[Job], peers: Mapping[str, Peer], repeat: int, seconds: float) -> list[Row]:
     """Check and time calls that take turns."""
     rows: list[Row] = []
-    turns: dict[tuple[int, str], Callable[[float], Turn]] = {}
+    prepared: dict[tuple[int, str], Prepared] = {}
     known: dict[str, tuple[Case, Array]] = {}
     for place, job in enumerate(group):
         if job.dtype not in known:  # results in another format have the same operands
@@ -159,10 +159,12 @@ def time_group(group: Sequence[Job], peers: Mapping[str, Peer], repeat: int, sec
         case, expected = known[job.dtype]
         case = replace(case, result=job.result)
         rows.append(Row.of(case))
-        calls = checked(case, expected, peers, rows[-1])
-        turns |= {(place, name): partial(take_turn, call) for name, call in calls.items()}
+        prepared |= {(place, name): one for name, one in checked(case, expected, peers, rows[-1]).items()}
+    turns = {key: partial(take_turn, one.call) for key, one in prepared.items()}
     for (place, name), timing in measure(turns, repeat, seconds).items():
         rows[place].timings[name] = timing
+        if name == OURS:
+            rows[place].algorithm = prepared[place, name].algorithm()
     return rows
 
 
@@ -176,22 +178,20 @@ def _set_own(rows: Sequence[Row]) -> None:
             row.timings[OWN] = timing
 
 
-def checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Callable[[], Any]]:
-    """Run each library once, note wrong results and refusals in the row, and return the calls to be timed."""
-    calls: dict[str, Callable[[], Any]] = {}
+def checked(case: Case, expected: Array, peers: Mapping[str, Peer], row: Row) -> dict[str, Prepared]:
+    """Run each library once, note wrong results and refusals in the row, and return what is to be timed."""
+    calls: dict[str, Prepared] = {}
     for name, peer in peers.items():
         try:
-            prepared: Prepared = peer.prepare(case)
+            prepared = peer.prepare(case)
             result = prepared.call()
         except Unsupported as why:
             row.unsupported[name] = str(why)
             continue
-        if name == OURS:
-            row.algorithm = prepared.algorithm
         found = defect(case, prepared.array(result), expected)
         if found:
             row.wrong[name] = found
-        calls[name] = prepared.call
+        calls[name] = prepared
     return calls
 
 

@@ -2,39 +2,40 @@
 
 A problem is a group of sums that share their input (`forward`, or stride classes of `backward_data`) or a part of a weights
 gradient.  An algorithm tells whether it fits a problem, how many cycles it would take, and where its buffers lie; the one
-with the fewest cycles runs.  Cycles are estimates for all threads together, from shape, strides, formats, instruction set and
-threads; they decide nothing but the choice.  All algorithms give the same bits.
+with the fewest cycles runs, until times of those near it tell which is the fastest (`engine/trials.pxi`).  Cycles are estimates
+for all threads together, from shape, strides, formats, instruction set and threads; they decide nothing but the choice.  All
+algorithms give the same bits.
 
-uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_cycles), engine/product/depthwise_ncx.pxi
-    (fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_ncx), engine/product/depthwise_ncx_plan.pxi (NcxCall,
-    NcxPlan, few_channels_in_groups), engine/product/depthwise_nxc.pxi (NxcPlan, fits_depthwise_nxc,
-    lay_out_depthwise_nxc, run_depthwise_nxc), engine/product/depthwise_planes.pxi (run_depthwise_planes),
-    engine/product/depthwise_planes_plan.pxi (Planes, depthwise_planes_cycles, fits_depthwise_planes,
-    lay_out_depthwise_planes), engine/product/few_columns.pxi (FewColumns, few_columns_cycles, fits_few_columns,
-    lay_out_few_columns, run_few_columns), engine/product/float64.pxi (DoubleTasks, doubles_cycles, fits_doubles,
-    lay_out_all_doubles, run_doubles), engine/product/gathered.pxi (fits_gathered, gathered_cycles, lay_out_gathered,
-    run_gathered), engine/product/laid_out.pxi (fits_laid_out, laid_out_cycles, lay_out_laid_out,
+uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_cycles),
+    engine/product/depthwise_ncx.pxi (fits_depthwise_ncx, lay_out_depthwise_ncx, run_depthwise_ncx),
+    engine/product/depthwise_ncx_plan.pxi (NcxCall, NcxPlan, few_channels_in_groups), engine/product/depthwise_nxc.pxi
+    (NxcPlan, fits_depthwise_nxc, lay_out_depthwise_nxc, run_depthwise_nxc), engine/product/depthwise_planes.pxi
+    (run_depthwise_planes), engine/product/depthwise_planes_plan.pxi (Planes, depthwise_planes_cycles,
+    fits_depthwise_planes, lay_out_depthwise_planes), engine/product/few_columns.pxi (FewColumns, few_columns_cycles,
+    fits_few_columns, lay_out_few_columns, run_few_columns), engine/product/float64.pxi (DoubleTasks, doubles_cycles,
+    fits_doubles, lay_out_all_doubles, run_doubles), engine/product/gathered.pxi (fits_gathered, gathered_cycles,
+    lay_out_gathered, run_gathered), engine/product/laid_out.pxi (fits_laid_out, laid_out_cycles, lay_out_laid_out,
     run_laid_out_products), engine/product/laid_out_plan.pxi (Layout), engine/product/pairs.pxi (on_matrix),
     engine/product/patches.pxi (Patches, fits_patches, lay_out_patches, patches_cycles, run_patches),
     engine/product/plan.pxi (ProductPlan, prepare_products), engine/product/product.pxi (PositionClass, Product),
     engine/product/rows_are_lines.pxi (fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles,
     run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi
     (PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
-    run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable),
+    run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable), engine/trials.pxi,
     engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
     run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights,
     lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights,
     depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
-    run_depthwise_planes_weights), engine/weights/few_channels.pxi (FewChannels, few_channels_cycles, fits_few_channels,
-    lay_out_few_channels, run_few_channels), engine/weights/few_pairs.pxi (FewPairs, few_pairs_cycles, fits_few_pairs,
-    lay_out_few_pairs, run_few_pairs), engine/weights/float64.pxi (DoublesPlan, fits_double_weights,
-    lay_out_double_weights, run_double_weights), engine/weights/gradient.pxi (Weights, join_lines, relate_weights),
-    engine/weights/plan.pxi (WeightsPlan), engine/weights/product.pxi (fits_weights, lay_out_weights, run_weights,
-    weights_cycles), engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes,
-    tap_lanes_cycles), engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs,
-    tap_pairs_cycles)
-gives: ALGORITHMS, Algorithm, Inquiry, Problem, algorithms, begin_sums, begin_weights, chosen_bytes, compute,
-    end_problem
+    run_depthwise_planes_weights), engine/weights/few_channels.pxi (FewChannels, few_channels_cycles,
+    fits_few_channels, lay_out_few_channels, run_few_channels), engine/weights/few_pairs.pxi (FewPairs,
+    few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, run_few_pairs), engine/weights/float64.pxi (DoublesPlan,
+    fits_double_weights, lay_out_double_weights, run_double_weights), engine/weights/gradient.pxi (Weights,
+    join_lines, relate_weights), engine/weights/plan.pxi (WeightsPlan), engine/weights/product.pxi (fits_weights,
+    lay_out_weights, run_weights, weights_cycles), engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes,
+    lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles), engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs,
+    lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles)
+gives: ALGORITHMS, Algorithm, Inquiry, Problem, algorithms, begin_sums, begin_weights, bytes_of, chosen_bytes,
+    compute, end_problem
 """
 
 cdef struct Problem:
@@ -141,11 +142,12 @@ algorithms[:] = [
 ]
 
 
-cdef const Algorithm* choose(Problem* q) noexcept nogil:
-    """The algorithm that fits and takes the fewest cycles, or the first whose estimate is the products alone; or NULL."""
+cdef const Algorithm* choose(Problem* q, double* cycles) noexcept nogil:
+    """The algorithm that fits and takes the fewest cycles, or NULL; and the estimates of all that fit, up to the first whose estimate
+    is the products alone, or 0."""
     cdef const Algorithm* best = NULL
-    cdef double cycles, least = 0
     cdef int i
+    memset(cycles, 0, ALGORITHMS * sizeof(double))
     if q.weights == NULL:
         prepare_products(q)
     for i in range(ALGORITHMS):
@@ -153,9 +155,9 @@ cdef const Algorithm* choose(Problem* q) noexcept nogil:
             continue
         if not algorithms[i].fits(q):
             continue
-        cycles = algorithms[i].cycles(q)
-        if best == NULL or cycles < least:
-            best, least = &algorithms[i], cycles
+        cycles[i] = algorithms[i].cycles(q)
+        if best == NULL or cycles[i] < cycles[best - algorithms]:
+            best = &algorithms[i]
         if algorithms[i].cycles == peak_cycles:
             break
     return best
@@ -168,15 +170,23 @@ cdef int64_t bytes_of(const Algorithm* algorithm, Problem* q) noexcept nogil:
     return memory.used
 
 
-cdef int64_t chosen_bytes(Problem* q) noexcept nogil:
-    """Of the largest workspace that `compute` takes; in products in pairs and, where these do not do, without."""
+cdef int64_t chosen_bytes(Problem* q, bint tried) noexcept nogil:
+    """Of the largest workspace that the least estimates take, in products in pairs and, where these do not do, without; or of those
+    that `compute` tries, too."""
     cdef const pair_functions* pairs = q.pairs
     cdef const Algorithm* algorithm
+    cdef double cycles[ALGORITHMS]
     cdef int64_t needed = 0
+    cdef int i
     while True:
-        algorithm = choose(q)
+        algorithm = choose(q, cycles)
         if algorithm != NULL:
             needed = max(needed, bytes_of(algorithm, q))
+            if tried and trying:
+                keep_near(q, algorithm, cycles)
+                for i in range(ALGORITHMS):
+                    if cycles[i] > 0:
+                        needed = max(needed, bytes_of(&algorithms[i], q))
         if q.pairs == NULL or algorithm != NULL and not algorithm.in_pairs:
             break
         q.pairs = NULL
@@ -187,17 +197,21 @@ cdef int64_t chosen_bytes(Problem* q) noexcept nogil:
 cdef int compute(Problem* q) except -1 nogil:
     """Run the algorithm of choice; without pairs if the results in pairs are not those of the definition. Returns true where none are."""
     cdef const Algorithm* algorithm
+    cdef double cycles[ALGORITHMS]
     cdef bint tried = False
+    cdef Trial trial
     if q.inquiry != NULL and q.inquiry.asked:
         return answer(q)
     while True:
-        algorithm = choose(q)
+        algorithm = choose(q, cycles)
         if algorithm == NULL and tried:  # the algorithm that is named fits in pairs only: values do not decide what is refused
             q.inquiry = NULL
-            algorithm = choose(q)
+            algorithm = choose(q, cycles)
         if algorithm != NULL:
             tried = True
+            algorithm = begin_trial(q, algorithm, cycles, &trial)
             if run_algorithm(algorithm, q):
+                end_trial(&trial)
                 return 0
             if not algorithm.in_pairs:
                 return 1
@@ -243,14 +257,17 @@ cdef int refuse(Problem* q) except -1 nogil:
 cdef int answer(Problem* q) except -1 nogil:
     """Add to the inquiry what would be computed."""
     cdef const Algorithm* chosen
+    cdef double cycles[ALGORITHMS]
     while True:
-        chosen = choose(q)
+        chosen = choose(q, cycles)
         if chosen != NULL or q.pairs == NULL:
             break
         q.pairs = NULL
     if chosen == NULL:
         return refuse(q)
-    q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q))
+    q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q, q.inquiry.forced == NULL))
+    if q.inquiry.forced == NULL:
+        chosen = measured_algorithm(q, chosen, cycles)
     if q.inquiry.findings != NULL:
         with gil:
             unit = ("matrix unit" if on_matrix(q.pairs) else "dot products") if chosen.in_pairs and q.pairs != NULL else "multiply-adds"
@@ -266,7 +283,7 @@ cdef int answer(Problem* q) except -1 nogil:
 
 
 cdef int add_candidates(Problem* q, dict found) except -1:
-    """The algorithms that fit, those already found aside: name, file, cycles, bytes of workspace."""
+    """The algorithms that fit, those already found aside: name, file, cycles, bytes of workspace, shortest time."""
     cdef const Algorithm* a
     cdef int i
     if q.weights == NULL:
@@ -274,7 +291,7 @@ cdef int add_candidates(Problem* q, dict found) except -1:
     for i in range(ALGORITHMS):
         a = &algorithms[i]
         if a.name not in found and a.fits(q):
-            found[a.name] = a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q)
+            found[a.name] = a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q), trial_seconds(problem_key(q), i) or None
     return 0
 
 

@@ -8,6 +8,7 @@ says what it uses and gives; `algorithms.pxi` has the table of algorithms.
 """
 
 import os
+import warnings
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from reduction cimport (
     HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, piece_start,
     positions_in_blocks, reduction_cut, sums_in_blocks,
 )
+from trials cimport NOT_SETTLED, forget_trials, next_trial, note_trial, settled_trial, trial_clock, trial_key, trial_seconds
 
 from . import reference, teams
 from .reference import FORMATS
@@ -43,6 +45,7 @@ prepare_codes()
 
 cdef struct Problem
 cdef struct Inquiry
+cdef struct Algorithm
 
 include "core/isa.pxi"
 include "core/team.pxi"
@@ -96,6 +99,7 @@ include "engine/weights/depthwise_nxc.pxi"
 include "engine/weights/tap_lanes.pxi"
 include "engine/weights/tap_pairs.pxi"
 include "engine/weights/float64.pxi"
+include "engine/trials.pxi"
 include "engine/algorithms.pxi"
 include "engine/product/sums.pxi"
 include "engine/product/stride_classes.pxi"
@@ -265,6 +269,18 @@ def assume_loads_wait(wait: bool | None) -> None:
     rates say. For tests, which compare the bits of both."""
     global waiting_assumed
     waiting_assumed = -1 if wait is None else wait
+
+
+def try_algorithms(tried: bool) -> None:
+    """Let calls that come again take the algorithm that is measured to be the fastest, or the least estimate; times are forgotten."""
+    global trying
+    trying = tried
+    forget_trials()
+
+
+def trials() -> bool:
+    """Whether calls that come again take the algorithm that is measured to be the fastest."""
+    return trying
 
 
 def guard_workspace(bint guarded) -> None:

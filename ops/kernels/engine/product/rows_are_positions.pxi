@@ -27,6 +27,7 @@ cdef enum:
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
     ALL_PANELS_BYTES = 1 << 20    # packed weights of all panels, where every box meets all of them
     NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
+    NEAR_IMAGES = 2 << 20         # bytes of transposed images that stay near until they are met, where all panels are packed together
 
 
 cdef struct PositionRowsScratch:  # of one thread
@@ -317,20 +318,37 @@ cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int
                     count = 0
 
 
+cdef int64_t images_together(const Problem* q) noexcept nogil:
+    """Images that are transposed at a time: few, where panels that are packed once meet them all, else as many as may be, since
+    each time packs the weights again."""
+    cdef int64_t i, images = images_at_once(q.products, TRANSPOSED_BYTES), packed = 0
+    cdef PositionRows plan
+    cdef Product some
+    for i in range(q.count):
+        some = of_images(&q.products[i], 0, images)
+        plan_position_rows(&some, q.isa, q.threads, &plan)
+        packed += 4 * plan.items * plan.item_floats
+        if not plan.together:
+            return images
+    return images_at_once(q.products, max(<int64_t>NEAR_IMAGES, 4 * packed))
+
+
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Product some
-    cdef int64_t i
+    cdef int64_t i, images
     cdef PositionRows plan
     if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
         return False
     if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS // 2 or 4 * input_positions(p) / p.N * p.G * position_pitch(p) > TRANSPOSED_BYTES:
         return False
     for i in range(q.count):
-        p = &q.products[i]
-        if p.columns == 0 or p.tap_count == 0:
+        if q.products[i].columns == 0 or q.products[i].tap_count == 0:
             return False
-        some = of_images(p, 0, images_at_once(p))
+    images = images_together(q)
+    for i in range(q.count):
+        p = &q.products[i]
+        some = of_images(p, 0, images)
         plan_position_rows(&some, q.isa, q.threads, &plan)
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
@@ -340,13 +358,13 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
 cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     """Of products, packed weights, those that are fetched again for every range, and the transposed input."""
     cdef double cycles = 0, inputs = input_positions(q.products), fetched
-    cdef int64_t i
+    cdef int64_t i, images = images_together(q)
     cdef PositionRows plan
     cdef const Product* p
     cdef Product some
     for i in range(q.count):
         p = &q.products[i]
-        some = of_images(p, 0, images_at_once(p))
+        some = of_images(p, 0, images)
         plan_position_rows(&some, q.isa, q.threads, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
@@ -368,7 +386,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     """The copied input of as many images as are computed at a time, and for one product after the other the buffers of all threads."""
     cdef const Product* p = q.products
-    cdef int64_t i, most = 0, images = images_at_once(p)
+    cdef int64_t i, most = 0, images = images_together(q)
     cdef PositionRows plan
     cdef Product some
     cdef workspace rest
@@ -388,7 +406,7 @@ cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nog
 
 cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     """Returns false where pairs do not do: something is so small that a sum might become subnormal."""
-    cdef int64_t first = 0, images = images_at_once(q.products)
+    cdef int64_t first = 0, images = images_together(q)
     cdef uint16_t smallest = 0x7fff, smallest_weight = 0x7fff
     cdef int worker
     for worker in range(q.threads):
@@ -402,8 +420,9 @@ cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
 
 
 cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory) noexcept nogil:
-    """Some images, transposed together; false if a buffer was overrun."""
-    cdef int64_t i, task
+    """Some images, transposed together; false if a buffer was overrun.  Panels of a single product stay packed from the first
+    images on."""
+    cdef int64_t i, task, packing
     cdef int worker
     cdef PositionRows plan
     cdef Product some = of_images(q.products, first, count)
@@ -426,13 +445,14 @@ cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory
         rest = memory[0]
         packed = lay_out_boxes(scratch, &plan, q.threads, &rest)
         extend_workspace(&rest)
+        packing = plan.items if plan.together and (first == 0 or q.count > 1) else 0
         if q.threads == 1:
-            for task in range(plan.items if plan.together else 0):
+            for task in range(packing):
                 pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats, &scratch.smallest_weight)
             for task in range(plan.tasks):
                 run_position_rows_task(&some, &plan, q.isa, task, packed, scratch)
         else:
-            for task in prange(plan.items if plan.together else 0, schedule="dynamic", num_threads=q.threads):
+            for task in prange(packing, schedule="dynamic", num_threads=q.threads):
                 pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats,
                                    &scratch[thread_number()].smallest_weight)
             for task in prange(plan.tasks, schedule="dynamic", num_threads=q.threads):

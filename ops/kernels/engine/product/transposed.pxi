@@ -72,12 +72,12 @@ cdef void transpose_some(const Product* p, const instruction_set* isa, const Ope
         isa.gather(place + d * TILE_LANES, transposed.x[2], end - first, p.input.data, p.input.format, p.input.x[2], &span, 1)
 
 
-cdef int64_t images_at_once(const Product* p) noexcept nogil:
-    """As many as are transposed at a time, of which a whole number of times makes all."""
+cdef int64_t images_at_once(const Product* p, int64_t most) noexcept nogil:
+    """As many as are transposed at a time to at most so many bytes, of which a whole number of times makes all."""
     cdef double image = 4.0 * p.G * p.I[0] * p.I[1] * p.I[2] * position_pitch(p)
     cdef int64_t times = 1
     if not lies_transposed(p):
-        while times < p.N and (p.N % times != 0 or p.N // times * image > TRANSPOSED_BYTES):
+        while times < p.N and (p.N % times != 0 or p.N // times * image > most):
             times += 1
     return p.N // times
 

@@ -5,7 +5,7 @@ Sums of different groups, channels and taps do not meet, and a part's are cut as
 uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, element_count, operand_of),
     engine/algorithms.pxi (Inquiry, Problem, begin_weights, chosen_bytes, compute, end_problem),
     engine/weights/gradient.pxi (Weights), engine/weights/plan.pxi (HUGE_FRAME)
-gives: run_backward_weights
+gives: WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES, run_backward_weights
 """
 
 cdef enum:
@@ -53,7 +53,7 @@ cdef int run_weights_parts(const Weights* w, int threads, Inquiry* inquiry) exce
     cdef bint outcome
     begin_weights(&q, w, threads, inquiry)
     try:
-        least = chosen_bytes(&q)
+        least = chosen_bytes(&q, False)
         if w.large.format != NUMBER_FLOAT64 and least > WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES:
             for axis in range(DIVISIBLE):
                 if halve(w, axis, &first, &second):
@@ -80,7 +80,7 @@ cdef int64_t part_bytes(const Weights* w, int threads) except -1 nogil:
     cdef Problem q
     begin_weights(&q, w, threads, NULL)
     try:
-        return chosen_bytes(&q)
+        return chosen_bytes(&q, False)
     finally:
         end_problem(&q)
 

@@ -1,0 +1,140 @@
+/* Times of the algorithms on problems that come again: which one runs next, and which one is the fastest.
+ *
+ * A problem is known by a key.  Its first calls run each candidate in turn, the cheapest estimate first; then those that came
+ * near the fastest run again, since a first call also pays for fresh memory and threads that start.  From then on the fastest
+ * runs.  The table has a fixed size: a problem that meets another one's place begins anew.  Callers that meet in the table do
+ * not wait: one of them takes the estimate.
+ */
+#ifndef CONVREG_TRIALS_H
+#define CONVREG_TRIALS_H
+
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    TRIAL_ALGORITHMS = 24, /* at most */
+    TRIAL_PROBLEMS = 1024, /* that are remembered */
+    TRIAL_ROUNDS = 3,
+    NOT_SETTLED = -1
+};
+
+/* Times of the fastest within which a candidate takes part in a round. */
+static const double trial_margins[TRIAL_ROUNDS] = {0, 4, 1.15};
+
+typedef struct {
+    uint64_t key;                     /* 0: free */
+    float seconds[TRIAL_ALGORITHMS];  /* the shortest time */
+    uint8_t runs[TRIAL_ALGORITHMS];
+    uint8_t settled;                  /* 1 more than the fastest, or 0 */
+} trial_record;
+
+static trial_record trial_table[TRIAL_PROBLEMS];
+static int trial_lock;
+
+static inline int lock_trials(void)
+{
+    return !__atomic_exchange_n(&trial_lock, 1, __ATOMIC_ACQUIRE);
+}
+
+static inline void unlock_trials(void)
+{
+    __atomic_store_n(&trial_lock, 0, __ATOMIC_RELEASE);
+}
+
+/* A key with one more number in it. */
+static inline uint64_t trial_key(uint64_t key, int64_t number)
+{
+    key = (key ^ (uint64_t)number) * 0x9e3779b97f4a7c15u;
+    return key ^ key >> 29;
+}
+
+static inline double trial_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+static inline trial_record *trial_of(uint64_t key)
+{
+    return &trial_table[key % TRIAL_PROBLEMS];
+}
+
+/* The algorithm that was found fastest for a problem, or NOT_SETTLED. */
+static int settled_trial(uint64_t key)
+{
+    int found = NOT_SETTLED;
+    if (lock_trials()) {
+        if (trial_of(key)->key == key)
+            found = trial_of(key)->settled - 1;
+        unlock_trials();
+    }
+    return found;
+}
+
+/* The shortest time of an algorithm on a problem in seconds, or 0. */
+static double trial_seconds(uint64_t key, int algorithm)
+{
+    double seconds = 0;
+    if (lock_trials()) {
+        if (trial_of(key)->key == key && trial_of(key)->runs[algorithm])
+            seconds = trial_of(key)->seconds[algorithm];
+        unlock_trials();
+    }
+    return seconds;
+}
+
+/* The algorithm that runs next, of `count` whose estimates are `cycles`, 0 for those that are no candidates; or NOT_SETTLED. */
+static int next_trial(uint64_t key, const double *cycles, int count)
+{
+    int next = NOT_SETTLED;
+    if (!lock_trials())
+        return next;
+    trial_record *record = trial_of(key);
+    if (record->key != key) {
+        memset(record, 0, sizeof *record);
+        record->key = key;
+    }
+    int fastest = NOT_SETTLED;
+    for (int i = 0; i < count; i++)
+        if (cycles[i] > 0 && record->runs[i] && (fastest < 0 || record->seconds[i] < record->seconds[fastest]))
+            fastest = i;
+    for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
+        for (int i = 0; i < count; i++)
+            if (cycles[i] > 0 && record->runs[i] == round && (next < 0 || cycles[i] < cycles[next])
+                && (round == 0 || record->seconds[i] <= trial_margins[round] * record->seconds[fastest]))
+                next = i;
+    if (next < 0) {
+        next = fastest;
+        record->settled = fastest + 1;
+    }
+    unlock_trials();
+    return next;
+}
+
+/* An algorithm ran in so many seconds. */
+static void note_trial(uint64_t key, int algorithm, double seconds)
+{
+    if (!lock_trials())
+        return;
+    trial_record *record = trial_of(key);
+    if (record->key == key) {
+        if (!record->runs[algorithm] || seconds < record->seconds[algorithm])
+            record->seconds[algorithm] = (float)seconds;
+        if (record->runs[algorithm] < TRIAL_ROUNDS)
+            record->runs[algorithm]++;
+    }
+    unlock_trials();
+}
+
+/* Every problem begins anew. */
+static void forget_trials(void)
+{
+    while (!lock_trials())
+        ;
+    memset(trial_table, 0, sizeof trial_table);
+    unlock_trials();
+}
+
+#endif

@@ -1,0 +1,129 @@
+"""Calls that come again take the algorithm that was measured to be the fastest.
+
+An estimate orders algorithms before any of them has run.  It cannot know every processor, and some algorithms cost twice
+what it says.  The first calls of a problem therefore run in turn the algorithms whose estimates come near the least, and
+later calls run the fastest (`core/trials.h`).  All algorithms give the same bits, so that a choice by time changes no result.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi (ALGORITHMS, Algorithm, Problem, algorithms, bytes_of),
+    engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/parts.pxi
+    (WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES)
+gives: Trial, begin_trial, end_trial, keep_near, measured_algorithm, problem_key, trying
+"""
+
+TRIALS = "CONVREG_TRIALS"
+
+
+def trials_wanted() -> bool:
+    """Whether the environment has nothing against trials."""
+    value = os.environ.get(TRIALS, "").strip()
+    if value not in ("", "0", "1"):
+        warnings.warn(f"{TRIALS}={value[:100]!r} is neither 0 nor 1 and is ignored", RuntimeWarning, stacklevel=2)
+    return value != "0"
+
+
+cdef enum:
+    LONG_CALL = 24000000       # cycles of all threads: of a longer call, few algorithms are tried
+
+cdef double NEAR_ESTIMATE = 2  # times the least estimate, that of an algorithm that is tried, at most
+cdef double NEAR_LONG = 1.25   # ... of a long call
+
+cdef bint trying = trials_wanted()
+
+
+cdef struct Trial:  # of one run
+    uint64_t key    # of the problem, or 0: the run is not timed
+    int algorithm
+    double began
+
+
+cdef uint64_t operand_key(uint64_t key, const Operand* o) noexcept nogil:
+    cdef int axis
+    key = trial_key(trial_key(trial_key(trial_key(key, o.format), o.n), o.g), o.c)
+    for axis in range(3):
+        key = trial_key(key, o.x[axis])
+    return key
+
+
+cdef uint64_t sums_key(uint64_t key, const Problem* q) noexcept nogil:
+    cdef const Product* p = q.products
+    cdef int64_t* numbers = [q.count, q.columns, p.N, p.G, p.R, p.D, p.all_count, p.blocks, p.bias != NULL, p.cell != NULL]
+    cdef int i, axis
+    for i in range(10):
+        key = trial_key(key, numbers[i])
+    for axis in range(3):
+        key = trial_key(trial_key(trial_key(key, p.Q[axis]), p.I[axis]), p.step[axis])
+        if p.all_count > 0:
+            key = trial_key(trial_key(key, p.all_taps[0].offset[axis]), p.all_taps[p.all_count - 1].offset[axis])
+    return operand_key(operand_key(operand_key(key, &p.input), &p.output), &p.weights)
+
+
+cdef uint64_t weights_key(uint64_t key, const Weights* w) noexcept nogil:
+    cdef int64_t* numbers = [w.N, w.G, w.C, w.M, w.taps_format, w.cut.pieces, w.cut.length, w.cut.chains]
+    cdef int i
+    for i in range(8):
+        key = trial_key(key, numbers[i])
+    for i in range(3):
+        key = trial_key(trial_key(trial_key(key, w.X[i]), w.Y[i]), w.K[i])
+        key = trial_key(trial_key(trial_key(key, w.s[i]), w.d[i]), w.b[i])
+    for i in range(6):
+        key = trial_key(key, w.taps_stride[i])
+    return operand_key(operand_key(key, &w.large), &w.small)
+
+
+cdef uint64_t problem_key(const Problem* q) noexcept nogil:
+    """Of all that decides how long an algorithm takes: shapes, strides, formats, the instruction set, threads; never 0."""
+    cdef uint64_t key = trial_key(trial_key(trial_key(1, <int64_t>q.isa), <int64_t>q.pairs), q.threads)
+    key = sums_key(key, q) if q.weights == NULL else weights_key(key, q.weights)
+    return key if key != 0 else 1
+
+
+cdef int keep_near(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
+    """Put 0 for the estimates of those algorithms that are not tried; returns how many are left.
+
+    What is tried takes no more workspace than the best estimate, or than a part of a weights gradient may take."""
+    cdef double most = cycles[best - algorithms] * (NEAR_ESTIMATE if cycles[best - algorithms] < LONG_CALL else NEAR_LONG)
+    cdef int64_t room = 0
+    cdef int i, tried = 0
+    for i in range(ALGORITHMS):
+        if cycles[i] <= 0 or &algorithms[i] == best:
+            continue
+        if room == 0:
+            room = max(bytes_of(best, q), WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES)
+        if cycles[i] > most or bytes_of(&algorithms[i], q) > room:
+            cycles[i] = 0
+        else:
+            tried += 1
+    return tried + 1
+
+
+cdef const Algorithm* measured_algorithm(const Problem* q, const Algorithm* best, const double* cycles) noexcept nogil:
+    """The one that runs once all have been tried, or that of the best estimate where they have not."""
+    cdef int settled = settled_trial(problem_key(q)) if trying else NOT_SETTLED
+    return &algorithms[settled] if settled >= 0 and cycles[settled] > 0 else best
+
+
+cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cycles, Trial* trial) noexcept nogil:
+    """The algorithm that runs now: the fastest, or one that has not run often enough, which is timed."""
+    cdef const Algorithm* measured
+    cdef uint64_t key
+    cdef int i, others = 0
+    trial.key = 0
+    for i in range(ALGORITHMS):
+        others += cycles[i] > 0 and &algorithms[i] != best
+    if not trying or others == 0:
+        return best
+    key = problem_key(q)
+    i = settled_trial(key)
+    if i < 0:
+        if keep_near(q, best, cycles) == 1:
+            return best
+        i = next_trial(key, cycles, ALGORITHMS)
+        if i < 0:
+            return best
+        trial.key, trial.algorithm, trial.began = key, i, trial_clock()
+    return &algorithms[i] if cycles[i] > 0 else best
+
+
+cdef void end_trial(const Trial* trial) noexcept nogil:
+    if trial.key != 0:
+        note_trial(trial.key, trial.algorithm, trial_clock() - trial.began)

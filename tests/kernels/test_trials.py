@@ -1,0 +1,167 @@
+"""Calls that come again take the algorithm that was measured to be the fastest, and give the same bits meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+from c_programs import compiled
+from convreg.ops.kernels import engine
+
+import convreg
+
+LAYER = {"strides": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1], "dilations": [1, 1], "data_format": "NCX",
+         "weights_format": "OIX"}
+FORMATS = ["float32", "bfloat16", "float16"]
+ENOUGH = 40
+"""Calls after which no trial is open."""
+
+RULES = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "trials.h"
+/* Estimates, then times of the algorithms; prints what runs, and a dot once it is settled. */
+int main(int count, char **numbers)
+{
+    double cycles[TRIAL_ALGORITHMS], seconds[TRIAL_ALGORITHMS];
+    int algorithms = (count - 2) / 2;
+    uint64_t key = strtoull(numbers[1], NULL, 10);
+    for (int i = 0; i < algorithms; i++) {
+        cycles[i] = atof(numbers[2 + i]);
+        seconds[i] = atof(numbers[2 + algorithms + i]);
+    }
+    for (int call = 0; call < 20 && settled_trial(key) < 0; call++) {
+        int next = next_trial(key, cycles, algorithms);
+        if (settled_trial(key) < 0)
+            note_trial(key, next, seconds[next]);
+        printf("%d", next);
+        /* a problem that takes the place of this one */
+        if (key % 2 && call == 2)
+            next_trial(key + TRIAL_PROBLEMS, cycles, algorithms);
+    }
+    printf(" %d %d\\n", settled_trial(key), trial_key(key, 1) == trial_key(key, 2));
+    forget_trials();
+    printf("%d\\n", settled_trial(key));
+    return 0;
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    """No time is known, before and after."""
+    before = engine.trials()
+    engine.try_algorithms(True)
+    yield
+    engine.try_algorithms(before)
+
+
+def gradients(dtype, threads=2):
+    """The call and the inquiry of both gradients of a layer that several algorithms fit."""
+    gen = np.random.default_rng(0)
+    dy, x, w = (convreg.quantize(gen.standard_normal(shape).astype(np.float32), dtype)
+                for shape in ((2, 24, 20, 20), (2, 16, 20, 20), (24, 16, 3, 3)))
+    for function, operands in ((convreg.onednn.convolution_backward_data, (dy, w, x.shape)),
+                               (convreg.onednn.convolution_backward_weights, (x, dy, w.shape))):
+        call = partial(function, *operands, **LAYER, threads=threads)
+        yield call, partial(convreg.algorithm, function, *operands, **LAYER, threads=threads)
+
+
+def tried(choice):
+    return [one for one in choice.candidates if one.seconds is not None]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_the_fastest_runs_in_the_end(dtype):
+    for call, inquire in gradients(dtype):
+        first, = inquire()
+        assert first.name == first.candidates[0].name
+        assert not tried(first)
+        results = {np.asarray(call()).tobytes()}
+        after, = inquire()
+        assert [one.name for one in tried(after)] in ([first.name], [])  # where one algorithm is near, none is timed
+        results |= {np.asarray(call()).tobytes() for _ in range(ENOUGH)}
+        assert len(results) == 1
+        last, = inquire()
+        if tried(last):
+            assert len(tried(last)) > 1
+            assert last.name == min(tried(last), key=lambda one: one.seconds).name
+            least = last.candidates[0].cycles
+            assert all(one.cycles <= 2 * least for one in tried(last))
+        assert inquire()[0] == last
+
+
+def test_some_call_tries_several():
+    """The tests of this file do not pass because nothing is ever tried."""
+    numbers = []
+    for dtype in FORMATS:
+        for call, inquire in gradients(dtype):
+            for _ in range(ENOUGH):
+                call()
+            numbers.append(len(tried(inquire()[0])))
+    assert max(numbers) > 1
+
+
+def test_workspace_bytes_covers_what_is_tried():
+    for call, inquire in gradients("float32"):
+        for _ in range(ENOUGH):
+            call()
+        told = convreg.workspace_bytes(call.func, *call.args, **call.keywords)
+        assert all(one.workspace <= told for one in tried(inquire()[0]))
+
+
+def test_without_trials_the_lowest_estimate_runs():
+    engine.try_algorithms(False)
+    for call, inquire in gradients("float32"):
+        for _ in range(ENOUGH):
+            call()
+        choice, = inquire()
+        assert choice.name == choice.candidates[0].name
+        assert not tried(choice)
+
+
+def test_forced_calls_are_not_timed():
+    for call, inquire in gradients("float32"):
+        name = inquire()[0].candidates[-1].name
+        with convreg.force_algorithm(name):
+            for _ in range(ENOUGH):
+                call()
+            assert inquire()[0].name == name
+        assert not tried(inquire()[0])
+
+
+def test_threads_may_try_at_the_same_time():
+    for call, inquire in gradients("float32", threads=1):
+        with ThreadPoolExecutor(4) as pool:
+            results = {result.tobytes() for result in pool.map(lambda _, call=call: call(), range(4 * ENOUGH))}
+        assert len(results) == 1
+        assert inquire()[0].name in convreg.algorithm_names()
+
+
+@pytest.mark.parametrize(("arguments", "runs", "settled"), [
+    ("2  30 10 20  5 3 4", "12012011", 1),     # 4 is not within 15 % of 3: the third round is of one
+    ("2  30 10 20  5 3 3.1", "120120121", 1),
+    ("2  30 10 20  1 3 9", "1201000", 0),      # 9 is more than 4 times 1: the second round leaves it out
+    ("2  0 10 0  1 3 9", "1111", 1),           # 0: no candidate
+    ("4  10 11  3 2", "010111", 1),
+    ("3  30 10 20  5 3 4", "12012012011", 1),  # another problem takes the place after three calls
+])
+def test_the_rules(tmp_path, arguments, runs, settled):
+    program = compiled(tmp_path, RULES)
+    done = subprocess.run([program, *arguments.split()], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == [runs, str(settled), "0", "-1"]
+
+
+@pytest.mark.parametrize(("value", "trials", "warns"), [("0", False, False), ("1", True, False), ("", True, False),
+                                                       ("no", True, True)])
+def test_the_environment_decides(value, trials, warns):
+    done = subprocess.run([sys.executable, "-c", "import convreg; print(convreg.capabilities()['trials'])"],
+                          env={**os.environ, "CONVREG_TRIALS": value}, capture_output=True, text=True, check=True,
+                          timeout=60)
+    assert done.stdout.split() == [str(trials)]
+    assert ("CONVREG_TRIALS='no' is neither 0 nor 1" in done.stderr) == warns
