@@ -20,5 +20,5 @@ def compiled(folder: Path, text: str) -> str:
         pytest.skip("needs the source checkout and a C compiler")
     source, program = folder / "program.c", folder / "program"
     source.write_text(text)
-    subprocess.run([compiler, "-I", str(CORE), "-o", str(program), str(source)], check=True, timeout=60)
+    subprocess.run([compiler, "-I", str(CORE), "-o", str(program), str(source), "-lm"], check=True, timeout=60)
     return str(program)

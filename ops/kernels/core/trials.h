@@ -1,13 +1,15 @@
 /* Times of the algorithms on problems that come again: which one runs next, and which one is the fastest.
  *
  * A problem is known by a key.  Its first calls run each candidate in turn, the cheapest estimate first; then those that came
- * near the fastest run again, since a first call also pays for fresh memory and threads that start.  From then on the fastest
- * runs.  The table has a fixed size: a problem that meets another one's place begins anew.  Callers that meet in the table do
- * not wait: one of them takes the estimate.
+ * near the fastest run again, since a first call also pays for fresh memory and threads that start, and since clocks change.
+ * From then on the fastest runs.  Of two that are about as fast, the one with the lower estimate counts as faster: times are
+ * few, and other programs disturb them.  The table has a fixed size: a problem that meets another one's place begins anew.
+ * Callers that meet in the table do not wait: one of them takes the estimate.
  */
 #ifndef CONVREG_TRIALS_H
 #define CONVREG_TRIALS_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -15,12 +17,12 @@
 enum {
     TRIAL_ALGORITHMS = 24, /* at most */
     TRIAL_PROBLEMS = 1024, /* that are remembered */
-    TRIAL_ROUNDS = 3,
+    TRIAL_ROUNDS = 5,
     NOT_SETTLED = -1
 };
 
 /* Times of the fastest within which a candidate takes part in a round. */
-static const double trial_margins[TRIAL_ROUNDS] = {0, 4, 1.15};
+static const double trial_margins[TRIAL_ROUNDS] = {0, 4, 1.5, 1.25, 1.15};
 
 typedef struct {
     uint64_t key;                     /* 0: free */
@@ -85,6 +87,12 @@ static double trial_seconds(uint64_t key, int algorithm)
     return seconds;
 }
 
+/* A time, lengthened by the fourth root of an estimate. */
+static inline double weighed_time(const trial_record *record, const double *cycles, int algorithm)
+{
+    return record->seconds[algorithm] * sqrt(sqrt(cycles[algorithm]));
+}
+
 /* The algorithm that runs next, of `count` whose estimates are `cycles`, 0 for those that are no candidates; or NOT_SETTLED. */
 static int next_trial(uint64_t key, const double *cycles, int count)
 {
@@ -98,12 +106,12 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     }
     int fastest = NOT_SETTLED;
     for (int i = 0; i < count; i++)
-        if (cycles[i] > 0 && record->runs[i] && (fastest < 0 || record->seconds[i] < record->seconds[fastest]))
+        if (cycles[i] > 0 && record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
             fastest = i;
     for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
         for (int i = 0; i < count; i++)
             if (cycles[i] > 0 && record->runs[i] == round && (next < 0 || cycles[i] < cycles[next])
-                && (round == 0 || record->seconds[i] <= trial_margins[round] * record->seconds[fastest]))
+                && (round == 0 || weighed_time(record, cycles, i) <= trial_margins[round] * weighed_time(record, cycles, fastest)))
                 next = i;
     if (next < 0) {
         next = fastest;
