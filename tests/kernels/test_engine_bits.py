@@ -245,6 +245,23 @@ def test_weights_packed_in_passes(isa):
         assert np.array_equal(bits(got), bits(expected))
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("batch", [3, 5, 7])
+def test_pieces_that_do_not_come_out_even(isa, name, batch):
+    """First layers: pieces that every thread gets are summed with all rows, the last ones in parts of the rows."""
+    case = Case((batch, 1, 3, 1, 66, 66), (batch, 1, 20, 1, 64, 64), (1, 20, 3, 1, 3, 3))
+    rng = np.random.default_rng(batch)
+    large, small = (rng.standard_normal(shape).astype(DTYPES[name]) for shape in (case.large, case.small))
+    call = case.window | {"formats": (name, name, "float32")}
+    expected, got = (np.empty(case.taps, np.float32) for _ in range(2))
+    large, small = (bits(array) if name != "float32" else array for array in (large, small))
+    reference.backward_weights(large, small, expected, **call)
+    for threads in (1, 2, 3, 4):
+        engine.backward_weights(large, small, got, **call, threads=threads)
+        assert np.array_equal(bits(got), bits(expected))
+
+
 @pytest.mark.parametrize("special", [None, *SPECIALS])
 def test_weights_of_taps_far_apart(special):
     """Sums in blocks whose lines of the large side, framed for all taps, would not fit a workspace."""

@@ -4,7 +4,7 @@ A task sums a part of the result over one block of pieces. Where blocks of sever
 stores them. Where the sums of all tasks would take too much memory, groups or parts of rows take turns.
 
 uses: engine/weights/gradient.pxi (Weights), engine/weights/plan.pxi (WeightsPart, WeightsPlan, WeightsScratch),
-    engine/weights/sums.pxi (run_part, store_strand, sums_from)
+    engine/weights/share_work.pxi (strand_floats), engine/weights/sums.pxi (run_part, store_strand, sums_from)
 gives: WeightsPass, run_pass
 """
 
@@ -13,7 +13,7 @@ cdef struct WeightsPass:  # some groups, or some row parts of one group, whose s
     int64_t groups
     int64_t first_row_part
     int64_t row_parts
-    float* sums          # [group][block][row part][panel part][task_floats]
+    float* sums          # [group][block][panel part][strand of these row parts]
 
 
 cdef inline WeightsPart part_of(const WeightsPlan* plan, int64_t g, int64_t row_part, int64_t panel_part) noexcept nogil:
@@ -22,31 +22,44 @@ cdef inline WeightsPart part_of(const WeightsPlan* plan, int64_t g, int64_t row_
         share(plan.panels, plan.panel_parts, panel_part), share(plan.panels, plan.panel_parts, panel_part + 1))
 
 
+cdef inline float* waiting_sums(const WeightsPlan* plan, const WeightsPass* some, int64_t block, int64_t panel_part, int64_t strand) noexcept nogil:
+    """Where the sums of a strand and of the panels of a part wait; blocks of all groups follow one another."""
+    return (some.sums + (block * plan.panel_parts + panel_part) * some.row_parts * plan.sums.task_floats
+            + (strand - share(plan.strands, plan.row_parts, some.first_row_part)) * strand_floats(plan, &plan.sums))
+
+
 cdef void run_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
                         int64_t task, WeightsScratch* s) noexcept nogil:
-    cdef int64_t parts = some.row_parts * plan.panel_parts, group = task // parts // plan.sums.blocks
-    cdef WeightsPart part = part_of(plan, some.first_group + group, some.first_row_part + task % parts // plan.panel_parts,
-                                    task % plan.panel_parts)
-    run_part(w, plan, isa, &part, task // parts % plan.sums.blocks, some.sums + task * plan.sums.task_floats, s)
+    """A block of pieces, with all rows or a part of them."""
+    cdef int64_t parts = some.row_parts * plan.panel_parts, whole = plan.sums.whole * plan.panel_parts
+    cdef int64_t block = task // plan.panel_parts if task < whole else plan.sums.whole + (task - whole) // parts
+    cdef int64_t panel_part = task % plan.panel_parts if task < whole else (task - whole) % plan.panel_parts
+    cdef int64_t row_part = some.first_row_part + (0 if task < whole else (task - whole) % parts // plan.panel_parts)
+    cdef WeightsPart part = part_of(plan, some.first_group + block // plan.sums.blocks, row_part, panel_part)
+    if task < whole:
+        part.end_strand = plan.strands
+    run_part(w, plan, isa, &part, block % plan.sums.blocks, waiting_sums(plan, some, block, panel_part, part.first_strand), s)
 
 
 cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
                           int64_t task) noexcept nogil:
     """A strand of a part, where it has so many."""
     cdef int64_t strands = ceiling(plan.strands, plan.row_parts), parts = some.row_parts * plan.panel_parts, panel
-    cdef int64_t group = task // strands // parts, rest = task // strands % parts, block_floats = parts * plan.sums.task_floats
+    cdef int64_t group = task // strands // parts, rest = task // strands % parts, strand
     cdef WeightsPart part = part_of(plan, some.first_group + group, some.first_row_part + rest // plan.panel_parts,
                                     rest % plan.panel_parts)
-    cdef float* sums = sums_from(
-        plan, some.sums + group * plan.sums.blocks * block_floats + rest * plan.sums.task_floats, part.first_strand, part.first_panel)
-    if part.first_strand + task % strands < part.end_strand:
+    strand = part.first_strand + task % strands
+    if strand < part.end_strand:
         for panel in range(part.first_panel, part.end_panel):
-            store_strand(w, plan, isa, part.g, part.first_strand + task % strands, panel, sums, block_floats)
+            store_strand(w, plan, isa, part.g, strand, panel, sums_from(
+                plan, waiting_sums(plan, some, group * plan.sums.blocks, rest % plan.panel_parts, strand), strand, part.first_panel),
+                parts * plan.sums.task_floats)
 
 
 cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
                    WeightsScratch* scratch) noexcept nogil:
-    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, tasks = parts * plan.sums.blocks, task
+    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, task
+    cdef int64_t tasks = plan.sums.whole * plan.panel_parts + parts * (plan.sums.blocks - plan.sums.whole)
     cdef int64_t stores = 0 if plan.sums.at_once else parts * ceiling(plan.strands, plan.row_parts)
     if threads == 1:
         for task in range(tasks):

@@ -1,13 +1,14 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
-uses: core/caches.pxi (COLLIDING_BYTES, middle_cache), engine/ahead.pxi (Ahead), engine/costs.pxi (ROW_IN_PLACE,
-    ROW_LINE, ROW_PACKED, WAITING_COST, number_quarters), engine/product/pack.pxi (channels_innermost),
+uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/product/pack.pxi (channels_innermost),
     engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights, reaches_outside),
-    engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi, engine/weights/windows.pxi
-    (plan_window, window_moved, window_rows, window_segments)
-gives: Chunk, HUGE_FRAME, LANE_FLOATS, LineTile, MOST_LEVELS, NextLines, PAIR_LANES, PARTIAL_BYTES, Segment,
-    SharedTaps, WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch,
-    make_plan, panel_floats, panel_vectors, strand_tiles, tile_channel, tile_rows, tile_start, whole_units
+    engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi,
+    engine/weights/share_work.pxi (own_floats, own_levels, share_work), engine/weights/windows.pxi (plan_window,
+    window_rows, window_segments)
+gives: Chunk, DISTINCT_PARTS, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES, LineTile, MOST_LEVELS,
+    NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES, STORED_BYTES, Segment, SharedTaps,
+    WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch,
+    make_plan, panel_floats, panel_vectors, plan_rings, strand_tiles, tile_channel, tile_rows, tile_start, whole_units
 """
 
 cdef enum:
@@ -36,6 +37,7 @@ cdef struct WaitingSums:
     bint at_once           # a task has all pieces and stores
     int64_t panels         # of a row tile: sums lie [tile][panel] from the first of a task on
     int64_t task_floats    # of one task
+    int64_t whole          # blocks whose rows are one task each, so that lanes are packed once: as many as come out even; or 0
     int64_t together       # strands that are stored together while a single piece is summed, 0 if there are several
 
 
@@ -273,114 +275,12 @@ cdef void plan_rings(const Weights* w, const instruction_set* isa, WeightsPlan* 
     plan.channels = tiles
 
 
-cdef inline int64_t block_positions(const WeightsPlan* plan, int64_t levels) noexcept nogil:
-    """Of a block of 2**levels pieces, at most."""
-    return min(plan.positions, plan.cut.length << levels)
-
-
-cdef double numbers_kept(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts) noexcept nogil:
-    """How many numbers are converted for a position, if rings are as large as they may be; and plan them so."""
-    cdef int64_t tiles = ceiling(plan.strands, row_parts), channels = min(w.C, tiles * isa.rows)
-    cdef int64_t met = met_numbers(w, min(plan.chunk, plan.positions)), whole = met_numbers(w, block_positions(plan, levels))
-    cdef double once = <double>whole * w.C / max(1, block_positions(plan, levels))
-    if 4 * channels * (whole + 3 * isa.width) <= RING_BYTES:
-        plan_rings(w, isa, plan, whole, tiles)
-        return once
-    plan_rings(w, isa, plan, met, tiles)
-    if 4 * channels * plan.channel_floats <= RINGS_BYTES:
-        return once * panel_parts
-    plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
-    return <double>met * w.C / max(1, min(plan.chunk, plan.positions)) * panel_parts
-
-
-cdef inline bint in_chunks(const WeightsPlan* plan) noexcept nogil:
-    """Whether the sums of a task are met more than once, as far as is known before."""
-    return plan.cut.length > plan.chunk
-
-
-cdef void plan_sums(const WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts, WaitingSums* sums) noexcept nogil:
-    """Where sums wait with blocks of 2**levels pieces."""
-    cdef int64_t strand_floats, kept
-    sums.levels = levels
-    sums.blocks = ceiling(plan.cut.pieces, 1 << levels)
-    sums.at_once = sums.blocks == 1
-    sums.panels = ceiling(plan.panels, panel_parts)
-    strand_floats = strand_tiles(plan) * sums.panels * plan.tile_floats
-    sums.together = max(1, STORED_BYTES // (4 * strand_floats)) if plan.cut.pieces == 1 else 0
-    kept = ceiling(plan.strands, row_parts)
-    if sums.together > 0 and not in_chunks(plan):
-        kept = min(kept, sums.together)
-    sums.task_floats = kept * strand_floats
-    if levels == 0 and 4 * sums.task_floats > LEVELS_BYTES:
-        sums.at_once = False
-        sums.together = 0
-        sums.task_floats = ceiling(plan.strands, row_parts) * strand_floats
-
-
-cdef inline int64_t own_levels(const WaitingSums* sums) noexcept nogil:
-    return sums.levels + (1 if sums.at_once else 0)
-
-
-cdef inline double busiest_share(int64_t tasks, int64_t shorter, double length, int threads) noexcept nogil:
-    """What the busiest thread gets of tasks of length 1 and then shorter ones."""
-    cdef int64_t rounds = ceiling(tasks, threads)
-    return rounds + length * ceiling(max(0, shorter - (rounds * threads - tasks)), threads)
-
-
-cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
-    """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
-    cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, rest
-    cdef double cost, least = -1, moved, lanes = <double>w.M, frames, products, busy, sums_cost  # times 1/4 cycle a position
-    cdef WaitingSums sums
-    products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
-    if plan.windows:
-        frames = window_moved(&plan.windowed, plan)
-    elif plan.packed:
-        frames = <double>w.C * plan.taps * (ROW_LINE if plan.lines else ROW_PACKED)
-    elif plan.framed:
-        frames = <double>w.C * w.K[0] * w.K[1] * w.s[2]
-    else:
-        frames = ROW_IN_PLACE * w.C
-    least_panels = max(1, ceiling(4 * plan.panels * panel_floats(plan, isa), min(<int64_t>LANES_BYTES, middle_cache // 2)))
-    least_panels = min(least_panels, plan.panels)
-    plan.panel_parts, plan.row_parts, plan.quarters = 1, 1, 0
-    plan_sums(plan, 0, 1, 1, &plan.sums)
-    for levels in range(MOST_LEVELS + 1):
-        full = plan.cut.pieces >> levels
-        rest = plan.cut.pieces - (full << levels)
-        if levels > 0 and full == 0 and plan.cut.pieces <= 1 << (levels - 1):
-            break
-        panel_parts = least_panels
-        while panel_parts <= plan.panels:
-            least_rows = 1
-            if in_chunks(plan):
-                largest = 4 * plan.row_tiles * ceiling(plan.panels, panel_parts) * plan.tile_floats
-                least_rows = max(1, min(plan.strands, ceiling(largest, NEAR_SUMS_BYTES)))
-            for row_parts in range(least_rows, min(plan.strands, least_rows + 4 * threads) + 1):
-                plan_sums(plan, levels, panel_parts, row_parts, &sums)
-                if levels > 0 and 4 * own_levels(&sums) * sums.task_floats > LEVELS_BYTES:
-                    continue
-                busy = busiest_share(w.G * full * panel_parts * row_parts, (w.G if rest > 0 else 0) * panel_parts * row_parts,
-                                     <double>rest / (1 << levels), threads) * (1 << levels)
-                largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
-                moved = numbers_kept(w, isa, plan, levels, panel_parts, row_parts) if plan.kept else frames * panel_parts
-                sums_cost = 0 if sums.at_once else WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
-                cost = (products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
-                        + lanes * row_parts + moved + sums_cost)
-                if least < 0 or cost < least:
-                    least = cost
-                    plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost
-            panel_parts += 1 + panel_parts // DISTINCT_PARTS
-    if plan.kept:
-        numbers_kept(w, isa, plan, plan.sums.levels, plan.panel_parts, plan.row_parts)
-
-
 cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, const instruction_set* isa,
                                   workspace* memory) noexcept nogil:
     """The buffers of one thread."""
     cdef int64_t masked
     s.lanes = <float*>take(memory, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
-    s.sums = <float*>take(memory, 4 * own_levels(&plan.sums) * plan.sums.task_floats)
+    s.sums = <float*>take(memory, 4 * own_levels(&plan.sums) * own_floats(plan, &plan.sums))
     s.block, s.codes = NULL, NULL
     s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
     s.runs = <tile_run*>take(memory, (plan.chunk + 1) * sizeof(tile_run))

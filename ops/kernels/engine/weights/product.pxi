@@ -234,6 +234,8 @@ cdef bint fits_weights(Problem* q) noexcept nogil:
         plan.row_parts_at_once = min(plan.row_parts, max(1, <int64_t>PARTIAL_BYTES // waiting))
         plan.groups_at_once = min(w.G, max(1, <int64_t>PARTIAL_BYTES // (waiting * plan.row_parts)))
         plan.waiting_bytes = plan.groups_at_once * plan.row_parts_at_once * waiting
+        if plan.row_parts_at_once < plan.row_parts:
+            plan.sums.whole = 0
     return True
 
 

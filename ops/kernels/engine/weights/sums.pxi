@@ -7,7 +7,8 @@ stores what it has summed, of a single piece while the sums are still near; othe
 memory and are joined at the end.
 
 uses: engine/product/pairs.pxi (on_matrix), engine/weights/blocks.pxi (run_blocks_piece), engine/weights/gradient.pxi
-    (Weights), engine/weights/plan.pxi, engine/weights/product.pxi (run_weights_piece)
+    (Weights), engine/weights/plan.pxi, engine/weights/product.pxi (run_weights_piece), engine/weights/share_work.pxi
+    (own_floats)
 gives: add_sums, join_pieces, run_part, store_strand, store_strands, strands_together, sums_from, tile_sums
 """
 
@@ -40,7 +41,7 @@ cdef void run_part(const Weights* w, const WeightsPlan* plan, const instruction_
     cdef int64_t first = block << plan.sums.levels, pieces = min(1 << plan.sums.levels, plan.cut.pieces - first), i, depth = 0, rest
     cdef float* level[MOST_LEVELS + 1]
     for i in range(MOST_LEVELS + 1):
-        level[i] = s.sums + (i if plan.sums.at_once else i - 1) * plan.sums.task_floats
+        level[i] = s.sums + (i if plan.sums.at_once else i - 1) * own_floats(plan, &plan.sums)
     if not plan.sums.at_once:
         level[0] = space
     for i in range(pieces):
