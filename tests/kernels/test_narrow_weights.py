@@ -35,6 +35,7 @@ LAYERS = {
     "one position": case_of(5, 2, 7, 11, [(4, 1, 4, 1, 1, 0), (3, 1, 3, 1, 1, 0)]),
     "many channels to three": case_of(1, 1, 40, 3, [(26, 20, 7, 1, 1, 0), (29, 23, 7, 1, 1, 0)]),
     "many channels to three, padded": case_of(2, 1, 41, 3, [(20, 20, 7, 1, 1, 3), (17, 17, 7, 1, 1, 3)]),
+    "many channels to four, several pieces": case_of(6, 1, 52, 4, [(40, 40, 3, 1, 1, 1), (33, 33, 3, 1, 1, 1)]),
     "many channels to two, one tap": case_of(2, 1, 24, 2, [(15, 15, 1, 1, 1, 0), (18, 17, 1, 1, 1, 0)]),
     "nine channels of one group": case_of(2, 1, 8, 9, [(20, 20, 3, 1, 1, 1), (17, 17, 3, 1, 1, 1)]),
     "first layer": case_of(2, 1, 3, 20, [(31, 16, 3, 2, 1, 1), (29, 15, 3, 2, 1, 1)]),

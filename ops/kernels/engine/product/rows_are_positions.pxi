@@ -23,7 +23,7 @@ cdef enum:
     LEAST_COLUMNS = 64            # ... and at least
     MOST_CLASSES = 4096           # of positions
     LEAST_CHANNELS = 32
-    PANEL_BYTES = 4 << 20         # packed weights of a task, at most
+    PANEL_BYTES = 8 << 20         # packed weights of a task, at most
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
     ALL_PANELS_BYTES = 1 << 20    # packed weights of all panels, where every box meets all of them
     NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it

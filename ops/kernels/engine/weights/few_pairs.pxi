@@ -21,6 +21,8 @@ cdef enum:
     PAIRS_NEAR_BYTES = 4 * PAIRS_NEAR
     PAIRS_WIDTH = 256            # pairs of a unit, at most
     PAIRS_TAPS = 256
+    PAIRS_SUMS_BYTES = 1 << 15   # of channels that are computed together ...
+    PAIRS_CHANNELS = 16          # ... at least so many, since each part lays out the small side
 
 
 cdef struct FewPairsScratch:  # of one thread
@@ -45,6 +47,7 @@ cdef struct FewPairs:
     int64_t images           # ... or so many images
     int64_t large_image      # floats of one
     int64_t small_image
+    int64_t parts            # of the channels of the large side, one after the other, so that their sums stay near
     int64_t taps
     int64_t rows             # tiles of the channels of the small side, or of the rows of taps ...
     int64_t columns          # ... and of the large side, or of the columns of taps
@@ -83,6 +86,24 @@ cdef inline double pairs_bytes(const Weights* w, const FewPairs* p) noexcept nog
 cdef inline bint one_step(const Weights* w, const FewPairs* p) noexcept nogil:
     """Whether all units of an image lie equally far apart."""
     return p.large.units == 1 or w.s[1] == 1
+
+
+cdef Weights channels_of_part(const Weights* w, const FewPairs* p, int64_t part) noexcept nogil:
+    """The gradient of the channels of a part; the first has the most."""
+    cdef Weights some = w[0]
+    cdef int64_t first = share(w.C, p.parts, part)
+    some.C = share(w.C, p.parts, part + 1) - first
+    some.large.data = <char*>w.large.data + first * w.large.c * element_size(w.large.format)
+    return some
+
+
+cdef bint plan_channels(const Weights* w, const instruction_set* isa, FewPairs* p) noexcept nogil:
+    cdef Weights some
+    p.parts = 1
+    if in_dot_tiles(w):
+        p.parts = max(1, min(w.C // PAIRS_CHANNELS, ceiling(4 * DOT_LANES * w.M * w.C * w.K[1] * w.K[2], PAIRS_SUMS_BYTES)))
+    some = channels_of_part(w, p, 0)
+    return plan_few_pairs(&some, isa, p)
 
 
 cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs* p) noexcept nogil:
@@ -250,12 +271,23 @@ cdef Ahead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* blo
 cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks,
                               FewPairsScratch* s) noexcept nogil:
     """One piece of one group."""
-    cdef int64_t line = 0, count = w.M * w.C * p.taps
-    cdef float* partial = p.partials + task * count
+    cdef float* partial = p.partials + task * w.M * w.C * p.taps
+    cdef int64_t part, first = 0
+    cdef Weights some
+    for part in range(p.parts):
+        some = channels_of_part(w, p, part)
+        run_channels_piece(&some, p, q, task, tasks, partial + first * p.taps, w.C * p.taps, s)
+        first += some.C
+
+
+cdef void run_channels_piece(const Weights* w, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks, float* partial,
+                             int64_t pitch, FewPairsScratch* s) noexcept nogil:
+    """Its sums for the channels of a part, `pitch` from a channel of the small side to the next."""
+    cdef int64_t line = 0, count = w.M * w.C * p.taps, m
     cdef PairsBlock block = pairs_block(w, p, task, 0), following
     cdef Ahead large, small
-    check_room(b"run_few_pairs_piece", s.sums, 4 * count * DOT_LANES)
-    check_room(b"run_few_pairs_piece", partial, 4 * count)
+    check_room(b"run_channels_piece", s.sums, 4 * count * DOT_LANES)
+    check_room(b"run_channels_piece", partial, 4 * ((w.M - 1) * pitch + w.C * p.taps))
     memset(s.sums, 0, count * DOT_LANES * sizeof(float))
     while block.lines > 0:
         lay_out_pairs_block(w, p, q.pairs, &block, s)
@@ -270,13 +302,14 @@ cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem
             add_units(w, p, q.pairs, &block, &large, &small, s)
         block = pairs_block(w, p, task, line)
     s.unbounded = s.unbounded or not q.isa.finite(s.sums, count * DOT_LANES)
-    q.isa.sum_chains(partial, s.sums, count)
+    for m in range(w.M):
+        q.isa.sum_chains(partial + m * pitch, s.sums + m * w.C * p.taps * DOT_LANES, w.C * p.taps)
 
 
 cdef bint fits_few_pairs(Problem* q) noexcept nogil:
     if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains == 1):
         return False
-    return plan_few_pairs(q.weights, q.isa, &q.few_pairs)
+    return plan_channels(q.weights, q.isa, &q.few_pairs)
 
 
 cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
@@ -305,13 +338,14 @@ cdef void lay_out_few_pairs(Problem* q, workspace* memory) noexcept nogil:
     cdef FewPairs* p = &q.few_pairs
     cdef FewPairsScratch counted
     cdef FewPairsScratch* s
+    cdef int64_t channels = channels_of_part(w, p, 0).C
     cdef int worker
     p.scratch = <FewPairsScratch*>take(memory, q.threads * sizeof(FewPairsScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.large = <float*>take(memory, 4 * (w.C * p.large_channel + PAIRS_WIDTH))
+        s.large = <float*>take(memory, 4 * (channels * p.large_channel + PAIRS_WIDTH))
         s.small = <float*>take(memory, 4 * w.M * p.small_channel)
-        s.sums = <float*>take(memory, 4 * w.M * w.C * p.taps * DOT_LANES)
+        s.sums = <float*>take(memory, 4 * w.M * channels * p.taps * DOT_LANES)
         s.unbounded, s.smallest_large, s.smallest_small = False, 0xffff, 0xffff
     p.places = <int64_t*>take(memory, 8 * w.K[2])
     p.partials = <float*>take(memory, 4 * w.G * p.cut.pieces * w.M * w.C * p.taps)
