@@ -1,8 +1,8 @@
 /* Times of the algorithms on problems that come again: which one runs next, and which one is the fastest.
  *
  * A problem is known by a key.  Its first calls run each candidate in turn, the cheapest estimate first; then those that came
- * near the fastest run again, since a first call also pays for fresh memory and threads that start, and since clocks change.
- * From then on the fastest runs.  Of two that are about as fast, the one with the lower estimate counts as faster: times are
+ * near the fastest run again, since clocks change.  A turn is two calls, of which the shorter counts: the first one may find
+ * cold caches, fresh memory and sleeping threads.  From then on the fastest runs.  Of two that are about as fast, the one with the lower estimate counts as faster: times are
  * few, and other programs disturb them.  The table has a fixed size: a problem that meets another one's place begins anew.
  * Callers that meet in the table do not wait: one of them takes the estimate.
  */
@@ -17,12 +17,13 @@
 enum {
     TRIAL_ALGORITHMS = 24, /* at most */
     TRIAL_PROBLEMS = 1024, /* that are remembered */
-    TRIAL_ROUNDS = 5,
+    TRIAL_ROUNDS = 4,
+    TRIAL_TURN = 2,        /* calls */
     NOT_SETTLED = -1
 };
 
 /* Times of the fastest within which a candidate takes part in a round. */
-static const double trial_margins[TRIAL_ROUNDS] = {0, 4, 1.5, 1.25, 1.15};
+static const double trial_margins[TRIAL_ROUNDS] = {0, 2, 1.3, 1.15};
 
 typedef struct {
     uint64_t key;                     /* 0: free */
@@ -106,11 +107,14 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     }
     int fastest = NOT_SETTLED;
     for (int i = 0; i < count; i++)
+        if (cycles[i] > 0 && record->runs[i] % TRIAL_TURN)
+            next = i;
+    for (int i = 0; i < count; i++)
         if (cycles[i] > 0 && record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
             fastest = i;
     for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
         for (int i = 0; i < count; i++)
-            if (cycles[i] > 0 && record->runs[i] == round && (next < 0 || cycles[i] < cycles[next])
+            if (cycles[i] > 0 && record->runs[i] == round * TRIAL_TURN && (next < 0 || cycles[i] < cycles[next])
                 && (round == 0 || weighed_time(record, cycles, i) <= trial_margins[round] * weighed_time(record, cycles, fastest)))
                 next = i;
     if (next < 0) {
@@ -130,7 +134,7 @@ static void note_trial(uint64_t key, int algorithm, double seconds)
     if (record->key == key) {
         if (!record->runs[algorithm] || seconds < record->seconds[algorithm])
             record->seconds[algorithm] = (float)seconds;
-        if (record->runs[algorithm] < TRIAL_ROUNDS)
+        if (record->runs[algorithm] < TRIAL_ROUNDS * TRIAL_TURN)
             record->runs[algorithm]++;
     }
     unlock_trials();
