@@ -1,10 +1,11 @@
 /* Times of the algorithms on problems that come again: which one runs next, and which one is the fastest.
  *
  * A problem is known by a key.  Its first calls run each candidate in turn, the cheapest estimate first; then those that came
- * near the fastest run again, since clocks change.  A turn is two calls, of which the shorter counts: the first one may find
- * cold caches, fresh memory and sleeping threads.  From then on the fastest runs.  Of two that are about as fast, the one with the lower estimate counts as faster: times are
- * few, and other programs disturb them.  The table has a fixed size: a problem that meets another one's place begins anew.
- * Callers that meet in the table do not wait: one of them takes the estimate.
+ * near the fastest run again, since clocks change.  The cheapest estimate always runs again: most of the time it is right, and
+ * other programs may have held it up.  A turn is two calls, of which the shorter counts: the first one may find cold caches,
+ * fresh memory and sleeping threads.  From then on the fastest runs.  Of two that are about as fast, the one with the lower
+ * estimate counts as faster: times are few, and other programs disturb them.  The table has a fixed size: a problem that meets
+ * another one's place begins anew.  Callers that meet in the table do not wait: one of them takes the estimate.
  */
 #ifndef CONVREG_TRIALS_H
 #define CONVREG_TRIALS_H
@@ -105,17 +106,20 @@ static int next_trial(uint64_t key, const double *cycles, int count)
         memset(record, 0, sizeof *record);
         record->key = key;
     }
-    int fastest = NOT_SETTLED;
-    for (int i = 0; i < count; i++)
+    int fastest = NOT_SETTLED, cheapest = NOT_SETTLED;
+    for (int i = 0; i < count; i++) {
         if (cycles[i] > 0 && record->runs[i] % TRIAL_TURN)
             next = i;
+        if (cycles[i] > 0 && (cheapest < 0 || cycles[i] < cycles[cheapest]))
+            cheapest = i;
+    }
     for (int i = 0; i < count; i++)
         if (cycles[i] > 0 && record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
             fastest = i;
     for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
         for (int i = 0; i < count; i++)
             if (cycles[i] > 0 && record->runs[i] == round * TRIAL_TURN && (next < 0 || cycles[i] < cycles[next])
-                && (round == 0 || weighed_time(record, cycles, i) <= trial_margins[round] * weighed_time(record, cycles, fastest)))
+                && (round == 0 || i == cheapest || weighed_time(record, cycles, i) <= trial_margins[round] * weighed_time(record, cycles, fastest)))
                 next = i;
     if (next < 0) {
         next = fastest;
