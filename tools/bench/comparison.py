@@ -195,13 +195,13 @@ def _with_figures(jobs: Sequence[Job], figures: Figures, threads: int, repeat: i
     def time(job: Job, seconds: float) -> Pair:
         case = make_case(*job)
         row = Row.of(case)
-        calls = checked(case, reference(case), {OURS: peer}, row)
+        prepared = checked(case, reference(case), {OURS: peer}, row)
         if OURS in row.wrong:
             wrong.append(job.words)
             raise Unsupported(f"the result is wrong: {row.wrong[OURS]}")
         if OURS in row.unsupported:
             raise Unsupported(row.unsupported[OURS])
-        best = measure({OURS: partial(take_turn, calls[OURS])}, repeat, seconds)
+        best = measure({OURS: partial(take_turn, prepared[OURS].call)}, repeat, seconds)
         return Pair(figures.times[Key.of(job)], best[OURS].seconds)
 
     common = [job for key, job in keys.items() if key in figures.times]

@@ -4,13 +4,14 @@
  * near the fastest run again, since clocks change.  The cheapest estimate always runs again: most of the time it is right, and
  * other programs may have held it up.  A turn is two calls, of which the shorter counts: the first one may find cold caches,
  * fresh memory and sleeping threads.  From then on the fastest runs.  Of two that are about as fast, the one with the lower
- * estimate counts as faster: times are few, and other programs disturb them.  The table has a fixed size: a problem that meets
- * another one's place begins anew.  Callers that meet in the table do not wait: one of them takes the estimate.
+ * estimate counts as faster: times are few, and other programs disturb them.  The table has a fixed size: a problem that loses
+ * its place begins anew.  Callers that meet in the table do not wait: one of them takes the estimate.
  */
 #ifndef CONVREG_TRIALS_H
 #define CONVREG_TRIALS_H
 
 #include <math.h>
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -20,11 +21,15 @@ enum {
     TRIAL_PROBLEMS = 1024, /* that are remembered */
     TRIAL_ROUNDS = 4,
     TRIAL_TURN = 2,        /* calls */
+    TRIAL_PLACES = 4,      /* of the table, in which a problem may lie */
     NOT_SETTLED = -1
 };
 
 /* Times of the fastest within which a candidate takes part in a round. */
 static const double trial_margins[TRIAL_ROUNDS] = {0, 2, 1.3, 1.15};
+
+/* Seconds of a run whose results are not those of the definition. */
+static const float TRIAL_FAILED = 1e30f;
 
 typedef struct {
     uint64_t key;                     /* 0: free */
@@ -60,9 +65,34 @@ static inline double trial_clock(void)
     return now.tv_sec + 1e-9 * now.tv_nsec;
 }
 
-static inline trial_record *trial_of(uint64_t key)
+static inline trial_record *trial_place(uint64_t key, int place)
 {
-    return &trial_table[key % TRIAL_PROBLEMS];
+    return &trial_table[(key + place) % TRIAL_PROBLEMS];
+}
+
+/* The record of a problem, or NULL. */
+static inline trial_record *find_trial(uint64_t key)
+{
+    for (int place = 0; place < TRIAL_PLACES; place++)
+        if (trial_place(key, place)->key == key)
+            return trial_place(key, place);
+    return NULL;
+}
+
+/* The record of a problem; of a new one, in a free place or in that of another problem. */
+static inline trial_record *take_trial(uint64_t key)
+{
+    trial_record *record = find_trial(key);
+    for (int place = 0; place < TRIAL_PLACES && !record; place++)
+        if (!trial_place(key, place)->key)
+            record = trial_place(key, place);
+    if (!record)
+        record = trial_place(key, 0);
+    if (record->key != key) {
+        memset(record, 0, sizeof *record);
+        record->key = key;
+    }
+    return record;
 }
 
 /* The algorithm that was found fastest for a problem, or NOT_SETTLED. */
@@ -70,8 +100,9 @@ static int settled_trial(uint64_t key)
 {
     int found = NOT_SETTLED;
     if (lock_trials()) {
-        if (trial_of(key)->key == key)
-            found = trial_of(key)->settled - 1;
+        const trial_record *record = find_trial(key);
+        if (record)
+            found = record->settled - 1;
         unlock_trials();
     }
     return found;
@@ -82,8 +113,9 @@ static double trial_seconds(uint64_t key, int algorithm)
 {
     double seconds = 0;
     if (lock_trials()) {
-        if (trial_of(key)->key == key && trial_of(key)->runs[algorithm])
-            seconds = trial_of(key)->seconds[algorithm];
+        const trial_record *record = find_trial(key);
+        if (record && record->runs[algorithm] && record->seconds[algorithm] < TRIAL_FAILED)
+            seconds = record->seconds[algorithm];
         unlock_trials();
     }
     return seconds;
@@ -101,11 +133,7 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     int next = NOT_SETTLED;
     if (!lock_trials())
         return next;
-    trial_record *record = trial_of(key);
-    if (record->key != key) {
-        memset(record, 0, sizeof *record);
-        record->key = key;
-    }
+    trial_record *record = take_trial(key);
     int fastest = NOT_SETTLED, cheapest = NOT_SETTLED;
     for (int i = 0; i < count; i++) {
         if (cycles[i] > 0 && record->runs[i] % TRIAL_TURN)
@@ -129,13 +157,13 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     return next;
 }
 
-/* An algorithm ran in so many seconds. */
+/* An algorithm ran in so many seconds, or TRIAL_FAILED: it did not give the results. */
 static void note_trial(uint64_t key, int algorithm, double seconds)
 {
     if (!lock_trials())
         return;
-    trial_record *record = trial_of(key);
-    if (record->key == key) {
+    trial_record *record = find_trial(key);
+    if (record) {
         if (!record->runs[algorithm] || seconds < record->seconds[algorithm])
             record->seconds[algorithm] = (float)seconds;
         if (record->runs[algorithm] < TRIAL_ROUNDS * TRIAL_TURN)
@@ -144,11 +172,12 @@ static void note_trial(uint64_t key, int algorithm, double seconds)
     unlock_trials();
 }
 
-/* Every problem begins anew. */
+/* Every problem begins anew.  A forked process may have inherited a lock that nobody returns: until this is called, it takes
+ * estimates. */
 static void forget_trials(void)
 {
-    while (!lock_trials())
-        ;
+    for (int tries = 0; tries < 1000 && !lock_trials(); tries++)
+        sched_yield();
     memset(trial_table, 0, sizeof trial_table);
     unlock_trials();
 }

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 cdef extern from "core/trials.h" nogil:
     enum:
         NOT_SETTLED
+    const float TRIAL_FAILED
     uint64_t trial_key(uint64_t key, int64_t number)
     double trial_clock()
     int settled_trial(uint64_t key)

@@ -101,7 +101,8 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 19
+    ALGORITHMS = 19  # core/trials.h has room for TRIAL_ALGORITHMS
+    NO_MEMORY = 2    # instead of whether an algorithm has run
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -177,17 +178,19 @@ cdef int64_t chosen_bytes(Problem* q, bint tried) noexcept nogil:
     cdef const Algorithm* algorithm
     cdef double cycles[ALGORITHMS]
     cdef int64_t needed = 0
+    cdef bint in_pairs
     cdef int i
     while True:
         algorithm = choose(q, cycles)
+        in_pairs = algorithm == NULL or algorithm.in_pairs
         if algorithm != NULL:
             needed = max(needed, bytes_of(algorithm, q))
-            if tried and trying:
-                keep_near(q, algorithm, cycles)
+            if tried and trying and keep_near(algorithm, cycles) > 1 and keep_small(q, algorithm, cycles) > 1:
                 for i in range(ALGORITHMS):
                     if cycles[i] > 0:
                         needed = max(needed, bytes_of(&algorithms[i], q))
-        if q.pairs == NULL or algorithm != NULL and not algorithm.in_pairs:
+                        in_pairs = in_pairs or algorithms[i].in_pairs
+        if q.pairs == NULL or not in_pairs:
             break
         q.pairs = NULL
     q.pairs = pairs
@@ -197,9 +200,11 @@ cdef int64_t chosen_bytes(Problem* q, bint tried) noexcept nogil:
 cdef int compute(Problem* q) except -1 nogil:
     """Run the algorithm of choice; without pairs if the results in pairs are not those of the definition. Returns true where none are."""
     cdef const Algorithm* algorithm
+    cdef const Algorithm* best
     cdef double cycles[ALGORITHMS]
     cdef bint tried = False
     cdef Trial trial
+    cdef int outcome
     if q.inquiry != NULL and q.inquiry.asked:
         return answer(q)
     while True:
@@ -209,9 +214,17 @@ cdef int compute(Problem* q) except -1 nogil:
             algorithm = choose(q, cycles)
         if algorithm != NULL:
             tried = True
-            algorithm = begin_trial(q, algorithm, cycles, &trial)
-            if run_algorithm(algorithm, q):
-                end_trial(&trial)
+            best = algorithm
+            algorithm = begin_trial(q, best, cycles, &trial)
+            outcome = run_algorithm(algorithm, q)
+            end_trial(&trial, outcome == 1)
+            if outcome == NO_MEMORY and algorithm != best:
+                algorithm = best
+                outcome = run_algorithm(best, q)
+            if outcome == NO_MEMORY:
+                with gil:
+                    raise MemoryError
+            if outcome:
                 return 0
             if not algorithm.in_pairs:
                 return 1
@@ -221,12 +234,12 @@ cdef int compute(Problem* q) except -1 nogil:
 
 
 cdef int run_algorithm(const Algorithm* algorithm, Problem* q) except -1 nogil:
+    """Returns whether the results are those of the definition, or NO_MEMORY."""
     cdef workspace memory = workspace(NULL, 0, bytes_of(algorithm, q), 0)
     cdef bint done, overrun
     memory.base = take_workspace(memory.capacity)
     if memory.base == NULL:
-        with gil:
-            raise MemoryError
+        return NO_MEMORY
     algorithm.lay_out(q, &memory)
     enter_workspace(&memory)
     done = algorithm.run(q, &memory)

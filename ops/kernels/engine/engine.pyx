@@ -36,7 +36,7 @@ from reduction cimport (
     HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, piece_start,
     positions_in_blocks, reduction_cut, sums_in_blocks,
 )
-from trials cimport NOT_SETTLED, forget_trials, next_trial, note_trial, settled_trial, trial_clock, trial_key, trial_seconds
+from trials cimport NOT_SETTLED, TRIAL_FAILED, forget_trials, next_trial, note_trial, settled_trial, trial_clock, trial_key, trial_seconds
 
 from . import reference, teams
 from .reference import FORMATS
@@ -258,8 +258,8 @@ def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begi
 def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None,
             subtree=None) -> list:
     """For each part of a call of the named kernel, whatever its bias: the algorithm, the unit that multiplies, the threads, the
-    products of numbers, and of every algorithm that fits its name, its file, its cycles and its bytes of workspace. Nothing is
-    computed."""
+    products of numbers, and of every algorithm that fits its name, its file, its cycles, its bytes of workspace and the shortest time
+    of its trials in seconds, or None. Nothing is computed."""
     findings = []
     ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, findings, subtree)
     return findings

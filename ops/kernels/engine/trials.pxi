@@ -7,7 +7,7 @@ later calls run the fastest (`core/trials.h`).  All algorithms give the same bit
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (ALGORITHMS, Algorithm, Problem, algorithms, bytes_of),
     engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/parts.pxi
     (WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES)
-gives: Trial, begin_trial, end_trial, keep_near, measured_algorithm, problem_key, trying
+gives: Trial, begin_trial, end_trial, keep_near, keep_small, measured_algorithm, problem_key, trying
 """
 
 TRIALS = "CONVREG_TRIALS"
@@ -46,22 +46,25 @@ cdef uint64_t operand_key(uint64_t key, const Operand* o) noexcept nogil:
 
 cdef uint64_t sums_key(uint64_t key, const Problem* q) noexcept nogil:
     cdef const Product* p = q.products
-    cdef int64_t* numbers = [q.count, q.columns, p.N, p.G, p.R, p.D, p.all_count, p.blocks, p.bias != NULL, p.cell != NULL]
-    cdef int i, axis
-    for i in range(10):
-        key = trial_key(key, numbers[i])
-    for axis in range(3):
-        key = trial_key(trial_key(trial_key(key, p.Q[axis]), p.I[axis]), p.step[axis])
-        if p.all_count > 0:
-            key = trial_key(trial_key(key, p.all_taps[0].offset[axis]), p.all_taps[p.all_count - 1].offset[axis])
-    return operand_key(operand_key(operand_key(key, &p.input), &p.output), &p.weights)
+    cdef int64_t i
+    cdef int axis
+    key = trial_key(trial_key(trial_key(trial_key(key, p.N), p.G), p.R), p.D)
+    key = trial_key(trial_key(trial_key(trial_key(key, q.columns), p.blocks), p.bias != NULL), p.cell != NULL)
+    key = operand_key(operand_key(operand_key(key, &p.input), &p.output), &p.weights)
+    for i in range(q.count):
+        p = &q.products[i]
+        key = trial_key(key, p.all_count)
+        for axis in range(3):
+            key = trial_key(trial_key(trial_key(key, p.Q[axis]), p.I[axis]), p.step[axis])
+            if p.all_count > 0:
+                key = trial_key(trial_key(key, p.all_taps[0].offset[axis]), p.all_taps[p.all_count - 1].offset[axis])
+    return key
 
 
 cdef uint64_t weights_key(uint64_t key, const Weights* w) noexcept nogil:
-    cdef int64_t* numbers = [w.N, w.G, w.C, w.M, w.taps_format, w.cut.pieces, w.cut.length, w.cut.chains]
     cdef int i
-    for i in range(8):
-        key = trial_key(key, numbers[i])
+    key = trial_key(trial_key(trial_key(trial_key(key, w.N), w.G), w.C), w.M)
+    key = trial_key(trial_key(trial_key(trial_key(key, w.taps_format), w.cut.pieces), w.cut.length), w.cut.chains)
     for i in range(3):
         key = trial_key(trial_key(trial_key(key, w.X[i]), w.Y[i]), w.K[i])
         key = trial_key(trial_key(trial_key(key, w.s[i]), w.d[i]), w.b[i])
@@ -77,23 +80,26 @@ cdef uint64_t problem_key(const Problem* q) noexcept nogil:
     return key if key != 0 else 1
 
 
-cdef int keep_near(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
-    """Put 0 for the estimates of those algorithms that are not tried; returns how many are left.
-
-    What is tried takes no more workspace than the best estimate, or than a part of a weights gradient may take."""
-    cdef double most = cycles[best - algorithms] * (NEAR_ESTIMATE if cycles[best - algorithms] < LONG_CALL else NEAR_LONG)
-    cdef int64_t room = 0
-    cdef int i, tried = 0
+cdef int keep_near(const Algorithm* best, double* cycles) noexcept nogil:
+    """Put 0 for the estimates that are not near the best one; returns how many are left."""
+    cdef double least = cycles[best - algorithms], most = least * (NEAR_ESTIMATE if least < LONG_CALL else NEAR_LONG)
+    cdef int i, near = 0
     for i in range(ALGORITHMS):
-        if cycles[i] <= 0 or &algorithms[i] == best:
-            continue
-        if room == 0:
-            room = max(bytes_of(best, q), WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES)
-        if cycles[i] > most or bytes_of(&algorithms[i], q) > room:
+        if cycles[i] > most:
             cycles[i] = 0
-        else:
-            tried += 1
-    return tried + 1
+        near += cycles[i] > 0
+    return near
+
+
+cdef int keep_small(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
+    """Put 0 for those whose workspace is larger than that of the best estimate and than what a part of a weights gradient may take."""
+    cdef int64_t room = max(bytes_of(best, q), WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES)
+    cdef int i, small = 0
+    for i in range(ALGORITHMS):
+        if cycles[i] > 0 and &algorithms[i] != best and bytes_of(&algorithms[i], q) > room:
+            cycles[i] = 0
+        small += cycles[i] > 0
+    return small
 
 
 cdef const Algorithm* measured_algorithm(const Problem* q, const Algorithm* best, const double* cycles) noexcept nogil:
@@ -104,18 +110,15 @@ cdef const Algorithm* measured_algorithm(const Problem* q, const Algorithm* best
 
 cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cycles, Trial* trial) noexcept nogil:
     """The algorithm that runs now: the fastest, or one that has not run often enough, which is timed."""
-    cdef const Algorithm* measured
     cdef uint64_t key
-    cdef int i, others = 0
+    cdef int i
     trial.key = 0
-    for i in range(ALGORITHMS):
-        others += cycles[i] > 0 and &algorithms[i] != best
-    if not trying or others == 0:
+    if not trying or q.thorough or keep_near(best, cycles) <= 1:
         return best
     key = problem_key(q)
     i = settled_trial(key)
     if i < 0:
-        if keep_near(q, best, cycles) == 1:
+        if keep_small(q, best, cycles) <= 1:
             return best
         i = next_trial(key, cycles, ALGORITHMS)
         if i < 0:
@@ -124,6 +127,6 @@ cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cyc
     return &algorithms[i] if cycles[i] > 0 else best
 
 
-cdef void end_trial(const Trial* trial) noexcept nogil:
+cdef void end_trial(const Trial* trial, bint done) noexcept nogil:
     if trial.key != 0:
-        note_trial(trial.key, trial.algorithm, trial_clock() - trial.began)
+        note_trial(trial.key, trial.algorithm, trial_clock() - trial.began if done else TRIAL_FAILED)

@@ -321,16 +321,25 @@ cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int
 cdef int64_t images_together(const Problem* q) noexcept nogil:
     """Images that are transposed at a time: few, where panels that are packed once meet them all, else as many as may be, since
     each time packs the weights again."""
-    cdef int64_t i, images = images_at_once(q.products, TRANSPOSED_BYTES), packed = 0
+    cdef int64_t images = images_at_once(q.products, TRANSPOSED_BYTES), packed = packed_together(q, images), few
+    if packed < 0:
+        return images
+    few = images_at_once(q.products, max(<int64_t>NEAR_IMAGES, 4 * packed))
+    return few if packed_together(q, few) >= 0 else images
+
+
+cdef int64_t packed_together(const Problem* q, int64_t images) noexcept nogil:
+    """Bytes of the panels, if those of all products are packed together for so many images, or -1."""
+    cdef int64_t i, packed = 0
     cdef PositionRows plan
     cdef Product some
     for i in range(q.count):
         some = of_images(&q.products[i], 0, images)
         plan_position_rows(&some, q.isa, q.threads, &plan)
-        packed += 4 * plan.items * plan.item_floats
         if not plan.together:
-            return images
-    return images_at_once(q.products, max(<int64_t>NEAR_IMAGES, 4 * packed))
+            return -1
+        packed += 4 * plan.items * plan.item_floats
+    return packed
 
 
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:

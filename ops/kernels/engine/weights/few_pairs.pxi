@@ -330,7 +330,7 @@ cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
         return strided * lines * (CHAIN_TAPS * units * w.M * w.C * taps + CHAIN_DECODED * decoded * 2 * DOT_LANES
                                   + CHAIN_TAPS_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
     return lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
-                    + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
+                    + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + p.parts * w.M * units * DOT_LANES))
 
 
 cdef void lay_out_few_pairs(Problem* q, workspace* memory) noexcept nogil:

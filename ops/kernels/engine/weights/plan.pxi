@@ -36,7 +36,7 @@ cdef struct WaitingSums:
     int64_t blocks
     bint at_once           # a task has all pieces and stores
     int64_t panels         # of a row tile: sums lie [tile][panel] from the first of a task on
-    int64_t task_floats    # of one task
+    int64_t task_floats    # of one task with a part of the rows
     int64_t whole          # blocks whose rows are one task each, so that lanes are packed once: as many as come out even; or 0
     int64_t together       # strands that are stored together while a single piece is summed, 0 if there are several
 

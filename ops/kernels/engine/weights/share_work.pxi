@@ -87,7 +87,7 @@ cdef double tasks_cost(const Weights* w, const instruction_set* isa, const Weigh
 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
     """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
-    cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, rest, whole
+    cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, whole
     cdef double cost, least = -1, frames  # quarters of a cycle for a position
     cdef WaitingSums sums
     if plan.windows:
@@ -104,7 +104,6 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     plan_sums(plan, 0, 1, 1, &plan.sums)
     for levels in range(MOST_LEVELS + 1):
         full = plan.cut.pieces >> levels
-        rest = plan.cut.pieces - (full << levels)
         if levels > 0 and full == 0 and plan.cut.pieces <= 1 << (levels - 1):
             break
         panel_parts = least_panels
