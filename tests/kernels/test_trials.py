@@ -167,6 +167,7 @@ def test_threads_may_try_at_the_same_time():
     ("2  30 10 20  1 3 9", "1122001100110011000", 0),
     ("2  0 10 0  1 3 9", "111111111", 1),            # 0: no candidate
     ("4  10 11  3 2", "00110011001100111", 1),
+    ("4  10 11  1e30 2", "00110011001100111", 1),    # what always fails is left in the end
     ("2  11 10  2.95 3", "11001100110011001", 1),    # a little faster, with a higher estimate
     ("3  30 10 20  5 3 4", "112112200112211111", 1), # other problems take its place after three calls
 ])

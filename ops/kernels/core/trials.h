@@ -136,14 +136,15 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     trial_record *record = take_trial(key);
     int fastest = NOT_SETTLED, cheapest = NOT_SETTLED;
     for (int i = 0; i < count; i++) {
-        if (cycles[i] > 0 && record->runs[i] % TRIAL_TURN)
+        if (cycles[i] <= 0)
+            continue;
+        if (record->runs[i] % TRIAL_TURN)
             next = i;
-        if (cycles[i] > 0 && (cheapest < 0 || cycles[i] < cycles[cheapest]))
+        if (cheapest < 0 || cycles[i] < cycles[cheapest])
             cheapest = i;
-    }
-    for (int i = 0; i < count; i++)
-        if (cycles[i] > 0 && record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
+        if (record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
             fastest = i;
+    }
     for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
         for (int i = 0; i < count; i++)
             if (cycles[i] > 0 && record->runs[i] == round * TRIAL_TURN && (next < 0 || cycles[i] < cycles[next])

@@ -79,6 +79,7 @@ cdef struct Problem:
     TapPairs tap_pairs
     DoublesPlan double_weights
     PositionRowsScratch* position_rows
+    int64_t transposed_images    # at a time
     float* transposed
     PositionClass* position_classes
 
@@ -298,13 +299,15 @@ cdef int answer(Problem* q) except -1 nogil:
 cdef int add_candidates(Problem* q, dict found) except -1:
     """The algorithms that fit, those already found aside: name, file, cycles, bytes of workspace, shortest time."""
     cdef const Algorithm* a
+    cdef uint64_t key
     cdef int i
     if q.weights == NULL:
         prepare_products(q)
+    key = problem_key(q)
     for i in range(ALGORITHMS):
         a = &algorithms[i]
         if a.name not in found and a.fits(q):
-            found[a.name] = a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q), trial_seconds(problem_key(q), i) or None
+            found[a.name] = a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q), trial_seconds(key, i) or None
     return 0
 
 

@@ -345,7 +345,7 @@ cdef int64_t packed_together(const Problem* q, int64_t images) noexcept nogil:
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Product some
-    cdef int64_t i, images
+    cdef int64_t i
     cdef PositionRows plan
     if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
         return False
@@ -354,10 +354,9 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     for i in range(q.count):
         if q.products[i].columns == 0 or q.products[i].tap_count == 0:
             return False
-    images = images_together(q)
+    q.transposed_images = images_together(q)
     for i in range(q.count):
-        p = &q.products[i]
-        some = of_images(p, 0, images)
+        some = of_images(&q.products[i], 0, q.transposed_images)
         plan_position_rows(&some, q.isa, q.threads, &plan)
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
@@ -367,13 +366,13 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
 cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     """Of products, packed weights, those that are fetched again for every range, and the transposed input."""
     cdef double cycles = 0, inputs = input_positions(q.products), fetched
-    cdef int64_t i, images = images_together(q)
+    cdef int64_t i
     cdef PositionRows plan
     cdef const Product* p
     cdef Product some
     for i in range(q.count):
         p = &q.products[i]
-        some = of_images(p, 0, images)
+        some = of_images(p, 0, q.transposed_images)
         plan_position_rows(&some, q.isa, q.threads, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
@@ -395,7 +394,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     """The copied input of as many images as are computed at a time, and for one product after the other the buffers of all threads."""
     cdef const Product* p = q.products
-    cdef int64_t i, most = 0, images = images_together(q)
+    cdef int64_t i, most = 0, images = q.transposed_images
     cdef PositionRows plan
     cdef Product some
     cdef workspace rest
@@ -415,7 +414,7 @@ cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nog
 
 cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     """Returns false where pairs do not do: something is so small that a sum might become subnormal."""
-    cdef int64_t first = 0, images = images_together(q)
+    cdef int64_t first = 0, images = q.transposed_images
     cdef uint16_t smallest = 0x7fff, smallest_weight = 0x7fff
     cdef int worker
     for worker in range(q.threads):

@@ -31,12 +31,13 @@ cdef inline float* waiting_sums(const WeightsPlan* plan, const WeightsPass* some
 cdef void run_pass_task(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa,
                         int64_t task, WeightsScratch* s) noexcept nogil:
     """A block of pieces, with all rows or a part of them."""
-    cdef int64_t parts = some.row_parts * plan.panel_parts, whole = plan.sums.whole * plan.panel_parts
-    cdef int64_t block = task // plan.panel_parts if task < whole else plan.sums.whole + (task - whole) // parts
-    cdef int64_t panel_part = task % plan.panel_parts if task < whole else (task - whole) % plan.panel_parts
-    cdef int64_t row_part = some.first_row_part + (0 if task < whole else (task - whole) % parts // plan.panel_parts)
-    cdef WeightsPart part = part_of(plan, some.first_group + block // plan.sums.blocks, row_part, panel_part)
-    if task < whole:
+    cdef int64_t panel_part = task % plan.panel_parts, number = task // plan.panel_parts, block = number, row_part = some.first_row_part
+    cdef WeightsPart part
+    if number >= plan.sums.whole:
+        number -= plan.sums.whole
+        block, row_part = plan.sums.whole + number // some.row_parts, row_part + number % some.row_parts
+    part = part_of(plan, some.first_group + block // plan.sums.blocks, row_part, panel_part)
+    if block < plan.sums.whole:
         part.end_strand = plan.strands
     run_part(w, plan, isa, &part, block % plan.sums.blocks, waiting_sums(plan, some, block, panel_part, part.first_strand), s)
 
@@ -46,14 +47,15 @@ cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const Weigh
     """A strand of a part, where it has so many."""
     cdef int64_t strands = ceiling(plan.strands, plan.row_parts), parts = some.row_parts * plan.panel_parts, panel
     cdef int64_t group = task // strands // parts, rest = task // strands % parts, strand
+    cdef float* sums
     cdef WeightsPart part = part_of(plan, some.first_group + group, some.first_row_part + rest // plan.panel_parts,
                                     rest % plan.panel_parts)
     strand = part.first_strand + task % strands
     if strand < part.end_strand:
+        sums = waiting_sums(plan, some, group * plan.sums.blocks, rest % plan.panel_parts, strand)
         for panel in range(part.first_panel, part.end_panel):
-            store_strand(w, plan, isa, part.g, strand, panel, sums_from(
-                plan, waiting_sums(plan, some, group * plan.sums.blocks, rest % plan.panel_parts, strand), strand, part.first_panel),
-                parts * plan.sums.task_floats)
+            store_strand(w, plan, isa, part.g, strand, panel, sums_from(plan, sums, strand, part.first_panel),
+                         parts * plan.sums.task_floats)
 
 
 cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
