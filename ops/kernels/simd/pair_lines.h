@@ -10,7 +10,24 @@ INLINE __m512i reversed_words(void)
                            _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(30), twice), 16));
 }
 
-/* The first n <= 32 numbers at p, `step` > 1 apart, as 16 bits each; zeros after them. */
+enum { PICKED_STEP = 12 }; /* of numbers farther apart a gather takes less time than all vectors between them */
+
+/* The first n <= 32 numbers at p, `step` <= PICKED_STEP apart, from the vectors that lie there one after the other. */
+INLINE __m512i pick_words(const void *p, int format, int64_t n, int64_t step)
+{
+    const __m512i place = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_set1_epi16(31), reversed_words()), _mm512_set1_epi16((int16_t)step));
+    const __m512i vector_number = _mm512_srli_epi16(place, 5);
+    __m512i words = _mm512_setzero_si512();
+    int64_t left = (n - 1) * step + 1;
+    for (int64_t first = 0; first < left; first += 32) {
+        const __mmask32 here = _mm512_cmpeq_epi16_mask(vector_number, _mm512_set1_epi16((int16_t)(first / 32)));
+        words = _mm512_mask_permutexvar_epi16(words, here, place,
+                                              load_words(at(p, format, first), format, left - first < 32 ? left - first : 32));
+    }
+    return words;
+}
+
+/* The first n <= 32 numbers at p, `step` apart, but not side by side, as 16 bits each; zeros after them. */
 INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t step)
 {
     if (step == 2 && format != NUMBER_BFLOAT16)
@@ -20,19 +37,7 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
         __m512i second = n > 16 ? load_words(at(p, format, 32), format, 2 * n - 33) : _mm512_setzero_si512();
         return _mm512_permutex2var_epi16(load_words(p, format, n > 16 ? 32 : 2 * n - 1), even, second);
     }
-    if (step == 4 && format == NUMBER_BFLOAT16) {
-        const __m512i fourth = _mm512_slli_epi16(_mm512_sub_epi16(_mm512_set1_epi16(31), reversed_words()), 2);
-        const uint64_t low = n > 16 ? ~(uint64_t)0 : ~(uint64_t)0 >> (67 - 4 * n), high = n > 16 ? ~(uint64_t)0 >> (131 - 4 * n) : 0;
-        __m512i first = _mm512_permutex2var_epi16(load_words_masked(p, format, (uint32_t)low), fourth,
-                                                  load_words_masked(at(p, format, 32), format, (uint32_t)(low >> 32)));
-        first = _mm512_zextsi256_si512(_mm512_castsi512_si256(first));
-        if (n <= 16)
-            return first;
-        __m512i second = _mm512_permutex2var_epi16(load_words_masked(at(p, format, 64), format, (uint32_t)high), fourth,
-                                                   load_words_masked(at(p, format, 96), format, (uint32_t)(high >> 32)));
-        return _mm512_inserti64x4(first, _mm512_castsi512_si256(second), 1);
-    }
-    if (step == 4) {
+    if (step == 4 && format != NUMBER_BFLOAT16) {
         __m128i half[2];
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
@@ -42,6 +47,8 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
         }
         return _mm512_cvtepu8_epi16(_mm256_inserti128_si256(_mm256_castsi128_si256(half[0]), half[1], 1));
     }
+    if (step > 2 && step <= PICKED_STEP)
+        return pick_words(p, format, n, step);
     __m256i low = _mm512_cvtepi32_epi16(load_scattered(p, format, n < 16 ? n : 16, step)), high = _mm256_setzero_si256();
     if (n > 16)
         high = _mm512_cvtepi32_epi16(load_scattered(at(p, format, 16 * step), format, n - 16, step));

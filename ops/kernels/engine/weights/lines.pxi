@@ -23,7 +23,8 @@ cdef enum:
     LINE_TILES = 16         # row tiles that are ready together, of taps and channels, for one lane panel after another ...
     LINES_BYTES = 14 << 10  # ... whose lines stay in the nearest cache beside a panel, twice as many beside one of PAIRS_CACHE
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
-    SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
+    SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut ...
+    STRIDED_BLOCKS = 3      # ... of a line with a stride: it takes longer to lay out
     LINE_PART = 3           # rows of a part of a tile with three vectors of lanes: of fewer, dot products wait for one another ...
     LINE_TILE_ROWS = 9      # ... so that tiles have so many
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
@@ -84,8 +85,9 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
     """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
     cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0
     cdef SharedTaps alone = SharedTaps(axis, w.K[axis], 0, False), shared = alone
+    cdef int64_t least = SUM_BLOCK * (SHARED_BLOCKS if axis == 1 else STRIDED_BLOCKS)
     cdef bint even
-    if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
+    if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < least and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
         return alone
     shared.period, shared.apart = w.s[axis] // divisor, w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
     if shared.period >= w.K[axis]:
@@ -144,12 +146,35 @@ cdef int64_t add_pieces(const Weights* w, const Row* part, const int64_t* t, int
     return number
 
 
+cdef inline bint is_whole_image(const Weights* w, const Row* rows, int64_t row_count, int64_t r) noexcept nogil:
+    """Whether an image begins with row r, all of which a chunk has."""
+    cdef int64_t last = r + w.Y[0] * w.Y[1] - 1
+    return rows[r].y[0] == rows[r].y[1] == rows[r].y[2] == 0 and last < row_count and rows[last].count == w.Y[2]
+
+
 cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* shared, const Row* rows, const int64_t* t, bint joined,
                         line_piece* pieces) noexcept nogil:
-    """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces."""
-    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis])
+    """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces. Whole images have the same,
+    `w.large.n` apart."""
+    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis]), i
+    cdef int64_t image = 0, image_place = 0  # the first piece and the place of the last image
+    cdef bint repeats = False
     cdef Row part
     while r < chunk.row_count:
+        if is_whole_image(w, rows, chunk.row_count, r):
+            i, left = number - image, place - image_place
+            image, image_place = number, place
+            if repeats:
+                check_room(b"cut_pieces", &pieces[number], i * sizeof(line_piece))
+                for number in range(image, image + i):
+                    pieces[number] = pieces[number - i]
+                    pieces[number].source += w.large.n
+                    pieces[number].place += <int32_t>left
+                number = image + i
+                place += left
+                r += w.Y[0] * w.Y[1]
+                continue
+            repeats = True
         part = rows[r]
         left = part.count
         r += 1
@@ -160,7 +185,7 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
             left += gap
         while left > 0:
             part.count = min(left, w.Y[2] - part.y[2]) if shared.axis == 1 else left
-            number = add_pieces(w, &part, t, place, joined, pieces, number)
+            number = image + add_pieces(w, &part, t, place, joined, pieces + image, number - image)
             place += part.count
             left -= part.count
             part.y[1] += 1
