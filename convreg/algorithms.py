@@ -21,11 +21,12 @@ ALGORITHM = "convreg::algorithm"
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm that fits a call.
+    """An algorithm that fits a call, with one of the units that may multiply in it.
 
     `cycles` is an estimate for all threads together; it orders algorithms and predicts no time. `workspace` is in
     bytes. `source` is the file of the algorithm in ``ops/kernels/engine``. `seconds` is the shortest time of the
-    calls of this process that ran the algorithm on trial, or None.
+    calls of this process that ran the algorithm on trial, or None. `unit` is "multiply-adds", "dot products" or
+    "matrix unit"; an algorithm that fits with two of them is listed twice.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Candidate:
     workspace: int
     source: str
     seconds: float | None = None
+    unit: str = "multiply-adds"
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class Choice:
     """The algorithm for one kernel of a call, or for a part of it if the kernel divides it.
 
     `kernel` is forward, backward_data, backward_weights or bias_sum. `name` is the algorithm with the lowest estimate,
-    or the fastest one once the calls of this process have tried several. `unit` is what multiplies: "multiply-adds",
-    "dot products" or "matrix unit". `candidates` are all algorithms that fit, the cheapest first.
+    or the fastest one once the calls of this process have tried several. `unit` is what multiplies in it, as of a
+    `Candidate`. `candidates` are all algorithms that fit, the cheapest first.
     """
 
     kernel: str
@@ -54,12 +56,13 @@ class Choice:
 
     def __str__(self) -> str:
         """Return the choice and its candidates as a table."""
-        lines = [["algorithm", "Mcycles", "ms", "KiB", "file"]]
+        lines = [["algorithm", "unit", "Mcycles", "ms", "KiB", "file"]]
         for one in self.candidates:
             taken = "-" if one.seconds is None else f"{one.seconds * 1e3:.3f}"
-            lines.append([one.name, f"{one.cycles / 1e6:.3f}", taken, f"{one.workspace / 1024:.0f}", one.source])
+            lines.append([one.name, one.unit, f"{one.cycles / 1e6:.3f}", taken, f"{one.workspace / 1024:.0f}",
+                          one.source])
         title = f"{self.kernel}: {self.name} ({self.unit}, {self.isa}, threads: {self.threads})"
-        return "\n".join([title, *aligned(lines)])
+        return "\n".join([title, *aligned(lines, words=2)])
 
 
 class _Choices(Recorder):
@@ -78,8 +81,9 @@ class _Choices(Recorder):
         forced = None if self.kernel else kernels.forced_for(kernel)
         found = kernels.choices(kernel, operands, settings, forced)
         for name, unit, threads, products, fitting in found:
-            candidates = sorted((Candidate(one, cycles, workspace, source, seconds)
-                                 for one, source, cycles, workspace, seconds in fitting), key=lambda one: one.cycles)
+            candidates = sorted((Candidate(one, cycles, workspace, source, seconds, multiplying)
+                                 for one, source, multiplying, cycles, workspace, seconds in fitting),
+                                key=lambda one: one.cycles)
             self._add(Choice(self.kernel or kernel, name, unit, kernels.engine.isa(), threads, products,
                              tuple(candidates)))
 

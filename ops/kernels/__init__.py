@@ -170,7 +170,7 @@ def choosing_freely() -> Iterator[None]:
 
 def choices(
     kernel: str, arrays: tuple[Array, Array, Array], settings: dict[str, Any], forced: str | None
-) -> list[tuple[str, str, int, float, list[tuple[str, str, float, int, float | None]]]]:
+) -> list[tuple[str, str, int, float, list[tuple[str, str, str, float, int, float | None]]]]:
     """Return what ``engine.choices`` does for arrays at any address; ``settings`` are the keywords of a call.
 
     Raises
@@ -180,7 +180,8 @@ def choices(
     """
     check_isa()
     if forced == "reference":
-        return [(forced, "multiply-adds", settings["threads"], 0.0, [(forced, "reference.pyx", 0.0, 0, None)])]
+        loops = forced, "reference.pyx", "multiply-adds", 0.0, 0, None
+        return [(forced, "multiply-adds", settings["threads"], 0.0, [loops])]
     found: list[Any] = engine.choices(kernel, *map(aligned, arrays), **settings, algorithm=forced)
     return found
 

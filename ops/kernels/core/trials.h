@@ -17,7 +17,7 @@
 #include <time.h>
 
 enum {
-    TRIAL_ALGORITHMS = 24, /* at most */
+    TRIAL_ALGORITHMS = 48, /* at most, with and without pairs */
     TRIAL_PROBLEMS = 1024, /* that are remembered */
     TRIAL_ROUNDS = 4,
     TRIAL_TURN = 2,        /* calls */

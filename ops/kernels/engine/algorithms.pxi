@@ -34,8 +34,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     lay_out_weights, run_weights, weights_cycles), engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes,
     lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles), engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs,
     lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles)
-gives: ALGORITHMS, Algorithm, Inquiry, Problem, algorithms, begin_sums, begin_weights, bytes_of, chosen_bytes,
-    compute, end_problem
+gives: ALGORITHMS, Algorithm, CHOICES, Inquiry, Problem, algorithms, begin_sums, begin_weights, bytes_of, choose,
+    chosen_bytes, compute, end_problem
 """
 
 cdef struct Problem:
@@ -102,8 +102,9 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 19  # core/trials.h has room for TRIAL_ALGORITHMS
-    NO_MEMORY = 2    # instead of whether an algorithm has run
+    ALGORITHMS = 19            # core/trials.h has room for TRIAL_ALGORITHMS
+    CHOICES = 2 * ALGORITHMS   # of trials: in pairs where a problem names some, then without pairs
+    NO_MEMORY = 2              # instead of whether an algorithm has run
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -190,8 +191,7 @@ cdef int64_t chosen_bytes(Problem* q, bint tried) noexcept nogil:
                 for i in range(ALGORITHMS):
                     if cycles[i] > 0:
                         needed = max(needed, bytes_of(&algorithms[i], q))
-                        in_pairs = in_pairs or algorithms[i].in_pairs
-        if q.pairs == NULL or not in_pairs:
+        if q.pairs == NULL or not (in_pairs or tried and trying):
             break
         q.pairs = NULL
     q.pairs = pairs
@@ -202,7 +202,8 @@ cdef int compute(Problem* q) except -1 nogil:
     """Run the algorithm of choice; without pairs if the results in pairs are not those of the definition. Returns true where none are."""
     cdef const Algorithm* algorithm
     cdef const Algorithm* best
-    cdef double cycles[ALGORITHMS]
+    cdef const pair_functions* pairs
+    cdef double cycles[CHOICES]
     cdef bint tried = False
     cdef Trial trial
     cdef int outcome
@@ -215,13 +216,14 @@ cdef int compute(Problem* q) except -1 nogil:
             algorithm = choose(q, cycles)
         if algorithm != NULL:
             tried = True
-            best = algorithm
+            best, pairs = algorithm, q.pairs
             algorithm = begin_trial(q, best, cycles, &trial)
             outcome = run_algorithm(algorithm, q)
             end_trial(&trial, outcome == 1)
-            if outcome == NO_MEMORY and algorithm != best:
-                algorithm = best
-                outcome = run_algorithm(best, q)
+            if outcome == NO_MEMORY and (algorithm != best or q.pairs != pairs):
+                q.pairs = pairs
+                algorithm = choose(q, cycles)
+                outcome = run_algorithm(algorithm, q)
             if outcome == NO_MEMORY:
                 with gil:
                     raise MemoryError
@@ -271,6 +273,7 @@ cdef int refuse(Problem* q) except -1 nogil:
 cdef int answer(Problem* q) except -1 nogil:
     """Add to the inquiry what would be computed."""
     cdef const Algorithm* chosen
+    cdef const pair_functions* pairs
     cdef double cycles[ALGORITHMS]
     while True:
         chosen = choose(q, cycles)
@@ -280,34 +283,45 @@ cdef int answer(Problem* q) except -1 nogil:
     if chosen == NULL:
         return refuse(q)
     q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q, q.inquiry.forced == NULL))
+    if q.inquiry.findings == NULL:
+        return 0
+    chosen, pairs = choose(q, cycles), q.pairs
     if q.inquiry.forced == NULL:
         chosen = measured_algorithm(q, chosen, cycles)
-    if q.inquiry.findings != NULL:
-        with gil:
-            unit = ("matrix unit" if on_matrix(q.pairs) else "dot products") if chosen.in_pairs and q.pairs != NULL else "multiply-adds"
-            if chosen.run == run_depthwise_planes and q.planes.pairs != NULL:
-                unit = "dot products"
-            candidates = {}
-            add_candidates(q, candidates)
-            if q.pairs != NULL:
-                q.pairs = NULL
-                add_candidates(q, candidates)
-            (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, [*candidates.values()]))
+    with gil:
+        unit = unit_of(q, chosen)
+        q.pairs = pairs
+        candidates = []
+        add_candidates(q, candidates)
+        (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, candidates))
     return 0
 
 
-cdef int add_candidates(Problem* q, dict found) except -1:
-    """The algorithms that fit, those already found aside: name, file, cycles, bytes of workspace, shortest time."""
+cdef str unit_of(const Problem* q, const Algorithm* algorithm):
+    """What multiplies in an algorithm that is planned."""
+    if algorithm.run == run_depthwise_planes and q.planes.pairs != NULL:
+        return "dot products"
+    if not algorithm.in_pairs or q.pairs == NULL:
+        return "multiply-adds"
+    return "matrix unit" if on_matrix(q.pairs) else "dot products"
+
+
+cdef int add_candidates(Problem* q, list found) except -1:
+    """The algorithms that fit, in the pairs of a problem and without: name, file, unit, cycles, bytes of workspace, shortest time."""
     cdef const Algorithm* a
-    cdef uint64_t key
+    cdef uint64_t key = problem_key(q)
+    cdef bint again
     cdef int i
-    if q.weights == NULL:
-        prepare_products(q)
-    key = problem_key(q)
-    for i in range(ALGORITHMS):
-        a = &algorithms[i]
-        if a.name not in found and a.fits(q):
-            found[a.name] = a.name.decode(), a.source.decode(), a.cycles(q), bytes_of(a, q), trial_seconds(key, i) or None
+    for again in range(2 if q.pairs != NULL else 1):
+        if again:
+            q.pairs = NULL
+        if q.weights == NULL:
+            prepare_products(q)
+        for i in range(ALGORITHMS):
+            a = &algorithms[i]
+            if (a.in_pairs or not again) and a.fits(q):
+                found.append((a.name.decode(), a.source.decode(), unit_of(q, a), a.cycles(q), bytes_of(a, q),
+                              trial_seconds(key, again * ALGORITHMS + i) or None))
     return 0
 
 

@@ -258,8 +258,8 @@ def workspace_bytes(str kernel, first, second, result, *, stride, dilation, begi
 def choices(str kernel, first, second, result, *, stride, dilation, begin, formats, bias=None, int threads=1, algorithm=None,
             subtree=None) -> list:
     """For each part of a call of the named kernel, whatever its bias: the algorithm, the unit that multiplies, the threads, the
-    products of numbers, and of every algorithm that fits its name, its file, its cycles, its bytes of workspace and the shortest time
-    of its trials in seconds, or None. Nothing is computed."""
+    products of numbers, and of every algorithm that fits its name, its file, the unit, its cycles, its bytes of workspace and the
+    shortest time of its trials in seconds, or None; twice where it fits with two units. Nothing is computed."""
     findings = []
     ask(kernel, first, second, result, formats, stride, dilation, begin, threads, algorithm, findings, subtree)
     return findings

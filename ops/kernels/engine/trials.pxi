@@ -4,9 +4,10 @@ An estimate orders algorithms before any of them has run.  It cannot know every 
 what it says.  The first calls of a problem therefore run in turn the algorithms whose estimates come near the least, and
 later calls run the fastest (`core/trials.h`).  All algorithms give the same bits, so that a choice by time changes no result.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (ALGORITHMS, Algorithm, Problem, algorithms, bytes_of),
-    engine/product/product.pxi (Product), engine/weights/gradient.pxi (Weights), engine/weights/parts.pxi
-    (WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES)
+Products in pairs are tried beside those without: where little is computed of what is laid out, pairs may take longer.
+
+uses: core/problem.pxi (Operand), engine/algorithms.pxi, engine/product/product.pxi (Product),
+    engine/weights/gradient.pxi (Weights), engine/weights/parts.pxi (WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES)
 gives: Trial, begin_trial, end_trial, keep_near, keep_small, measured_algorithm, problem_key, trying
 """
 
@@ -26,6 +27,8 @@ cdef enum:
 
 cdef double NEAR_ESTIMATE = 2  # times the least estimate, that of an algorithm that is tried, at most
 cdef double NEAR_LONG = 1.25   # ... of a long call
+cdef double NEAR_OTHER = 1.25  # times more, without pairs
+cdef double OTHER_COUNTS = 1.1 # times the least estimate, as which that of the products without pairs counts
 
 cdef bint trying = trials_wanted()
 
@@ -80,9 +83,19 @@ cdef uint64_t problem_key(const Problem* q) noexcept nogil:
     return key if key != 0 else 1
 
 
+cdef double most_cycles(double least) noexcept nogil:
+    """Of an algorithm that is tried beside one with the least estimate."""
+    return least * (NEAR_ESTIMATE if least < LONG_CALL else NEAR_LONG)
+
+
+cdef int64_t trial_room(const Algorithm* best, Problem* q) noexcept nogil:
+    """Bytes of workspace that an algorithm may take on trial: those of the least estimate, or what a part of a weights gradient may take."""
+    return max(bytes_of(best, q), WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES)
+
+
 cdef int keep_near(const Algorithm* best, double* cycles) noexcept nogil:
     """Put 0 for the estimates that are not near the best one; returns how many are left."""
-    cdef double least = cycles[best - algorithms], most = least * (NEAR_ESTIMATE if least < LONG_CALL else NEAR_LONG)
+    cdef double most = most_cycles(cycles[best - algorithms])
     cdef int i, near = 0
     for i in range(ALGORITHMS):
         if cycles[i] > most:
@@ -92,8 +105,8 @@ cdef int keep_near(const Algorithm* best, double* cycles) noexcept nogil:
 
 
 cdef int keep_small(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
-    """Put 0 for those whose workspace is larger than that of the best estimate and than what a part of a weights gradient may take."""
-    cdef int64_t room = max(bytes_of(best, q), WEIGHTS_BYTES + <int64_t>q.threads * WEIGHTS_THREAD_BYTES)
+    """Put 0 for those whose workspace is too large; returns how many are left."""
+    cdef int64_t room = trial_room(best, q)
     cdef int i, small = 0
     for i in range(ALGORITHMS):
         if cycles[i] > 0 and &algorithms[i] != best and bytes_of(&algorithms[i], q) > room:
@@ -102,29 +115,64 @@ cdef int keep_small(Problem* q, const Algorithm* best, double* cycles) noexcept 
     return small
 
 
-cdef const Algorithm* measured_algorithm(const Problem* q, const Algorithm* best, const double* cycles) noexcept nogil:
-    """The one that runs once all have been tried, or that of the best estimate where they have not."""
-    cdef int settled = settled_trial(problem_key(q)) if trying else NOT_SETTLED
-    return &algorithms[settled] if settled >= 0 and cycles[settled] > 0 else best
+cdef int add_without_pairs(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
+    """The least estimate of a problem without its pairs, to the second half of the choices, if the algorithm would take pairs. Returns
+    how many were added. Estimates of the two do not compare well: where pairs are laid out in short pieces, that in pairs is too low."""
+    cdef const pair_functions* pairs = q.pairs
+    cdef double least = cycles[best - algorithms], found
+    cdef double others[ALGORITHMS]
+    cdef const Algorithm* other
+    cdef int64_t room
+    cdef int added = 0
+    memset(cycles + ALGORITHMS, 0, ALGORITHMS * sizeof(double))
+    if pairs == NULL:
+        return 0
+    room = trial_room(best, q)
+    q.pairs = NULL
+    other = choose(q, others)
+    if other != NULL and other.in_pairs:
+        found = others[other - algorithms]
+        if found <= NEAR_OTHER * most_cycles(least) and bytes_of(other, q) <= room:
+            cycles[ALGORITHMS + (other - algorithms)] = OTHER_COUNTS * least
+            added = 1
+    q.pairs = pairs
+    choose(q, others)  # planned again
+    return added
+
+
+cdef const Algorithm* planned_choice(Problem* q, int choice, const Algorithm* best, double* cycles) noexcept nogil:
+    """The algorithm of a choice, planned; or that of the best estimate where it does not fit."""
+    if choice >= ALGORITHMS:
+        q.pairs = NULL
+        best = choose(q, cycles)
+        choice -= ALGORITHMS
+    return &algorithms[choice] if choice >= 0 and cycles[choice] > 0 else best
+
+
+cdef const Algorithm* measured_algorithm(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
+    """The one that runs once all have been tried, or that of the best estimate where they have not. Takes the pairs from a problem that
+    is computed without."""
+    return planned_choice(q, settled_trial(problem_key(q)) if trying else NOT_SETTLED, best, cycles)
 
 
 cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cycles, Trial* trial) noexcept nogil:
-    """The algorithm that runs now: the fastest, or one that has not run often enough, which is timed."""
+    """The algorithm that runs now: the fastest, or one that has not run often enough, which is timed. `cycles` has room for all choices.
+    Takes the pairs from a problem that is computed without."""
     cdef uint64_t key
     cdef int i
     trial.key = 0
-    if not trying or q.thorough or keep_near(best, cycles) <= 1:
+    if not trying or q.thorough or keep_near(best, cycles) <= 1 and q.pairs == NULL:
         return best
     key = problem_key(q)
     i = settled_trial(key)
     if i < 0:
-        if keep_small(q, best, cycles) <= 1:
+        if keep_small(q, best, cycles) + add_without_pairs(q, best, cycles) <= 1 and q.pairs == NULL:
             return best
-        i = next_trial(key, cycles, ALGORITHMS)
+        i = next_trial(key, cycles, CHOICES)
         if i < 0:
             return best
         trial.key, trial.algorithm, trial.began = key, i, trial_clock()
-    return &algorithms[i] if cycles[i] > 0 else best
+    return planned_choice(q, i, best, cycles)
 
 
 cdef void end_trial(const Trial* trial, bint done) noexcept nogil:
