@@ -177,32 +177,46 @@ INLINE void load_lines(vector_bits *row, const void *source, int format, const i
 }
 #endif
 
-/* Lanes at `offset`, whose steps lie side by side: squares are transposed in registers, of float32 with 16 lanes 16 x 4, otherwise
- * WIDTH x WIDTH, and what is left 4 x 4. */
+#if WIDTH == 16
+/* 16 lanes at `offset`: of as many steps as 16 bytes hold the codes are transposed, and then decoded; returns how many are done. */
+INLINE int64_t transpose_codes(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, const int64_t *offset)
+{
+    const int64_t together = 16 / code_size(format), step = together / 4;
+    const decoder d = format == NUMBER_FLOAT32 ? (decoder){0} : decoder_of(format);
+    int64_t k = 0;
+    for (; k + together <= steps; k += together) {
+        __m512i rows[4];
+        transpose_sixteen(rows, source, format, offset, k);
+        for (int i = 0; i < 4; i++)
+            if (format == NUMBER_FLOAT32)
+                _mm512_storeu_si512(panel + (k + i) * pitch, rows[i]);
+            else
+                put_steps(panel + (k + i * step) * pitch, pitch, rows[i], format, &d);
+    }
+    return k;
+}
+#endif
+
+/* Lanes at `offset`, whose steps lie side by side: squares are transposed in registers, of 16 lanes as codes of 16 bytes each, otherwise
+ * WIDTH x WIDTH numbers, and what is left 4 x 4. */
 INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, const int64_t *offset,
                             int64_t lanes)
 {
     int64_t l = 0;
-#if WIDTH == 16
-    for (; format == NUMBER_FLOAT32 && l + 16 <= lanes && all_elements(offset + l, 16); l += 16) {
+#if WIDTH > 4
+    for (; l + WIDTH <= lanes && all_elements(offset + l, WIDTH); l += WIDTH) {
         int64_t k = 0;
-        for (; k + 4 <= steps; k += 4) {
-            __m512i rows[4];
-            transpose_sixteen(rows, source, offset + l, k);
-            for (int i = 0; i < 4; i++)
-                *(vector *)(panel + (k + i) * pitch + l) = (vector)rows[i];
-        }
-        for (; k < steps; k++)
+        for (int64_t i = l + 2 * WIDTH; (WIDTH == 8 || format != NUMBER_FLOAT32) && i < l + 3 * WIDTH && i < lanes; i++)
+            if (offset[i] != NO_ELEMENT) /* lines too short to be foreseen */
+                __builtin_prefetch(at(source, format, offset[i]));
+#if WIDTH == 16
+        if (format != NUMBER_FLOAT16) /* whose conversion takes codes side by side */
+            k = transpose_codes(panel + l, pitch, steps, source, format, offset + l);
+        for (; format == NUMBER_FLOAT32 && k < steps; k++)
             for (int i = 0; i < 16; i++)
                 panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);
-    }
 #endif
-#if WIDTH > 4
-    for (; (WIDTH == 8 || format != NUMBER_FLOAT32) && l + WIDTH <= lanes && all_elements(offset + l, WIDTH); l += WIDTH) {
-        for (int64_t i = l + 2 * WIDTH; i < l + 3 * WIDTH && i < lanes; i++) /* lines too short to be foreseen */
-            if (offset[i] != NO_ELEMENT)
-                __builtin_prefetch(at(source, format, offset[i]));
-        for (int64_t k = 0; k < steps; k += WIDTH) {
+        for (; k < steps; k += WIDTH) {
             int64_t some = steps - k < WIDTH ? steps - k : WIDTH;
             vector_bits rows[WIDTH];
             load_lines(rows, source, format, offset + l, k, some);

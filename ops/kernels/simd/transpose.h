@@ -33,13 +33,31 @@ INLINE void transpose_four(__m512i *row)
     row[3] = _mm512_unpackhi_epi64(AB, CD);
 }
 
-/* 16 lanes x 4 floats from `step` on: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes step r of all lanes. */
-INLINE void transpose_sixteen(__m512i *row, const void *source, const int64_t *offset, int64_t step)
+/* 16 lanes x 16 bytes from `step` on: row r holds lanes r, 4 + r, 8 + r, 12 + r; becomes bytes 4 * r to 4 * r + 3 of all lanes. */
+INLINE void transpose_sixteen(__m512i *row, const void *source, int format, const int64_t *offset, int64_t step)
 {
-    const float *start = (const float *)source + step;
+    const void *start = at(source, format, step);
     for (int i = 0; i < 4; i++)
-        row[i] = (__m512i)four_quads(start + offset[i], start + offset[4 + i], start + offset[8 + i], start + offset[12 + i]);
+        row[i] = (__m512i)four_quads(at(start, format, offset[i]), at(start, format, offset[4 + i]), at(start, format, offset[8 + i]),
+                                     at(start, format, offset[12 + i]));
     transpose_four(row);
+}
+
+/* The steps whose codes 32 bits of each lane hold, the first in the lowest bits: two of 16 bits, or four of 8. */
+INLINE void put_steps(float *panel, ptrdiff_t pitch, __m512i codes, int format, const decoder *d)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+    if (format == NUMBER_BFLOAT16) {
+        _mm512_storeu_si512(panel, _mm512_slli_epi32(codes, 16));
+        _mm512_storeu_si512(panel + pitch, _mm512_and_si512(codes, upper));
+        return;
+    }
+    const __m512i even = decode_words(d, format, _mm512_and_si512(codes, _mm512_set1_epi16(0xff)));
+    const __m512i odd = decode_words(d, format, _mm512_srli_epi16(codes, 8));
+    _mm512_storeu_si512(panel, _mm512_slli_epi32(even, 16));
+    _mm512_storeu_si512(panel + pitch, _mm512_slli_epi32(odd, 16));
+    _mm512_storeu_si512(panel + 2 * pitch, _mm512_and_si512(even, upper));
+    _mm512_storeu_si512(panel + 3 * pitch, _mm512_and_si512(odd, upper));
 }
 
 /* 16 x 16 numbers of 32 bits. */
