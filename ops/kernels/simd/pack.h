@@ -56,7 +56,21 @@ INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t sp
     return number;
 }
 
-#if WIDTH == 8
+#if WIDTH > 4
+/* Vectors of codes of 8 bits at p and at q. */
+INLINE void decode_both(const void *p, const void *q, int format, vector *first, vector *second)
+{
+#if WIDTH == 16
+    const decoder d = decoder_of(format);
+    __m512i codes = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(q)), 16);
+    codes = decode_words(&d, format, _mm512_or_si512(codes, _mm512_cvtepu8_epi32(_mm_loadu_si128(p))));
+    *first = (vector)_mm512_slli_epi32(codes, 16);
+    *second = (vector)_mm512_and_si512(codes, _mm512_set1_epi32((int)0xffff0000u));
+#else
+    decode_two(codes_at(p, q), format, first, second);
+#endif
+}
+
 /* Whole moves of two steps. */
 INLINE void move_two(float *panel, ptrdiff_t pitch, const uint8_t *row, int format, int64_t stride, const vector_move *moves,
                      int64_t move_count)
@@ -64,9 +78,9 @@ INLINE void move_two(float *panel, ptrdiff_t pitch, const uint8_t *row, int form
     __builtin_prefetch(row + moves[0].offset + 8 * stride); /* as below */
     __builtin_prefetch(row + moves[0].offset + 9 * stride);
     for (int64_t i = 0; i < move_count; i++) {
-        const uint8_t *first = row + moves[i].offset, *second = first + stride;
+        const uint8_t *first = row + moves[i].offset;
         float *place = panel + moves[i].lane;
-        decode_two(codes_at(first, second), format, (vector *)place, (vector *)(place + pitch));
+        decode_both(first, first + stride, format, (vector *)place, (vector *)(place + pitch));
     }
 }
 
@@ -75,7 +89,7 @@ INLINE int whole_moves(const vector_move *moves, int64_t move_count)
 {
     int whole = 1;
     for (int64_t i = 0; i < move_count; i++)
-        whole &= moves[i].count == 8;
+        whole &= moves[i].count == WIDTH;
     return whole;
 }
 #endif
@@ -89,8 +103,8 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
     int64_t move_count = plan_moves(moves, spans, span_count);
     if (move_count) {
         int64_t k = 0;
-#if WIDTH == 8
-        for (int two = loads_two(format) && whole_moves(moves, move_count); two && k + 2 <= steps; k += 2)
+#if WIDTH > 4
+        for (int two = code_size(format) == 1 && whole_moves(moves, move_count); two && k + 2 <= steps; k += 2)
             move_two(panel + k * pitch, pitch, at(source, format, k * stride), format, stride, moves, move_count);
 #endif
         for (; k < steps; k++) {
@@ -165,10 +179,10 @@ INLINE int64_t lane_offsets(int64_t *offset, const lane_span *spans, int64_t spa
 INLINE void load_lines(vector_bits *row, const void *source, int format, const int64_t *offset, int64_t step, int64_t n)
 {
 #if WIDTH == 8
-    if (loads_two(format) && n == 8) {
+    if (code_size(format) == 1 && n == 8) {
         for (int i = 0; i < 8; i += 2)
-            decode_two(codes_at(at(source, format, offset[i] + step), at(source, format, offset[i + 1] + step)), format,
-                       (vector *)(row + i), (vector *)(row + i + 1));
+            decode_both(at(source, format, offset[i] + step), at(source, format, offset[i + 1] + step), format, (vector *)(row + i),
+                        (vector *)(row + i + 1));
         return;
     }
 #endif
