@@ -69,7 +69,11 @@ cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass*
         for task in range(stores):
             store_pass_task(w, plan, some, isa, task)
     else:
-        for task in prange(tasks, schedule="dynamic", num_threads=threads):
-            run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
+        if plan.kept and plan.panel_parts > 1:  # the panels of a block follow one another in a thread: it finds the numbers in its rings
+            for task in prange(tasks, schedule="static", num_threads=threads):
+                run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
+        else:
+            for task in prange(tasks, schedule="dynamic", num_threads=threads):
+                run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
         for task in prange(stores, schedule="dynamic", num_threads=threads):
             store_pass_task(w, plan, some, isa, task)
