@@ -195,17 +195,13 @@ INLINE void load_lines(vector_bits *row, const void *source, int format, const i
 /* 16 lanes at `offset`: of as many steps as 16 bytes hold the codes are transposed, and then decoded; returns how many are done. */
 INLINE int64_t transpose_codes(float *panel, ptrdiff_t pitch, int64_t steps, const void *source, int format, const int64_t *offset)
 {
-    const int64_t together = 16 / code_size(format), step = together / 4;
-    const decoder d = format == NUMBER_FLOAT32 ? (decoder){0} : decoder_of(format);
+    const int64_t together = 16 / code_size(format);
+    const decoder d = code_size(format) == 1 ? decoder_of(format) : (decoder){0};
     int64_t k = 0;
     for (; k + together <= steps; k += together) {
         __m512i rows[4];
         transpose_sixteen(rows, source, format, offset, k);
-        for (int i = 0; i < 4; i++)
-            if (format == NUMBER_FLOAT32)
-                _mm512_storeu_si512(panel + (k + i) * pitch, rows[i]);
-            else
-                put_steps(panel + (k + i * step) * pitch, pitch, rows[i], format, &d);
+        put_steps(panel + k * pitch, pitch, rows, format, &d);
     }
     return k;
 }
@@ -224,8 +220,7 @@ INLINE void transpose_lanes(float *panel, ptrdiff_t pitch, int64_t steps, const 
             if (offset[i] != NO_ELEMENT) /* lines too short to be foreseen */
                 __builtin_prefetch(at(source, format, offset[i]));
 #if WIDTH == 16
-        if (format != NUMBER_FLOAT16) /* whose conversion takes codes side by side */
-            k = transpose_codes(panel + l, pitch, steps, source, format, offset + l);
+        k = transpose_codes(panel + l, pitch, steps, source, format, offset + l);
         for (; format == NUMBER_FLOAT32 && k < steps; k++)
             for (int i = 0; i < 16; i++)
                 panel[k * pitch + l + i] = load_number(source, format, offset[l + i] + k);

@@ -43,21 +43,44 @@ INLINE void transpose_sixteen(__m512i *row, const void *source, int format, cons
     transpose_four(row);
 }
 
-/* The steps whose codes 32 bits of each lane hold, the first in the lowest bits: two of 16 bits, or four of 8. */
-INLINE void put_steps(float *panel, ptrdiff_t pitch, __m512i codes, int format, const decoder *d)
+/* Four steps of float16, of which either vector holds two: 32 bits of a lane, the first in the lower half. */
+INLINE void put_halves(float *panel, ptrdiff_t pitch, __m512i first, __m512i second)
+{
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i words = _mm512_or_si512(_mm512_slli_epi32(lane, 2), _mm512_add_epi32(_mm512_slli_epi32(lane, 18), _mm512_set1_epi32(2 << 16)));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const __m512i step = _mm512_permutex2var_epi16(first, _mm512_add_epi16(words, _mm512_set1_epi16((int16_t)i)), second);
+        _mm512_storeu_ps(panel + i * pitch, _mm512_cvtph_ps(_mm512_castsi512_si256(step)));
+        _mm512_storeu_ps(panel + (2 + i) * pitch, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(step, 1)));
+    }
+}
+
+/* The steps of 16 bytes of each lane, as `transpose_sixteen` leaves them. */
+INLINE void put_steps(float *panel, ptrdiff_t pitch, const __m512i *row, int format, const decoder *d)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
-    if (format == NUMBER_BFLOAT16) {
-        _mm512_storeu_si512(panel, _mm512_slli_epi32(codes, 16));
-        _mm512_storeu_si512(panel + pitch, _mm512_and_si512(codes, upper));
+    if (format == NUMBER_FLOAT16) {
+        put_halves(panel, pitch, row[0], row[1]);
+        put_halves(panel + 4 * pitch, pitch, row[2], row[3]);
         return;
     }
-    const __m512i even = decode_words(d, format, _mm512_and_si512(codes, _mm512_set1_epi16(0xff)));
-    const __m512i odd = decode_words(d, format, _mm512_srli_epi16(codes, 8));
-    _mm512_storeu_si512(panel, _mm512_slli_epi32(even, 16));
-    _mm512_storeu_si512(panel + pitch, _mm512_slli_epi32(odd, 16));
-    _mm512_storeu_si512(panel + 2 * pitch, _mm512_and_si512(even, upper));
-    _mm512_storeu_si512(panel + 3 * pitch, _mm512_and_si512(odd, upper));
+    for (int i = 0; i < 4; i++) {
+        if (format == NUMBER_FLOAT32) {
+            _mm512_storeu_si512(panel + i * pitch, row[i]);
+        } else if (format == NUMBER_BFLOAT16) {
+            _mm512_storeu_si512(panel + 2 * i * pitch, _mm512_slli_epi32(row[i], 16));
+            _mm512_storeu_si512(panel + (2 * i + 1) * pitch, _mm512_and_si512(row[i], upper));
+        } else {
+            const __m512i even = decode_words(d, format, _mm512_and_si512(row[i], _mm512_set1_epi16(0xff)));
+            const __m512i odd = decode_words(d, format, _mm512_srli_epi16(row[i], 8));
+            float *place = panel + 4 * i * pitch;
+            _mm512_storeu_si512(place, _mm512_slli_epi32(even, 16));
+            _mm512_storeu_si512(place + pitch, _mm512_slli_epi32(odd, 16));
+            _mm512_storeu_si512(place + 2 * pitch, _mm512_and_si512(even, upper));
+            _mm512_storeu_si512(place + 3 * pitch, _mm512_and_si512(odd, upper));
+        }
+    }
 }
 
 /* 16 x 16 numbers of 32 bits. */
