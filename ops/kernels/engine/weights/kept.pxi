@@ -96,11 +96,16 @@ cdef void convert_numbers(const Weights* w, const WeightsPlan* plan, const instr
                   count * w.large.x[2])
 
 
+cdef inline bint all_met(const Weights* w, int axis) noexcept nogil:
+    """Whether taps meet every index of an axis, as far as strides tell."""
+    return w.K[axis] >= w.s[axis] and common_divisor(w.d[axis], w.s[axis]) == 1
+
+
 cdef int64_t whole_lines(const Weights* w) noexcept nogil:
     """Numbers that follow one another in memory and are all met: of a line, a plane or an image."""
-    if w.s[1] > 1 or w.X[1] > 1 and w.large.x[1] != w.X[2] * w.large.x[2]:
+    if not all_met(w, 1) or w.X[1] > 1 and w.large.x[1] != w.X[2] * w.large.x[2]:
         return w.X[2]
-    if w.s[0] > 1 or w.X[0] > 1 and w.large.x[0] != w.X[1] * w.large.x[1]:
+    if not all_met(w, 0) or w.X[0] > 1 and w.large.x[0] != w.X[1] * w.large.x[1]:
         return w.X[1] * w.X[2]
     return w.X[0] * w.X[1] * w.X[2]
 
