@@ -43,6 +43,10 @@ LAYERS = {
     "first layer of short lines, step 4": case_of(2, 1, 2, 36, [(60, 15, 5, 4, 1, 2), (52, 13, 4, 4, 1, 1)]),
     "first layer of volumes": case_of(1, 1, 2, 20, [(9, 5, 7, 2, 1, 3), (12, 6, 7, 2, 2, 5), (20, 10, 3, 2, 1, 1)]),
     "strided line": case_of(2, 1, 24, 40, [(520, 64, 16, 8, 1, 4)]),
+    **{f"{count} positions on a line, step {step}": case_of(3, 1, 12, 20, [(step * count, count, step + 2, step, 1, 1)])
+       for count, step in ((45, 3), (33, 5), (100, 6), (31, 7), (40, 9), (97, 10), (20, 11), (64, 12), (33, 13))},
+    "images of volumes": case_of(13, 1, 24, 40, [(2, 2, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1), (5, 5, 3, 1, 1, 1)]),
+    "images of volumes, step 2": case_of(9, 1, 12, 40, [(7, 4, 3, 2, 1, 1)] * 3),
     "small planes of whole blocks": case_of(5, 1, 24, 40, [(8, 8, 3, 1, 1, 1), (8, 8, 5, 1, 1, 2)]),
     "depthwise 3x3": case_of(2, 5, 1, 1, [(9, 9, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)]),
     "depthwise 5x5": case_of(1, 2, 1, 1, [(8, 6, 5, 1, 1, 1), (50, 50, 5, 1, 1, 2)]),
