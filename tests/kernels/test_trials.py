@@ -65,7 +65,7 @@ def gradients(dtype, threads=2):
     """The call and the inquiry of both gradients of a layer that several algorithms fit."""
     gen = np.random.default_rng(0)
     dy, x, w = (convreg.quantize(gen.standard_normal(shape).astype(np.float32), dtype)
-                for shape in ((2, 24, 20, 20), (2, 16, 20, 20), (24, 16, 3, 3)))
+                for shape in ((2, 24, 20, 20), (2, 32, 20, 20), (24, 32, 3, 3)))
     for function, operands in ((convreg.onednn.convolution_backward_data, (dy, w, x.shape)),
                                (convreg.onednn.convolution_backward_weights, (x, dy, w.shape))):
         call = partial(function, *operands, **LAYER, threads=threads)
