@@ -102,9 +102,9 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 19            # core/trials.h has room for TRIAL_ALGORITHMS
-    CHOICES = 2 * ALGORITHMS   # of trials: in pairs where a problem names some, then without pairs
-    NO_MEMORY = 2              # instead of whether an algorithm has run
+    ALGORITHMS = 19
+    CHOICES = 2 * ALGORITHMS  # of trials: in pairs where a problem names some, then without; core/trials.h has room for TRIAL_ALGORITHMS
+    NO_MEMORY = 2             # instead of whether an algorithm has run
 
 cdef Algorithm algorithms[ALGORITHMS]
 algorithms[:] = [
@@ -180,18 +180,16 @@ cdef int64_t chosen_bytes(Problem* q, bint tried) noexcept nogil:
     cdef const Algorithm* algorithm
     cdef double cycles[ALGORITHMS]
     cdef int64_t needed = 0
-    cdef bint in_pairs
     cdef int i
     while True:
         algorithm = choose(q, cycles)
-        in_pairs = algorithm == NULL or algorithm.in_pairs
         if algorithm != NULL:
             needed = max(needed, bytes_of(algorithm, q))
-            if tried and trying and keep_near(algorithm, cycles) > 1 and keep_small(q, algorithm, cycles) > 1:
+            if tried and trying and keep_near(algorithm, cycles) > 1 and keep_small(q, trial_room(algorithm, q), cycles) > 1:
                 for i in range(ALGORITHMS):
                     if cycles[i] > 0:
                         needed = max(needed, bytes_of(&algorithms[i], q))
-        if q.pairs == NULL or not (in_pairs or tried and trying):
+        if q.pairs == NULL or algorithm != NULL and not algorithm.in_pairs and not (tried and trying):
             break
         q.pairs = NULL
     q.pairs = pairs
@@ -282,18 +280,18 @@ cdef int answer(Problem* q) except -1 nogil:
         q.pairs = NULL
     if chosen == NULL:
         return refuse(q)
-    q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q, q.inquiry.forced == NULL))
-    if q.inquiry.findings == NULL:
-        return 0
-    chosen, pairs = choose(q, cycles), q.pairs
-    if q.inquiry.forced == NULL:
-        chosen = measured_algorithm(q, chosen, cycles)
-    with gil:
-        unit = unit_of(q, chosen)
+    pairs = q.pairs
+    if q.inquiry.findings != NULL:
+        if q.inquiry.forced == NULL:
+            chosen = measured_algorithm(q, chosen, cycles)
+        with gil:
+            unit = unit_of(q, chosen)
+            q.pairs = pairs
+            candidates = []
+            add_candidates(q, candidates)
+            (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, candidates))
         q.pairs = pairs
-        candidates = []
-        add_candidates(q, candidates)
-        (<list>q.inquiry.findings).append((chosen.name.decode(), unit, q.threads, q.work, candidates))
+    q.inquiry.bytes_needed = max(q.inquiry.bytes_needed, chosen_bytes(q, q.inquiry.forced == NULL))
     return 0
 
 

@@ -8,7 +8,7 @@ Products in pairs are tried beside those without: where little is computed of wh
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi, engine/product/product.pxi (Product),
     engine/weights/gradient.pxi (Weights), engine/weights/parts.pxi (WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES)
-gives: Trial, begin_trial, end_trial, keep_near, keep_small, measured_algorithm, problem_key, trying
+gives: Trial, begin_trial, end_trial, keep_near, keep_small, measured_algorithm, problem_key, trial_room, trying
 """
 
 TRIALS = "CONVREG_TRIALS"
@@ -104,40 +104,34 @@ cdef int keep_near(const Algorithm* best, double* cycles) noexcept nogil:
     return near
 
 
-cdef int keep_small(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
-    """Put 0 for those whose workspace is too large; returns how many are left."""
-    cdef int64_t room = trial_room(best, q)
+cdef int keep_small(Problem* q, int64_t room, double* cycles) noexcept nogil:
+    """Put 0 for those whose workspace is larger than `room`; returns how many are left."""
     cdef int i, small = 0
     for i in range(ALGORITHMS):
-        if cycles[i] > 0 and &algorithms[i] != best and bytes_of(&algorithms[i], q) > room:
+        if cycles[i] > 0 and bytes_of(&algorithms[i], q) > room:
             cycles[i] = 0
         small += cycles[i] > 0
     return small
 
 
-cdef int add_without_pairs(Problem* q, const Algorithm* best, double* cycles) noexcept nogil:
-    """The least estimate of a problem without its pairs, to the second half of the choices, if the algorithm would take pairs. Returns
-    how many were added. Estimates of the two do not compare well: where pairs are laid out in short pieces, that in pairs is too low."""
+cdef void add_without_pairs(Problem* q, int64_t room, double least, double* cycles) noexcept nogil:
+    """The least estimate of a problem without its pairs, to the second half of the choices, if the algorithm would take pairs.
+    Estimates of the two do not compare well: where pairs are laid out in short pieces, the least in pairs, `least`, is too low."""
     cdef const pair_functions* pairs = q.pairs
-    cdef double least = cycles[best - algorithms], found
+    cdef double found
     cdef double others[ALGORITHMS]
     cdef const Algorithm* other
-    cdef int64_t room
-    cdef int added = 0
     memset(cycles + ALGORITHMS, 0, ALGORITHMS * sizeof(double))
     if pairs == NULL:
-        return 0
-    room = trial_room(best, q)
+        return
     q.pairs = NULL
     other = choose(q, others)
     if other != NULL and other.in_pairs:
         found = others[other - algorithms]
         if found <= NEAR_OTHER * most_cycles(least) and bytes_of(other, q) <= room:
             cycles[ALGORITHMS + (other - algorithms)] = OTHER_COUNTS * least
-            added = 1
     q.pairs = pairs
     choose(q, others)  # planned again
-    return added
 
 
 cdef const Algorithm* planned_choice(Problem* q, int choice, const Algorithm* best, double* cycles) noexcept nogil:
@@ -159,6 +153,7 @@ cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cyc
     """The algorithm that runs now: the fastest, or one that has not run often enough, which is timed. `cycles` has room for all choices.
     Takes the pairs from a problem that is computed without."""
     cdef uint64_t key
+    cdef int64_t room
     cdef int i
     trial.key = 0
     if not trying or q.thorough or keep_near(best, cycles) <= 1 and q.pairs == NULL:
@@ -166,8 +161,10 @@ cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cyc
     key = problem_key(q)
     i = settled_trial(key)
     if i < 0:
-        if keep_small(q, best, cycles) + add_without_pairs(q, best, cycles) <= 1 and q.pairs == NULL:
+        room = trial_room(best, q)
+        if keep_small(q, room, cycles) <= 1 and q.pairs == NULL:
             return best
+        add_without_pairs(q, room, cycles[best - algorithms], cycles)
         i = next_trial(key, cycles, CHOICES)
         if i < 0:
             return best

@@ -52,7 +52,7 @@ INLINE void decode_line(float *target, const void *source, int format, int64_t c
         }
     }
 #elif WIDTH == 8
-    if (loads_two(format))
+    if (code_size(format) == 1)
         for (; i + 16 <= count; i += 16) {
             __builtin_prefetch(at(later, format, i));
             decode_two(_mm_loadu_si128(at(source, format, i)), format, (vector *)(target + i), (vector *)(target + i + 8));

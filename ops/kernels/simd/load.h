@@ -70,6 +70,13 @@ INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
     return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
 }
 
+/* Upper halves of floats in words of 16 bits: those in the lower words of 32 bits, and those in the upper ones. */
+INLINE void floats_of_words(__m512i words, vector *lower, vector *upper)
+{
+    *lower = (vector)_mm512_slli_epi32(words, 16);
+    *upper = (vector)_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000u));
+}
+
 #include "simd/byte_codes.h"
 #endif
 

@@ -55,11 +55,6 @@ INLINE void decode_two_hifloat8(__m128i codes, vector *first, vector *second)
     *second = (vector)_mm256_unpackhi_epi16(zero, bits);
 }
 
-INLINE int loads_two(int format)
-{
-    return code_size(format) == 1;
-}
-
 INLINE void decode_two(__m128i codes, int format, vector *first, vector *second)
 {
     const __m128i zero = _mm_setzero_si128();

@@ -64,8 +64,7 @@ INLINE void decode_both(const void *p, const void *q, int format, vector *first,
     const decoder d = decoder_of(format);
     __m512i codes = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(q)), 16);
     codes = decode_words(&d, format, _mm512_or_si512(codes, _mm512_cvtepu8_epi32(_mm_loadu_si128(p))));
-    *first = (vector)_mm512_slli_epi32(codes, 16);
-    *second = (vector)_mm512_and_si512(codes, _mm512_set1_epi32((int)0xffff0000u));
+    floats_of_words(codes, first, second);
 #else
     decode_two(codes_at(p, q), format, first, second);
 #endif

@@ -47,7 +47,7 @@ INLINE void transpose_sixteen(__m512i *row, const void *source, int format, cons
 INLINE void put_halves(float *panel, ptrdiff_t pitch, __m512i first, __m512i second)
 {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i words = _mm512_or_si512(_mm512_slli_epi32(lane, 2), _mm512_add_epi32(_mm512_slli_epi32(lane, 18), _mm512_set1_epi32(2 << 16)));
+    const __m512i words = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(4 << 16 | 4)), _mm512_set1_epi32(2 << 16));
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const __m512i step = _mm512_permutex2var_epi16(first, _mm512_add_epi16(words, _mm512_set1_epi16((int16_t)i)), second);
@@ -56,10 +56,15 @@ INLINE void put_halves(float *panel, ptrdiff_t pitch, __m512i first, __m512i sec
     }
 }
 
+/* Two steps, `apart` from each other, of upper halves of floats in the lower and upper words of each lane. */
+INLINE void put_words(float *place, ptrdiff_t apart, __m512i words)
+{
+    floats_of_words(words, (vector *)place, (vector *)(place + apart));
+}
+
 /* The steps of 16 bytes of each lane, as `transpose_sixteen` leaves them. */
 INLINE void put_steps(float *panel, ptrdiff_t pitch, const __m512i *row, int format, const decoder *d)
 {
-    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
     if (format == NUMBER_FLOAT16) {
         put_halves(panel, pitch, row[0], row[1]);
         put_halves(panel + 4 * pitch, pitch, row[2], row[3]);
@@ -69,16 +74,11 @@ INLINE void put_steps(float *panel, ptrdiff_t pitch, const __m512i *row, int for
         if (format == NUMBER_FLOAT32) {
             _mm512_storeu_si512(panel + i * pitch, row[i]);
         } else if (format == NUMBER_BFLOAT16) {
-            _mm512_storeu_si512(panel + 2 * i * pitch, _mm512_slli_epi32(row[i], 16));
-            _mm512_storeu_si512(panel + (2 * i + 1) * pitch, _mm512_and_si512(row[i], upper));
+            put_words(panel + 2 * i * pitch, pitch, row[i]);
         } else {
-            const __m512i even = decode_words(d, format, _mm512_and_si512(row[i], _mm512_set1_epi16(0xff)));
-            const __m512i odd = decode_words(d, format, _mm512_srli_epi16(row[i], 8));
             float *place = panel + 4 * i * pitch;
-            _mm512_storeu_si512(place, _mm512_slli_epi32(even, 16));
-            _mm512_storeu_si512(place + pitch, _mm512_slli_epi32(odd, 16));
-            _mm512_storeu_si512(place + 2 * pitch, _mm512_and_si512(even, upper));
-            _mm512_storeu_si512(place + 3 * pitch, _mm512_and_si512(odd, upper));
+            put_words(place, 2 * pitch, decode_words(d, format, _mm512_and_si512(row[i], _mm512_set1_epi16(0xff))));
+            put_words(place + pitch, 2 * pitch, decode_words(d, format, _mm512_srli_epi16(row[i], 8)));
         }
     }
 }

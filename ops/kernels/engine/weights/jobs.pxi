@@ -60,7 +60,7 @@ cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const Weigh
 
 cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
                    WeightsScratch* scratch) noexcept nogil:
-    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, task
+    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, task, together = 1
     cdef int64_t tasks = plan.sums.whole * plan.panel_parts + parts * (plan.sums.blocks - plan.sums.whole)
     cdef int64_t stores = 0 if plan.sums.at_once else parts * ceiling(plan.strands, plan.row_parts)
     if threads == 1:
@@ -70,10 +70,8 @@ cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass*
             store_pass_task(w, plan, some, isa, task)
     else:
         if plan.kept and plan.panel_parts > 1:  # the panels of a block follow one another in a thread: it finds the numbers in its rings
-            for task in prange(tasks, schedule="static", num_threads=threads):
-                run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
-        else:
-            for task in prange(tasks, schedule="dynamic", num_threads=threads):
-                run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
+            together = max(1, ceiling(tasks, threads))
+        for task in prange(tasks, schedule="dynamic", chunksize=together, num_threads=threads):
+            run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
         for task in prange(stores, schedule="dynamic", num_threads=threads):
             store_pass_task(w, plan, some, isa, task)

@@ -152,26 +152,33 @@ cdef inline bint is_whole_image(const Weights* w, const Row* rows, int64_t row_c
     return rows[r].y[0] == rows[r].y[1] == rows[r].y[2] == 0 and last < row_count and rows[last].count == w.Y[2]
 
 
+cdef int64_t repeat_pieces(line_piece* pieces, int64_t number, int64_t count, int64_t further, int64_t apart) noexcept nogil:
+    """The last `count` pieces once more, from `further` elements on and `apart` places later; returns the number of pieces."""
+    cdef int64_t i
+    check_room(b"repeat_pieces", &pieces[number], count * sizeof(line_piece))
+    for i in range(number, number + count):
+        pieces[i] = pieces[i - count]
+        pieces[i].source += further
+        pieces[i].place += <int32_t>apart
+    return number + count
+
+
 cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* shared, const Row* rows, const int64_t* t, bint joined,
                         line_piece* pieces) noexcept nogil:
     """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces. Whole images have the same,
     `w.large.n` apart."""
-    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis]), i
-    cdef int64_t image = 0, image_place = 0  # the first piece and the place of the last image
+    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis])
+    cdef int64_t image = 0, image_place = 0  # the first piece and the place of the last image ...
+    cdef int64_t count, apart                # ... and how many it has of either
     cdef bint repeats = False
     cdef Row part
     while r < chunk.row_count:
         if is_whole_image(w, rows, chunk.row_count, r):
-            i, left = number - image, place - image_place
+            count, apart = number - image, place - image_place
             image, image_place = number, place
             if repeats:
-                check_room(b"cut_pieces", &pieces[number], i * sizeof(line_piece))
-                for number in range(image, image + i):
-                    pieces[number] = pieces[number - i]
-                    pieces[number].source += w.large.n
-                    pieces[number].place += <int32_t>left
-                number = image + i
-                place += left
+                number = repeat_pieces(pieces, number, count, w.large.n, apart)
+                place += apart
                 r += w.Y[0] * w.Y[1]
                 continue
             repeats = True
