@@ -22,8 +22,13 @@ INLINE int in_turns(int rows, int vectors)
 
 /* The first step of a half.  A chain of products that begins with one, not with +0, can differ in the sign of a zero: no total
  * does, since it begins with +0. */
-INLINE void first_step(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, const float *b)
+INLINE void first_step(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, const float *b, int pairs)
 {
+    if (pairs) {
+        load_sums(rows, vectors, sum, NULL, 0, 0);
+        tile_step(rows, vectors, sum, row, a, b, NULL, 1);
+        return;
+    }
     vector lanes[VECTORS];
     load_lanes(vectors, lanes, b, rows > 1);
 #pragma GCC unroll 8
@@ -35,11 +40,11 @@ INLINE void first_step(int rows, int vectors, vector (*sum)[VECTORS], const floa
 
 /* `steps` >= 1 of one half. */
 INLINE void half_sums(int rows, int vectors, vector (*sum)[VECTORS], const float *const *row, ptrdiff_t a, ptrdiff_t row_step,
-                      ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, ptrdiff_t steps)
+                      ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, ptrdiff_t steps, int pairs)
 {
     if (next)
         __builtin_prefetch(row[0] + a + next);
-    first_step(rows, vectors, sum, row, a, b);
+    first_step(rows, vectors, sum, row, a, b, pairs);
 #pragma GCC unroll 1
     for (ptrdiff_t k = 1; k < steps; k++) {
         a += row_step;
@@ -47,7 +52,7 @@ INLINE void half_sums(int rows, int vectors, vector (*sum)[VECTORS], const float
         ONE_PLACE(vectors, row_step, a);
         if (next)
             __builtin_prefetch(row[0] + a + next);
-        tile_step(rows, vectors, sum, row, a, b, NULL, 0);
+        tile_step(rows, vectors, sum, row, a, b, NULL, pairs);
     }
 }
 
@@ -75,16 +80,17 @@ INLINE void add_two_halves(int rows, int vectors, float *c, int pitch, vector (*
 
 /* A whole block, its halves from places a0 and a1 of every row on. */
 INLINE void whole_block(int rows, int vectors, const float *const *row, ptrdiff_t a0, ptrdiff_t a1, ptrdiff_t row_step, ptrdiff_t next,
-                        const float *b, ptrdiff_t lane_pitch, float *c, int pitch)
+                        const float *b, ptrdiff_t lane_pitch, float *c, int pitch, int pairs)
 {
+    const ptrdiff_t half = pairs ? HALF_BLOCK / 2 : HALF_BLOCK;
     vector sum[ROWS][VECTORS];
     float first[ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
     if (in_turns(rows, vectors)) {
         vector second[ROWS][VECTORS];
-        first_step(rows, vectors, sum, row, a0, b);
-        first_step(rows, vectors, second, row, a1, b + HALF_BLOCK * lane_pitch);
+        first_step(rows, vectors, sum, row, a0, b, pairs);
+        first_step(rows, vectors, second, row, a1, b + half * lane_pitch, pairs);
 #pragma GCC unroll 1
-        for (ptrdiff_t k = 1; k < HALF_BLOCK; k++) {
+        for (ptrdiff_t k = 1; k < half; k++) {
             if (next) {
                 __builtin_prefetch(row[0] + a0 + next);
                 __builtin_prefetch(row[0] + a1 + next);
@@ -94,16 +100,16 @@ INLINE void whole_block(int rows, int vectors, const float *const *row, ptrdiff_
             b += lane_pitch;
             ONE_PLACE(vectors, row_step, a0);
             ONE_PLACE(vectors, row_step, a1);
-            tile_step(rows, vectors, sum, row, a0, b, NULL, 0);
-            tile_step(rows, vectors, second, row, a1, b + HALF_BLOCK * lane_pitch, NULL, 0);
+            tile_step(rows, vectors, sum, row, a0, b, NULL, pairs);
+            tile_step(rows, vectors, second, row, a1, b + half * lane_pitch, NULL, pairs);
         }
         add_two_halves(rows, vectors, c, pitch, sum, second);
         return;
     }
-    half_sums(rows, vectors, sum, row, a0, row_step, next, b, lane_pitch, HALF_BLOCK);
+    half_sums(rows, vectors, sum, row, a0, row_step, next, b, lane_pitch, half, pairs);
     store_sums(rows, vectors, sum, first, vectors);
     __asm__ volatile("" : : "r"(first) : "memory"); /* they stay there */
-    half_sums(rows, vectors, sum, row, a1, row_step, next, b + HALF_BLOCK * lane_pitch, lane_pitch, HALF_BLOCK);
+    half_sums(rows, vectors, sum, row, a1, row_step, next, b + half * lane_pitch, lane_pitch, half, pairs);
     add_to_totals(rows, vectors, c, pitch, first, sum);
     __asm__ volatile("" : : : "memory");
 }
@@ -131,7 +137,7 @@ INLINE const tile_run *half_of_runs(int rows, int vectors, vector (*sum)[VECTORS
         load_sums(rows, vectors, sum, NULL, 0, 0);
         return run;
     }
-    half_sums(rows, vectors, sum, row, run->rows, row_step, 0, lane_panel + run->lanes, lane_pitch, run->steps);
+    half_sums(rows, vectors, sum, row, run->rows, row_step, 0, lane_panel + run->lanes, lane_pitch, run->steps, 0);
     for (run++; run < last && run->lanes < end; run++) {
         const float *b = lane_panel + run->lanes;
         ptrdiff_t a = run->rows;
@@ -160,7 +166,7 @@ INLINE void cut_blocks_body(int rows, int vectors, const tile_run *run, const ti
         for (int count = SUM_BLOCK; asks->left && count > 0; asks->left--, count--)
             ask(asks, 0);
         if (in_turns(rows, vectors) && row_step == 1 && are_block(run, last, place, lane_pitch)) {
-            whole_block(rows, vectors, row, run[0].rows, run[1].rows, 1, 0, lane_panel + place, lane_pitch, c, vectors);
+            whole_block(rows, vectors, row, run[0].rows, run[1].rows, 1, 0, lane_panel + place, lane_pitch, c, vectors, 0);
             run += 2;
             continue;
         }

@@ -3,8 +3,6 @@
  *
  * Loops over the steps of whole halves have a constant count, and each part is a function of its own: otherwise the compiler
  * keeps some sums in memory. */
-enum { NEAR_STEPS = 128 }; /* of a panel that stays in the nearest cache */
-
 INLINE int parts_of(int rows, int vectors)
 {
     int most = vectors == 3 ? 3 : vectors == 2 ? 4 : 8;
@@ -108,46 +106,6 @@ typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, co
     static const panel_part_function SUFFIX(name##_panel)[ROWS][VECTORS] = PART_ENTRIES(PANEL_PART, name);               \
     static const rows_part_function SUFFIX(name##_rows)[ROWS][VECTORS] = PART_ENTRIES(ROWS_PART, name);
 
-/* Of runs from `first` on as many as have at most NEAR_STEPS steps in all, or so much of a longer one from its step `*done` on, in `cut`;
- * returns them, and counts them in `*count`. */
-INLINE const tile_run *near_runs(const tile_run *first, const tile_run *last, ptrdiff_t lane_pitch, ptrdiff_t *done, tile_run *cut,
-                                 ptrdiff_t *count)
-{
-    *count = 1;
-    if (first->steps > NEAR_STEPS) {
-        ptrdiff_t left = first->steps - *done;
-        *cut = (tile_run){first->rows + *done * ROWS, first->lanes + *done * lane_pitch, left < NEAR_STEPS ? left : NEAR_STEPS};
-        *done = left > NEAR_STEPS ? *done + NEAR_STEPS : 0;
-        return cut;
-    }
-    for (ptrdiff_t steps = first->steps; first + *count < last && steps + first[*count].steps <= NEAR_STEPS; ++*count)
-        steps += first[*count].steps;
-    return first;
-}
-
-/* A tile, in even parts of its rows. All of them meet some lanes while these are in the nearest cache. */
-INLINE void tile_of_parts(int rows, int vectors, const panel_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
-                          const float *row_panel, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,
-                          const tile_result *result)
-{
-    const int parts = parts_of(rows, vectors);
-    const tile_run *last = runs + run_count, *some = runs;
-    ptrdiff_t done = 0, count = 0;
-    tile_run cut;
-    do {
-        if (runs < last)
-            some = near_runs(runs, last, lane_pitch, &done, &cut, &count);
-        for (int part = 0; part < parts; part++) {
-            int low = rows * part / parts, high = rows * (part + 1) / parts;
-            part_of[high - low - 1][vectors - 1](some, count, row_panel + low, part == 0 ? next : 0, lane_panel, lane_pitch,
-                                                 c + low * VECTORS * WIDTH, resume);
-        }
-        runs += done ? 0 : count;
-        resume = 1;
-    } while (runs < last);
-    finish_blocks(rows, vectors, c, result);
-}
-
 INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
                            const float *start, const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch,
                            float *c, int resume)
@@ -160,15 +118,6 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
     }
 }
 
-#define BLOCKS_TILE(name, r, v, pairs)                                                                                     \
-    static void SUFFIX(name##_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next, \
-                                         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume,              \
-                                         copying *meanwhile, const tile_result *result)                                    \
-    {                                                                                                                      \
-        (void)meanwhile;                                                                                                   \
-        tile_of_parts(r, v, SUFFIX(name##_panel), runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume,     \
-                      result);                                                                                             \
-    }
 #define WHOLE_BLOCKS(name, r, v, pairs)                                                                                    \
     static void SUFFIX(whole_##name##_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *start,            \
                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,      \
@@ -178,3 +127,10 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
         whole_of_parts(r, v, SUFFIX(name##_rows), runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c,    \
                        resume);                                                                                            \
     }
+
+/* A tile whose rows are one part takes that; for others one half of a block after the other is faster, since of several parts the first
+ * would wait for all lanes. */
+#define IN_ONE_PART(name, r, v)                                                                                          \
+    if (parts_of(r, v) == 1)                                                                                             \
+        SUFFIX(name##_panel)[(r) - 1][(v) - 1](runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume);     \
+    else

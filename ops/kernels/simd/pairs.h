@@ -5,6 +5,7 @@
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
 BLOCK_PARTS(pair_blocks, 1)
+ALL_BLOCKS(PART_OF_BLOCK, pair_blocks, 1)
 ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
 ALL_BLOCKS(WHOLE_BLOCKS, pair_blocks, 1)
 
