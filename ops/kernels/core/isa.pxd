@@ -15,6 +15,7 @@ cdef extern from "core/isa.h" nogil:
         NCX_ROWS
         NCX_SLOTS
         NCX_COLUMNS
+        LINE_TILE_ROWS
         SEGMENT_LENGTH
         SEGMENT_BLOCK_LENGTH
         SEGMENT_PANELS_LENGTH

@@ -1,5 +1,9 @@
-/* Sums in blocks of positions (core/reduction.h) whose rows are lines of pairs that run backwards: included by simd/pair_lines.h.  The
- * rows of a tile are taken in parts, as simd/block_parts.h does. */
+/* Sums in blocks of positions (core/reduction.h) whose rows are lines of pairs that run backwards: included by simd/pair_lines.h.
+ *
+ * Blocks that lie side by side are taken in parts of the rows, as simd/block_parts.h does.  All rows of a tile take other blocks
+ * together, one half after the other: a part has too few chains to take the steps of a half without waiting. */
+
+enum { STRETCH_BLOCKS = 3 }; /* fewer blocks side by side are taken as others: each part would load and store its totals for them */
 
 typedef float __attribute__((aligned(2), may_alias)) any_pair;
 
@@ -8,7 +12,7 @@ INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char 
 {
     vector lanes[VECTORS];
     load_lanes(vectors, lanes, b, 1);
-#pragma GCC unroll 8
+#pragma GCC unroll 9
     for (int i = 0; i < rows; i++) {
         const any_pair *pair = (const any_pair *)(row[i] + a);
         if (vectors == 1) { /* nothing shares the broadcast */
@@ -20,17 +24,6 @@ INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char 
         for (int j = 0; j < vectors; j++)
             sum[i][j] = MULTIPLY_ADD_PAIRS(all, lanes[j], sum[i][j]);
     }
-}
-
-/* The runs of one half of a block; returns the first run after it. */
-INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTORS], const tile_run *run, const tile_run *last,
-                                     ptrdiff_t end, const char *const *row, const float *lane_panel, ptrdiff_t lane_pitch)
-{
-    load_sums(rows, vectors, sum, NULL, 0, 0);
-    for (; run < last && run->lanes < end; run++)
-        for (ptrdiff_t k = 0; k < run->steps; k++)
-            line_step(rows, vectors, sum, row, run->rows - 4 * k, lane_panel + run->lanes + k * lane_pitch);
-    return run;
 }
 
 /* Blocks of two whole halves whose numbers follow one another, as far as such blocks do.  The halves take steps in turns: twice as many
@@ -65,65 +58,135 @@ INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *
     return run;
 }
 
-/* Any one block, whose second half ends before `end`. */
-INLINE const tile_run *one_block_body(int rows, int vectors, const tile_run *run, const tile_run *last, ptrdiff_t end,
+/* The steps of one half of a block, which lies before `end`; returns the first run after it. */
+INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTORS], const tile_run *run, const tile_run *last,
+                                     ptrdiff_t end, const char *const *row, const float *lane_panel, ptrdiff_t lane_pitch)
+{
+    for (; run < last && run->lanes < end; run++) {
+        const float *b = lane_panel + run->lanes;
+        ptrdiff_t a = run->rows;
+#pragma GCC unroll 1
+        for (ptrdiff_t k = run->steps; k > 0; k--, a -= 4, b += lane_pitch)
+            line_step(rows, vectors, sum, row, a, b);
+    }
+    return run;
+}
+
+INLINE void clear_lines(int rows, int vectors, vector (*sum)[VECTORS])
+{
+#pragma GCC unroll 9
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = (vector){0};
+}
+
+/* Whether the blocks from a run on, whose lanes begin at `place`, lie side by side for a while. */
+INLINE int is_stretch(const tile_run *run, const tile_run *last, ptrdiff_t place, ptrdiff_t lane_pitch)
+{
+    const ptrdiff_t steps = HALF_BLOCK / 2;
+    if (last - run < 2 * STRETCH_BLOCKS || run->lanes != place)
+        return 0;
+    for (int half = 0; half < 2 * STRETCH_BLOCKS; half++)
+        if (run[half].steps != steps || half > 0 && run[half].rows != run[half - 1].rows - 4 * steps)
+            return 0;
+    return 1;
+}
+
+/* One half of a block after the other, from the block on whose lanes begin at `place`, up to a stretch of blocks side by side. Totals
+ * begin with the block unless they `resume`.  Returns the first run after them. */
+INLINE const tile_run *cut_lines_body(int rows, int vectors, const tile_run *run, const tile_run *last, ptrdiff_t place,
                                       const char *start, const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch,
                                       float *c, int resume)
 {
-    vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
-    const char *row[ROWS];
-    load_sums(rows, vectors, total, c, vectors, resume);
-#pragma GCC unroll 8
+    static const float none[LINE_TILE_ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
+    const ptrdiff_t half_lanes = HALF_BLOCK / 2 * lane_pitch;
+    const float *totals = resume ? c : none;
+    float first[LINE_TILE_ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
+    const char *row[LINE_TILE_ROWS];
+#pragma GCC unroll 9
     for (int i = 0; i < rows; i++)
         row[i] = start + offsets[i];
-    run = half_of_lines(rows, vectors, first, run, last, end - HALF_BLOCK / 2 * lane_pitch, row, lane_panel, lane_pitch);
-    run = half_of_lines(rows, vectors, second, run, last, end, row, lane_panel, lane_pitch);
-    add_halves(rows, vectors, total, first, second);
-    store_sums(rows, vectors, total, c, vectors);
+    do {
+        vector sum[LINE_TILE_ROWS][VECTORS];
+        while (place + 2 * half_lanes <= run->lanes)
+            place += 2 * half_lanes;
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            place += half_lanes;
+            clear_lines(rows, vectors, sum);
+            run = half_of_lines(rows, vectors, sum, run, last, place, row, lane_panel, lane_pitch);
+            if (half == 0)
+#pragma GCC unroll 9
+                for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+                    for (int j = 0; j < vectors; j++)
+                        *(vector *)(first + (i * vectors + j) * WIDTH) = sum[i][j];
+            __asm__ volatile("" : : "r"(first) : "memory"); /* they stay there */
+        }
+#pragma GCC unroll 9
+        for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < vectors; j++) {
+                const int at = (i * vectors + j) * WIDTH;
+                *(vector *)(c + at) = *(const vector *)(totals + at) + (*(const vector *)(first + at) + sum[i][j]);
+            }
+        totals = c;
+    } while (run < last && !is_stretch(run, last, place, lane_pitch));
     return run;
 }
 
 /* Functions of their own: in one function the compiler would keep some sums in memory. */
-#define SOME_LINES(r, v, name)                                                                                             \
-    static __attribute__((noinline)) const tile_run *SUFFIX(name##_whole_##r##_##v)(                               \
+#define WHOLE_LINES(r, v, name)                                                                                        \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_##r##_##v)(                                         \
         const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel, \
         ptrdiff_t lane_pitch, float *c, int resume)                                                                    \
     {                                                                                                                  \
         return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume);                  \
-    }                                                                                                                  \
-    static __attribute__((noinline)) const tile_run *SUFFIX(name##_one_##r##_##v)(                                 \
-        const tile_run *run, const tile_run *last, ptrdiff_t end, const char *start, const int64_t *offsets,           \
+    }
+#define LINES_ENTRY(rows, vectors, name) SUFFIX(name##_##rows##_##vectors)
+PART_SIZES(WHOLE_LINES, whole_lines)
+
+#define CUT_LINES(r, v, name)                                                                                          \
+    static __attribute__((noinline)) const tile_run *SUFFIX(name##_##r##_##v)(                                         \
+        const tile_run *run, const tile_run *last, ptrdiff_t place, const char *start, const int64_t *offsets,         \
         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                           \
     {                                                                                                                  \
-        return one_block_body(r, v, run, last, end, start, offsets, lane_panel, lane_pitch, c, resume);                \
+        return cut_lines_body(r, v, run, last, place, start, offsets, lane_panel, lane_pitch, c, resume);              \
     }
+#define LINE_ROWS(kind, v, name)                                                                                       \
+    kind(1, v, name) kind(2, v, name) kind(3, v, name) kind(4, v, name) kind(5, v, name) kind(6, v, name)              \
+    kind(7, v, name) kind(8, v, name) kind(9, v, name)
+#define CUT_ENTRY(rows, vectors, name) SUFFIX(name##_##rows##_##vectors),
+LINE_ROWS(CUT_LINES, 1, cut_lines)
+LINE_ROWS(CUT_LINES, 2, cut_lines)
+LINE_ROWS(CUT_LINES, 3, cut_lines)
 
-#define LINES_ENTRY(rows, vectors, name) {SUFFIX(name##_whole_##rows##_##vectors), SUFFIX(name##_one_##rows##_##vectors)}
-PART_SIZES(SOME_LINES, pair_lines)
-
-typedef struct {
-    const tile_run *(*whole)(const tile_run *, const tile_run *, const char *, const int64_t *, const float *, ptrdiff_t, float *, int);
-    const tile_run *(*one)(const tile_run *, const tile_run *, ptrdiff_t, const char *, const int64_t *, const float *, ptrdiff_t,
-                           float *, int);
-} lines_functions;
+typedef const tile_run *(*whole_lines_function)(const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets,
+                                                const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
+typedef const tile_run *(*cut_lines_function)(const tile_run *run, const tile_run *last, ptrdiff_t place, const char *start,
+                                              const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
 
 static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *start,
                                const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
 {
-    static const lines_functions of[ROWS][VECTORS] = PART_ENTRIES(LINES_ENTRY, pair_lines);
+    static const whole_lines_function whole_of[ROWS][VECTORS] = PART_ENTRIES(LINES_ENTRY, whole_lines);
+    static const cut_lines_function cut_of[VECTORS][LINE_TILE_ROWS] = {
+        {LINE_ROWS(CUT_ENTRY, 1, cut_lines)}, {LINE_ROWS(CUT_ENTRY, 2, cut_lines)}, {LINE_ROWS(CUT_ENTRY, 3, cut_lines)}};
     const ptrdiff_t block = HALF_BLOCK * lane_pitch;
     const tile_run *last = runs + run_count;
     const int parts = parts_of(rows, vectors);
     if (!resume && run_count == 0)
         memset(c, 0, rows * vectors * WIDTH * sizeof(float));
-    for (int part = 0; part < parts; part++) {
-        int low = rows * part / parts, some = rows * (part + 1) / parts - low, more = resume;
-        const lines_functions *those = &of[some - 1][vectors - 1];
-        float *sums = c + low * vectors * WIDTH;
-        for (const tile_run *run = runs, *done; run < last; run = done, more = 1) {
-            done = those->whole(run, last, start, offsets + low, lane_panel, lane_pitch, sums, more);
-            if (done == run)
-                done = those->one(run, last, (run->lanes / block + 1) * block, start, offsets + low, lane_panel, lane_pitch, sums, more);
-        }
+    for (const tile_run *run = runs, *done; run < last; run = done, resume = 1) {
+        ptrdiff_t place = run->lanes / block * block;
+        if (is_stretch(run, last, place, lane_pitch))
+            for (int part = 0; part < parts; part++) {
+                int low = rows * part / parts, some = rows * (part + 1) / parts - low;
+                done = whole_of[some - 1][vectors - 1](run, last, start, offsets + low, lane_panel, lane_pitch,
+                                                       c + low * vectors * WIDTH, resume);
+            }
+        else
+            done = cut_of[vectors - 1][rows - 1](run, last, place, start, offsets, lane_panel, lane_pitch, c, resume);
     }
 }

@@ -14,7 +14,7 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (PAIRS_CACHE, laid_out_wide),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/plan.pxi,
     engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, LINE_TILE_ROWS, has_lines, keep_pieces, keep_runs,
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs,
     keeps_runs, line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands,
     run_line_tile, shared_taps
 """
@@ -25,8 +25,7 @@ cdef enum:
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
     SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut ...
     STRIDED_BLOCKS = 3      # ... of a line with a stride: it takes longer to lay out
-    LINE_PART = 3           # rows of a part of a tile with three vectors of lanes: of fewer, dot products wait for one another ...
-    LINE_TILE_ROWS = 9      # ... so that tiles have so many
+    LINE_PART = 3           # rows of a part of a tile with three vectors of lanes: of fewer, dot products wait for one another
     KEPT_PIECES = 1 << 11   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many; and of the runs of taps
 

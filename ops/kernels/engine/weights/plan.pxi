@@ -235,8 +235,9 @@ cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const 
 
 
 cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t unit) noexcept nogil:
-    """Positions that hold a piece, at most so many, in units."""
-    return max(unit, min(ceiling(plan.cut.length, unit), most // unit) * unit)
+    """Of the even parts of a piece, in units: as few parts as there are of hardly more than `most` positions."""
+    cdef int64_t parts = max(1, ceiling(plan.cut.length, most + most // 8))
+    return max(unit, ceiling(ceiling(plan.cut.length, parts), unit) * unit)
 
 
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
