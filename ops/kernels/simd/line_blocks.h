@@ -3,7 +3,7 @@
  * Blocks that lie side by side are taken in parts of the rows, as simd/block_parts.h does.  All rows of a tile take other blocks
  * together, one half after the other: a part has too few chains to take the steps of a half without waiting. */
 
-enum { STRETCH_BLOCKS = 3 }; /* fewer blocks side by side are taken as others: each part would load and store its totals for them */
+enum { STRETCH_BLOCKS = 3 }; /* fewer whole blocks are taken as others: each part would load and store its totals for them */
 
 typedef float __attribute__((aligned(2), may_alias)) any_pair;
 
@@ -81,14 +81,14 @@ INLINE void clear_lines(int rows, int vectors, vector (*sum)[VECTORS])
             sum[i][j] = (vector){0};
 }
 
-/* Whether the blocks from a run on, whose lanes begin at `place`, lie side by side for a while. */
-INLINE int is_stretch(const tile_run *run, const tile_run *last, ptrdiff_t place, ptrdiff_t lane_pitch)
+/* Whether the next blocks, from a run on, lie side by side each. */
+INLINE int is_stretch(const tile_run *run, const tile_run *last)
 {
     const ptrdiff_t steps = HALF_BLOCK / 2;
-    if (last - run < 2 * STRETCH_BLOCKS || run->lanes != place)
+    if (last - run < 2 * STRETCH_BLOCKS)
         return 0;
-    for (int half = 0; half < 2 * STRETCH_BLOCKS; half++)
-        if (run[half].steps != steps || half > 0 && run[half].rows != run[half - 1].rows - 4 * steps)
+    for (int block = 0; block < STRETCH_BLOCKS; block++, run += 2)
+        if (run[0].steps != steps || run[1].steps != steps || run[1].rows != run[0].rows - 4 * steps)
             return 0;
     return 1;
 }
@@ -132,7 +132,7 @@ INLINE const tile_run *cut_lines_body(int rows, int vectors, const tile_run *run
                 *(vector *)(c + at) = *(const vector *)(totals + at) + (*(const vector *)(first + at) + sum[i][j]);
             }
         totals = c;
-    } while (run < last && !is_stretch(run, last, place, lane_pitch));
+    } while (run < last && !is_stretch(run, last));
     return run;
 }
 
@@ -179,14 +179,14 @@ static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrd
     if (!resume && run_count == 0)
         memset(c, 0, rows * vectors * WIDTH * sizeof(float));
     for (const tile_run *run = runs, *done; run < last; run = done, resume = 1) {
-        ptrdiff_t place = run->lanes / block * block;
-        if (is_stretch(run, last, place, lane_pitch))
+        if (is_stretch(run, last))
             for (int part = 0; part < parts; part++) {
                 int low = rows * part / parts, some = rows * (part + 1) / parts - low;
                 done = whole_of[some - 1][vectors - 1](run, last, start, offsets + low, lane_panel, lane_pitch,
                                                        c + low * vectors * WIDTH, resume);
             }
         else
-            done = cut_of[vectors - 1][rows - 1](run, last, place, start, offsets, lane_panel, lane_pitch, c, resume);
+            done = cut_of[vectors - 1][rows - 1](run, last, run->lanes / block * block, start, offsets, lane_panel, lane_pitch, c,
+                                                 resume);
     }
 }
