@@ -34,22 +34,22 @@ INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *
     const ptrdiff_t steps = HALF_BLOCK / 2, advance = -4;
     vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
     const tile_run *begin = run;
+    const char *row[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
     load_sums(rows, vectors, total, c, vectors, resume);
     for (; last - run >= 2 && run[0].steps == steps && run[1].steps == steps && run[1].rows - run[0].rows == steps * advance; run += 2) {
         const float *b = lane_panel + run->lanes;
-        const char *row[ROWS];
-#pragma GCC unroll 8
-        for (int i = 0; i < rows; i++)
-            row[i] = start + offsets[i] + run->rows;
+        ptrdiff_t a = run->rows;
         load_sums(rows, vectors, first, NULL, 0, 0);
         load_sums(rows, vectors, second, NULL, 0, 0);
         for (ptrdiff_t k = 0; k < steps; k++) {
-            line_step(rows, vectors, first, row, 0, b);
-            line_step(rows, vectors, second, row, steps * advance, b + steps * lane_pitch);
+            ONE_PLACE(vectors, 1, a);
+            line_step(rows, vectors, first, row, a, b);
+            line_step(rows, vectors, second, row, a + steps * advance, b + steps * lane_pitch);
+            a += advance;
             b += lane_pitch;
-#pragma GCC unroll 8
-            for (int i = 0; i < rows; i++)
-                row[i] += advance;
         }
         add_halves(rows, vectors, total, first, second);
     }
@@ -66,8 +66,10 @@ INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTOR
         const float *b = lane_panel + run->lanes;
         ptrdiff_t a = run->rows;
 #pragma GCC unroll 1
-        for (ptrdiff_t k = run->steps; k > 0; k--, a -= 4, b += lane_pitch)
+        for (ptrdiff_t k = run->steps; k > 0; k--, a -= 4, b += lane_pitch) {
+            ONE_PLACE(vectors, 1, a);
             line_step(rows, vectors, sum, row, a, b);
+        }
     }
     return run;
 }
