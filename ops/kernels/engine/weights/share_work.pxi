@@ -114,10 +114,11 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                 least_rows = max(1, min(plan.strands, ceiling(largest, NEAR_SUMS_BYTES)))
             for row_parts in range(least_rows, min(plan.strands, least_rows + 4 * threads) + 1):
                 plan_sums(plan, levels, panel_parts, row_parts, &sums)
-                whole = full - full % threads if plan.mixed and w.G == 1 and row_parts > 1 and least_rows == 1 else 0
+                whole = full - full % threads if w.G == 1 and row_parts > 1 and least_rows == 1 else 0
                 while True:  # with rows of all blocks in parts, or only of those that do not come out even
                     cost = tasks_cost(w, isa, plan, &sums, panel_parts, row_parts, threads)
-                    cost += numbers_kept(w, isa, plan, levels, panel_parts, row_parts) if plan.kept else frames * panel_parts
+                    cost += (numbers_kept(w, isa, plan, levels, panel_parts, row_parts if sums.whole == 0 else 1) if plan.kept
+                             else frames * panel_parts)
                     if ((levels == 0 or 4 * own_levels(&sums) * own_floats(plan, &sums) <= LEVELS_BYTES)
                             and (least < 0 or cost < least)):
                         least = cost
@@ -127,4 +128,4 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                     sums.whole = whole
             panel_parts += 1 + panel_parts // DISTINCT_PARTS
     if plan.kept:
-        numbers_kept(w, isa, plan, plan.sums.levels, plan.panel_parts, plan.row_parts)
+        numbers_kept(w, isa, plan, plan.sums.levels, plan.panel_parts, plan.row_parts if plan.sums.whole == 0 else 1)
