@@ -1,4 +1,6 @@
-/* Tiles of sums in blocks (core/reduction.h), one half of a block after the other: included by simd/blocks.h. */
+/* Tiles of sums in blocks (core/reduction.h) along runs that each begin with a block, one half of it after the other: included by
+ * simd/blocks.h. */
+
 /* The beginning of a block.  This is a function of its own: beside whole blocks the compiler would keep some sums in memory. */
 INLINE void part_of_block_body(int rows, int vectors, const float *start, const int64_t *offsets, ptrdiff_t a, ptrdiff_t row_step,
                                const float *b, ptrdiff_t lane_pitch, float *c, int pitch, ptrdiff_t steps, int pairs)
@@ -43,6 +45,7 @@ typedef void (*block_part_function)(const float *start, const int64_t *offsets, 
     }
 #define PART(r, v, name) SUFFIX(part_of_##name##_##r##_##v)
 
+#if ROWS < 8
 /* Where `scatter` stores codes, a request for the last part of each row: more of them cost more than they save. */
 static __attribute__((noinline)) void SUFFIX(ask_for_sums)(const tile_result *result)
 {
@@ -54,6 +57,12 @@ static __attribute__((noinline)) void SUFFIX(ask_for_sums)(const tile_result *re
     for (; asks.left; asks.left--)
         ask(&asks, 1);
 }
+#define ASK_FOR_SUMS(result) \
+    if (result)              \
+        SUFFIX(ask_for_sums)(result)
+#else
+#define ASK_FOR_SUMS(result) ((void)0) /* tiles of single taps are a tenth slower with it */
+#endif
 
 /* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel. */
 INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start,
@@ -83,8 +92,7 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
                                          copying *meanwhile, const tile_result *result)                                    \
     {                                                                                                                      \
         (void)meanwhile;                                                                                                   \
-        if (ROWS < 8 && result)                                                                                            \
-            SUFFIX(ask_for_sums)(result);                                                                                  \
+        ASK_FOR_SUMS(result);                                                                                              \
         IN_ONE_PART(name, r, v)                                                                                            \
         if (r == ROWS && next)                                                                                             \
             block_runs_body(r, v, runs, run_count, row_panel, NULL, ROWS, next, lane_panel, lane_pitch, c, VECTORS, resume,\
@@ -94,6 +102,7 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
                             PART(r, v, name), pairs);                                                                      \
         finish_blocks(r, v, c, result);                                                                                    \
     }
+
 #if ROWS < 8
 #define WHOLE_BLOCKS(name, r, v, pairs)                                                                                    \
     static __attribute__((noinline)) void SUFFIX(whole_##name##_strided_##r##_##v)(                                        \
@@ -109,7 +118,8 @@ INLINE void block_runs_body(int rows, int vectors, const tile_run *runs, ptrdiff
     {                                                                                                                      \
         (void)wish;                                                                                                        \
         if (row_step == 1)                                                                                                 \
-            block_runs_body(r, v, runs, run_count, start, offsets, 1, 0, lane_panel, lane_pitch, c, v, resume, PART(r, v, name), pairs);\
+            block_runs_body(r, v, runs, run_count, start, offsets, 1, 0, lane_panel, lane_pitch, c, v, resume,             \
+                            PART(r, v, name), pairs);                                                                      \
         else                                                                                                               \
             SUFFIX(whole_##name##_strided_##r##_##v)(runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, \
                                                      resume);                                                              \
