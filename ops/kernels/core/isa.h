@@ -24,9 +24,9 @@ enum {
     LINE_PIECE = 32,   /* numbers that are laid out together, at most */
     DOT_TILE = 4,      /* channels of the small side whose dot products advance together, at most ... */
     DOT_LARGE = 8,     /* ... and of the large side */
+    LINE_TILE_ROWS = 9,  /* rows of a tile that are lines, at most */
     SEGMENT_WIDTHS = 4,  /* vectors of 4, 8 and 16 lanes, and two of 16 */
     SEGMENT_COUNT = 2,   /* segments of lines in a tile, at most */
-    LINE_TILE_ROWS = 9, /* rows of a tile that are lines, at most */
     SEGMENT_LENGTH = 14, /* positions of one, at most */
     SEGMENT_BLOCK_LENGTH = 10, /* ... where sums are taken in blocks of two halves */
     SEGMENT_PANELS_LENGTH = 7, /* ... or in blocks of two vectors of lanes */

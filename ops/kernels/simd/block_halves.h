@@ -59,7 +59,7 @@ INLINE void half_sums(int rows, int vectors, vector (*sum)[VECTORS], const float
 /* c += first + sum, or c += sum where there is no first. */
 INLINE void add_to_totals(int rows, int vectors, float *c, int pitch, const float *first, vector (*sum)[VECTORS])
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 9
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {

@@ -29,7 +29,7 @@ INLINE void line_step(int rows, int vectors, vector (*sum)[VECTORS], const char 
 /* Blocks of two whole halves whose numbers follow one another, as far as such blocks do.  The halves take steps in turns: twice as many
  * chains hide the time that a step takes. */
 INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *run, const tile_run *last, const char *start,
-                                         const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
+                                         const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c)
 {
     const ptrdiff_t steps = HALF_BLOCK / 2, advance = -4;
     vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
@@ -38,7 +38,7 @@ INLINE const tile_run *whole_blocks_body(int rows, int vectors, const tile_run *
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
         row[i] = start + offsets[i];
-    load_sums(rows, vectors, total, c, vectors, resume);
+    load_sums(rows, vectors, total, c, vectors, 1);
     for (; last - run >= 2 && run[0].steps == steps && run[1].steps == steps && run[1].rows - run[0].rows == steps * advance; run += 2) {
         const float *b = lane_panel + run->lanes;
         ptrdiff_t a = run->rows;
@@ -74,15 +74,6 @@ INLINE const tile_run *half_of_lines(int rows, int vectors, vector (*sum)[VECTOR
     return run;
 }
 
-INLINE void clear_lines(int rows, int vectors, vector (*sum)[VECTORS])
-{
-#pragma GCC unroll 9
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = (vector){0};
-}
-
 /* Whether the next blocks, from a run on, lie side by side each. */
 INLINE int is_stretch(const tile_run *run, const tile_run *last)
 {
@@ -95,15 +86,13 @@ INLINE int is_stretch(const tile_run *run, const tile_run *last)
     return 1;
 }
 
-/* One half of a block after the other, from the block on whose lanes begin at `place`, up to a stretch of blocks side by side. Totals
- * begin with the block unless they `resume`.  Returns the first run after them. */
+/* One half of a block after the other, from the block on whose lanes begin at `place`, up to a stretch of blocks side by side.
+ * Returns the first run after them. */
 INLINE const tile_run *cut_lines_body(int rows, int vectors, const tile_run *run, const tile_run *last, ptrdiff_t place,
                                       const char *start, const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch,
-                                      float *c, int resume)
+                                      float *c)
 {
-    static const float none[LINE_TILE_ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
     const ptrdiff_t half_lanes = HALF_BLOCK / 2 * lane_pitch;
-    const float *totals = resume ? c : none;
     float first[LINE_TILE_ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
     const char *row[LINE_TILE_ROWS];
 #pragma GCC unroll 9
@@ -116,24 +105,13 @@ INLINE const tile_run *cut_lines_body(int rows, int vectors, const tile_run *run
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             place += half_lanes;
-            clear_lines(rows, vectors, sum);
+            load_sums(rows, vectors, sum, NULL, 0, 0);
             run = half_of_lines(rows, vectors, sum, run, last, place, row, lane_panel, lane_pitch);
             if (half == 0)
-#pragma GCC unroll 9
-                for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-                    for (int j = 0; j < vectors; j++)
-                        *(vector *)(first + (i * vectors + j) * WIDTH) = sum[i][j];
+                store_sums(rows, vectors, sum, first, vectors);
             __asm__ volatile("" : : "r"(first) : "memory"); /* they stay there */
         }
-#pragma GCC unroll 9
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-            for (int j = 0; j < vectors; j++) {
-                const int at = (i * vectors + j) * WIDTH;
-                *(vector *)(c + at) = *(const vector *)(totals + at) + (*(const vector *)(first + at) + sum[i][j]);
-            }
-        totals = c;
+        add_to_totals(rows, vectors, c, vectors, first, sum);
     } while (run < last && !is_stretch(run, last));
     return run;
 }
@@ -142,9 +120,9 @@ INLINE const tile_run *cut_lines_body(int rows, int vectors, const tile_run *run
 #define WHOLE_LINES(r, v, name)                                                                                        \
     static __attribute__((noinline)) const tile_run *SUFFIX(name##_##r##_##v)(                                         \
         const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets, const float *lane_panel, \
-        ptrdiff_t lane_pitch, float *c, int resume)                                                                    \
+        ptrdiff_t lane_pitch, float *c)                                                                                \
     {                                                                                                                  \
-        return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c, resume);                  \
+        return whole_blocks_body(r, v, run, last, start, offsets, lane_panel, lane_pitch, c);                          \
     }
 #define LINES_ENTRY(rows, vectors, name) SUFFIX(name##_##rows##_##vectors)
 PART_SIZES(WHOLE_LINES, whole_lines)
@@ -152,9 +130,9 @@ PART_SIZES(WHOLE_LINES, whole_lines)
 #define CUT_LINES(r, v, name)                                                                                          \
     static __attribute__((noinline)) const tile_run *SUFFIX(name##_##r##_##v)(                                         \
         const tile_run *run, const tile_run *last, ptrdiff_t place, const char *start, const int64_t *offsets,         \
-        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                           \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c)                                                       \
     {                                                                                                                  \
-        return cut_lines_body(r, v, run, last, place, start, offsets, lane_panel, lane_pitch, c, resume);              \
+        return cut_lines_body(r, v, run, last, place, start, offsets, lane_panel, lane_pitch, c);                      \
     }
 #define LINE_ROWS(kind, v, name)                                                                                       \
     kind(1, v, name) kind(2, v, name) kind(3, v, name) kind(4, v, name) kind(5, v, name) kind(6, v, name)              \
@@ -165,9 +143,9 @@ LINE_ROWS(CUT_LINES, 2, cut_lines)
 LINE_ROWS(CUT_LINES, 3, cut_lines)
 
 typedef const tile_run *(*whole_lines_function)(const tile_run *run, const tile_run *last, const char *start, const int64_t *offsets,
-                                                const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
+                                                const float *lane_panel, ptrdiff_t lane_pitch, float *c);
 typedef const tile_run *(*cut_lines_function)(const tile_run *run, const tile_run *last, ptrdiff_t place, const char *start,
-                                              const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
+                                              const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c);
 
 static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const char *start,
                                const int64_t *offsets, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
@@ -178,17 +156,16 @@ static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrd
     const ptrdiff_t block = HALF_BLOCK * lane_pitch;
     const tile_run *last = runs + run_count;
     const int parts = parts_of(rows, vectors);
-    if (!resume && run_count == 0)
+    if (!resume)
         memset(c, 0, rows * vectors * WIDTH * sizeof(float));
-    for (const tile_run *run = runs, *done; run < last; run = done, resume = 1) {
+    for (const tile_run *run = runs, *done; run < last; run = done) {
         if (is_stretch(run, last))
             for (int part = 0; part < parts; part++) {
                 int low = rows * part / parts, some = rows * (part + 1) / parts - low;
                 done = whole_of[some - 1][vectors - 1](run, last, start, offsets + low, lane_panel, lane_pitch,
-                                                       c + low * vectors * WIDTH, resume);
+                                                       c + low * vectors * WIDTH);
             }
         else
-            done = cut_of[vectors - 1][rows - 1](run, last, run->lanes / block * block, start, offsets, lane_panel, lane_pitch, c,
-                                                 resume);
+            done = cut_of[vectors - 1][rows - 1](run, last, run->lanes / block * block, start, offsets, lane_panel, lane_pitch, c);
     }
 }

@@ -72,7 +72,7 @@ INLINE vector choose(vector_int mask, vector yes, vector no)
 /* A row of sums is `pitch` vectors after the one before. */
 INLINE void load_sums(int rows, int vectors, vector (*sum)[VECTORS], const float *c, int pitch, int resume)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 9
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
@@ -81,7 +81,7 @@ INLINE void load_sums(int rows, int vectors, vector (*sum)[VECTORS], const float
 
 INLINE void store_sums(int rows, int vectors, vector (*sum)[VECTORS], float *c, int pitch)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 9
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
