@@ -20,7 +20,7 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     engine/product/plan.pxi (ProductPlan, prepare_products), engine/product/product.pxi (PositionClass, Product),
     engine/product/rows_are_lines.pxi (fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles,
     run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi
-    (PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
+    (PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable), engine/trials.pxi,
     engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
     run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights,
@@ -79,6 +79,8 @@ cdef struct Problem:
     TapPairs tap_pairs
     DoublesPlan double_weights
     PositionRowsScratch* position_rows
+    PositionRowsJob* position_jobs
+    int64_t products_together    # by positions as rows
     int64_t transposed_images    # at a time
     float* transposed
     PositionClass* position_classes

@@ -23,7 +23,7 @@ def trials_wanted() -> bool:
 
 
 cdef enum:
-    LONG_CALL = 24000000       # cycles of all threads: of a longer call, few algorithms are tried
+    LONG_CALL = 64000000       # cycles of all threads: of a longer call, few algorithms are tried
 
 cdef double NEAR_ESTIMATE = 2  # times the least estimate, that of an algorithm that is tried, at most
 cdef double NEAR_LONG = 1.25   # ... of a long call

@@ -1,38 +1,44 @@
 """Algorithm `rows_are_positions`: products whose rows are positions and whose lanes are output channels.
 
 The input is transposed once, channels innermost, so that any tap reads a position's channels one after the other where they
-lie; for dot products, pairs of adjacent channels.  Output positions are cut into boxes of whole lines, and a box into classes of positions that meet the same taps.  A tile
-takes some positions of a class and a panel of output channels through all taps whose packed weights stay in the middle cache
-together.  Nothing is gathered for a tap, and no product meets the padding.  Where the packed weights of all panels are few,
-they are shared, and a box meets all panels while its input is near; otherwise a task packs the panel that it uses for all
-boxes.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet,
-transposing it costs more.
+lie; for dot products, pairs of adjacent channels.  Output positions are cut into boxes, and a box into classes of positions that
+meet the same taps (`rows_are_positions_plan.pxi`).  A tile takes some positions of a class and a panel of output channels through
+all taps whose packed weights stay in the middle cache together.  Nothing is gathered for a tap, and no product meets the padding.
+Where the packed weights of all panels are few, all threads pack them first, and a box meets all panels while its input is near;
+otherwise a task packs the panel that it uses for all boxes, and all threads pack only the panels that are left over when each has as
+many.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet, transposing it
+costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
-    (gather_all_taps), engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of),
-    engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi,
-    engine/product/transposed.pxi, engine/weights/few_pairs.pxi (near_steps)
-gives: PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
+    (gather_all_taps), engine/product/pairs.pxi (first_channel, never_subnormal, on_matrix, whole_of),
+    engine/product/product.pxi (PositionClass, Product, Tap, are_far, biases), engine/product/rows_are_positions_plan.pxi
+    (Box, PositionRows, cut_classes, plan_position_rows), engine/product/transposed.pxi
+gives: PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions
 """
 
 cdef enum:
-    NEAR_WEIGHTS = 1 << 16        # packed weights that stay in the middle cache while all columns of a range meet them
-    RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
-    POSITION_ROWS_COLUMNS = 1024  # of a range, at most
-    LEAST_COLUMNS = 64            # ... and at least
     MOST_CLASSES = 4096           # of positions
     LEAST_CHANNELS = 32
     PANEL_BYTES = 8 << 20         # packed weights of a task, at most
+    PRODUCTS_BYTES = 4 << 20      # ... that all threads pack, of products that are computed together
+    MOST_TOGETHER = 64            # that are, at most
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
-    ALL_PANELS_BYTES = 1 << 20    # packed weights of all panels, where every box meets all of them
-    NEAR_INPUT = 1 << 20          # ... that stays near while one panel after another meets it
+    NEAR_INPUT = 1 << 20          # ... of the input that stays near while one panel after another meets it
     NEAR_IMAGES = 2 << 20         # bytes of transposed images that stay near until they are met, where all panels are packed together
 
 
+cdef struct PositionRowsJob:  # one of the products, of some images
+    Product product
+    PositionRows plan
+    float* packed         # weights of the panels that all threads pack
+    int64_t packing       # tasks that pack them
+
+
 cdef struct PositionRowsScratch:  # of one thread
-    float* packed         # weights of panel `item`
+    float* packed         # weights of panel `item` of `job`, where it packs some by itself
     int64_t item
+    const PositionRowsJob* job
     float* sums           # [column][lane]
     int64_t* order        # sums of positions in the order of the result
     int64_t* bases        # where the input of a column begins, before any tap
@@ -42,118 +48,84 @@ cdef struct PositionRowsScratch:  # of one thread
     uint16_t smallest_weight
 
 
-cdef struct Box:  # images and output positions that are computed together, class by class
-    int64_t first[4]
-    int64_t end[4]
-    int64_t ranges[3]  # classes along each axis
-    int64_t columns
-
-
-cdef struct PositionRows:
-    int64_t vectors       # of the lanes
-    int64_t panels
-    int64_t items         # panels of all groups
-    int64_t pitch         # packed weights of a step of the reduction
-    int64_t tap_floats    # ... of a panel from a tap to the next
-    int64_t item_floats   # ... of all taps
-    int64_t near_taps     # whose weights stay near together
-    int64_t near_steps    # ... steps of a tap
-    int64_t extent[4]     # images and output positions
-    int64_t cut[4]        # ... in so many parts each
-    int64_t boxes         # in all
-    int64_t most_columns  # positions of a box
-    int64_t borders[3][CUTS_EVERYWHERE + 1]  # between ranges of positions that meet the same taps
-    int64_t ranges[3]     # how many
-    double met            # share of the pairs (position, tap) that lies inside
-    bint together         # all panels are packed first: a task is a box, which meets all of them while its input is near
-    int64_t whole         # otherwise: panels whose columns one thread takes all
-    int64_t tasks         # ... and one for each box of the others, of which all threads pack the weights
-    double busiest        # of the packing, what the busiest thread does, times the threads
-
-
-cdef void cut_boxes(PositionRows* plan, int64_t columns) noexcept nogil:
-    """As many whole lines, planes and images as so many columns hold, or parts of a line."""
-    cdef int i
-    plan.boxes = plan.most_columns = 1
-    for i in range(3, -1, -1):
-        plan.cut[i] = ceiling(plan.extent[i], max(1, columns // plan.most_columns))
-        plan.most_columns *= ceiling(plan.extent[i], plan.cut[i])
-        plan.boxes *= plan.cut[i]
-
-
-cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, PositionRows* plan) noexcept nogil:
-    cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.S
-    cdef int64_t columns = max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers))))
-    cdef double missed = 0
-    cdef int64_t near
-    cdef int axis
-    plan.vectors = ceiling(p.R, isa.width)
-    plan.panels = ceiling(plan.vectors, isa.vectors)
-    plan.items = p.G * plan.panels
-    plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
-    plan.tap_floats = staggered(p.S * plan.pitch)
-    near = STEPS if p.blocks else max(1, NEAR_WEIGHTS // plan.pitch)  # tiles add each block to sums in memory: more saves nothing
-    plan.near_taps = max(1, min(p.tap_count, near // p.S))
-    plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
-    plan.near_steps = ceiling(ceiling(p.S, ceiling(p.S, near)), p.block) * p.block
-    plan.item_floats = p.tap_count * plan.tap_floats + isa.width
-    plan.met = 1
-    plan.extent[0] = p.N
-    for axis in range(3):
-        plan.extent[axis + 1] = p.Q[axis]
-        plan.ranges[axis] = cut_axis(p, axis, CUTS_EVERYWHERE, plan.borders[axis], &missed)
-        plan.met *= 1 - missed
-    cut_boxes(plan, columns)
-    while plan.boxes % threads != 0 and columns > 4 * isa.rows:
-        columns -= columns // 4
-        cut_boxes(plan, columns)
-    plan.together = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES and plan.boxes >= threads
-    if plan.together:
-        plan.whole, plan.tasks, plan.busiest = 0, p.G * plan.boxes, 1
-        return
-    plan.whole = plan.items - plan.items % threads
-    plan.tasks = plan.whole + plan.items % threads * plan.boxes
-    plan.busiest = (plan.whole // threads + plan.items % threads) * threads / <double>plan.items
-
-
-cdef float* lay_out_boxes(PositionRowsScratch* scratch, const PositionRows* plan, int threads, workspace* memory) noexcept nogil:
-    """The buffers of all threads, whose number `scratch` has, or NULL to count; returns the packed weights of all panels, or NULL."""
-    cdef PositionRowsScratch counted
-    cdef float* packed = NULL
+cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, int64_t count, PositionRowsJob* jobs,
+                       PositionRowsScratch* scratch, workspace* memory) noexcept nogil:
+    """The products that are computed together, from `first_product` on, of some images, and the buffers of all threads; or NULL to
+    count."""
+    cdef PositionRowsJob counted
+    cdef PositionRowsScratch counted_scratch
+    cdef PositionRowsJob* job
+    cdef PositionRowsScratch* s
+    cdef int64_t i, item_floats = 0, sums = 0, columns = 0, classes = 0, runs = 0
     cdef int worker
-    if plan.together:
-        packed = <float*>take(memory, 4 * plan.items * plan.item_floats)
-    for worker in range(threads):
-        lay_out_position_rows(&counted if scratch == NULL else &scratch[worker], plan, memory)
-    return packed
+    for i in range(q.products_together):
+        job = &counted if jobs == NULL else &jobs[i]
+        job.product = of_images(&q.products[first_product + i], first, count)
+        plan_position_rows(&job.product, q.isa, q.threads, &job.plan)
+        job.packed = <float*>take(memory, panel_bytes(&job.plan))
+        job.packing = (job.plan.items - job.plan.whole) * job.plan.pieces
+        if job.plan.whole > 0:
+            item_floats = max(item_floats, job.plan.item_floats)
+        sums = max(sums, job.plan.most_columns * job.plan.pitch)
+        columns = max(columns, job.plan.most_columns)
+        classes = max(classes, job.plan.ranges[0] * job.plan.ranges[1] * job.plan.ranges[2])
+        runs = max(runs, job.plan.near_taps)
+    for worker in range(q.threads):
+        s = &counted_scratch if scratch == NULL else &scratch[worker]
+        s.packed = <float*>take(memory, 4 * item_floats)
+        s.item = -1
+        s.sums = <float*>take(memory, 4 * sums)
+        s.bases = <int64_t*>take(memory, columns * sizeof(int64_t))
+        s.order = <int64_t*>take(memory, columns * sizeof(int64_t))
+        s.classes = <PositionClass*>take(memory, classes * sizeof(PositionClass))
+        s.runs = <tile_run*>take(memory, runs * sizeof(tile_run))
 
 
-cdef void lay_out_position_rows(PositionRowsScratch* s, const PositionRows* plan, workspace* memory) noexcept nogil:
-    """The buffers of one thread."""
-    s.packed = <float*>take(memory, 0 if plan.together else 4 * plan.item_floats)
-    s.item = -1
-    s.sums = <float*>take(memory, 4 * plan.most_columns * plan.pitch)
-    s.bases = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
-    s.order = <int64_t*>take(memory, plan.most_columns * sizeof(int64_t))
-    s.classes = <PositionClass*>take(memory, plan.ranges[0] * plan.ranges[1] * plan.ranges[2] * sizeof(PositionClass))
-    s.runs = <tile_run*>take(memory, plan.near_taps * sizeof(tile_run))
+cdef inline int64_t panel_bytes(const PositionRows* plan) noexcept nogil:
+    """Of the panels that all threads pack."""
+    return 4 * (plan.items - plan.whole) * plan.item_floats
 
 
 cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
     return share(plan.vectors, plan.panels, panel) * isa.width
 
 
-cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, float* packed,
-                             uint16_t* smallest) noexcept nogil:
-    """The weights of one panel, [tap][step][channel]."""
-    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), pitch = plan.pitch
-    cdef int64_t rows = min(p.R, lane_channel(plan, isa, panel + 1)) - row
-    cdef const char* start = (<const char*>p.weights.data
-                              + (item // plan.panels * p.weights.g + row * p.weights.n) * element_size(p.weights.format))
+cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t first,
+                             int64_t end, float* packed, uint16_t* smallest) noexcept nogil:
+    """Steps [first, end) of each tap, of the weights of one panel: packed[tap][step][channel]."""
+    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), pitch = plan.pitch, t
+    cdef int64_t rows = min(p.R, lane_channel(plan, isa, panel + 1)) - row, d = first_channel(p, first)
+    cdef const char* start = (<const char*>p.weights.data + (item // plan.panels * p.weights.g + row * p.weights.n + d * p.weights.c)
+                              * element_size(p.weights.format))
+    cdef Product some = p[0]
+    some.D = (p.D if end == p.S else first_channel(p, end)) - d
     check_room(b"pack_position_rows", packed, 4 * plan.item_floats)
     if rows % isa.width:
-        memset(packed, 0, plan.item_floats * sizeof(float))
-    gather_all_taps(p, isa, packed, plan.tap_floats, pitch, rows, start, smallest)
+        for t in range(p.tap_count):
+            memset(packed + t * plan.tap_floats + first * pitch, 0, 4 * (end - first) * pitch)
+    gather_all_taps(&some, isa, packed + first * pitch, plan.tap_floats, pitch, rows, start, smallest)
+
+
+cdef void prepare_position_rows(const Problem* q, const Product* some, const Operand* input, int64_t transposing, int64_t task,
+                                PositionRowsScratch* s) noexcept nogil:
+    """What comes before products: some positions of the `input`, transposed from that of `some` images, or a piece of a panel that all
+    threads pack."""
+    cdef const PositionRowsJob* job = q.position_jobs
+    cdef const Product* p
+    cdef int64_t piece, blocks, first, end
+    if task < transposing:
+        transpose_some(some, q.isa, input, task, &s.smallest)
+        return
+    task -= transposing
+    while task >= job.packing:
+        task -= job.packing
+        job += 1
+    p = &job.product
+    piece, task = task % job.plan.pieces, task // job.plan.pieces
+    blocks = p.S // p.block
+    first = share(blocks, job.plan.pieces, piece) * p.block
+    end = p.S if piece + 1 == job.plan.pieces else share(blocks, job.plan.pieces, piece + 1) * p.block
+    pack_position_rows(p, &job.plan, q.isa, job.plan.whole + task, first, end, job.packed + task * job.plan.item_floats, &s.smallest_weight)
 
 
 cdef int64_t class_runs(const Product* p, const PositionRows* plan, const PositionClass* positions, int64_t first_tap, int64_t d,
@@ -178,39 +150,6 @@ cdef int64_t class_runs(const Product* p, const PositionRows* plan, const Positi
     return number
 
 
-cdef void cut_classes(const PositionRows* plan, int64_t number, Box* box, PositionClass* classes) noexcept nogil:
-    """Box `number` and its classes, along each axis as many as there are ranges that it meets."""
-    cdef int64_t low[3][CUTS_EVERYWHERE]
-    cdef int64_t high[3][CUTS_EVERYWHERE]
-    cdef int64_t i, i0, i1, i2, first, end, images
-    cdef int axis
-    cdef PositionClass* positions = classes
-    for axis in range(3, -1, -1):
-        i = number % plan.cut[axis]
-        number //= plan.cut[axis]
-        box.first[axis] = share(plan.extent[axis], plan.cut[axis], i)
-        box.end[axis] = share(plan.extent[axis], plan.cut[axis], i + 1)
-    for axis in range(3):
-        box.ranges[axis] = 0
-        for i in range(plan.ranges[axis]):
-            first, end = max(box.first[axis + 1], plan.borders[axis][i]), min(box.end[axis + 1], plan.borders[axis][i + 1])
-            if first < end:
-                low[axis][box.ranges[axis]], high[axis][box.ranges[axis]] = first, end
-                box.ranges[axis] += 1
-    check_room(b"cut_classes", classes, box.ranges[0] * box.ranges[1] * box.ranges[2] * sizeof(PositionClass))
-    box.columns, images = 0, box.end[0] - box.first[0]
-    for i0 in range(box.ranges[0]):
-        for i1 in range(box.ranges[1]):
-            for i2 in range(box.ranges[2]):
-                positions.column = box.columns
-                positions.q[0], positions.q[1], positions.q[2] = low[0][i0], low[1][i1], low[2][i2]
-                positions.extent[0] = high[0][i0] - low[0][i0]
-                positions.extent[1] = high[1][i1] - low[1][i1]
-                positions.extent[2] = high[2][i2] - low[2][i2]
-                box.columns += images * positions.extent[0] * positions.extent[1] * positions.extent[2]
-                positions += 1
-
-
 cdef void find_bases(const Product* p, int64_t g, const Box* box, const PositionClass* positions, int64_t* bases) noexcept nogil:
     """Where the input of a class begins."""
     cdef int64_t n, q0, q1, q2, line, number = 0
@@ -224,21 +163,29 @@ cdef void find_bases(const Product* p, int64_t g, const Box* box, const Position
                 number += positions.extent[2]
 
 
-cdef void run_position_rows_task(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t task,
-                                 const float* packed, PositionRowsScratch* s) noexcept nogil:
-    """A task, with the packed weights of all panels, or NULL."""
-    cdef int64_t item = task if task < plan.whole else plan.whole + (task - plan.whole) // plan.boxes, box, panel
+cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_set* isa, int64_t task,
+                                 PositionRowsScratch* s) noexcept nogil:
+    """A task of the first of these products, or of one that follows."""
+    cdef const Product* p
+    cdef const PositionRows* plan
+    cdef int64_t item, box, panel
+    while task >= job.plan.tasks:
+        task -= job.plan.tasks
+        job += 1
+    p, plan = &job.product, &job.plan
     if plan.together:
         for panel in range(plan.panels):
             item = task // plan.boxes * plan.panels + panel
-            run_box(p, plan, isa, item, task % plan.boxes, packed + item * plan.item_floats, s)
-        return
-    if s.item != item:
-        pack_position_rows(p, plan, isa, item, s.packed, &s.smallest_weight)
-        s.item = item
-    for box in range(plan.boxes):
-        if task < plan.whole or box == (task - plan.whole) % plan.boxes:
-            run_box(p, plan, isa, item, box, s.packed, s)
+            run_box(p, plan, isa, item, task % plan.boxes, job.packed + item * plan.item_floats, s)
+    elif task >= plan.whole:
+        item = (task - plan.whole) // plan.boxes
+        run_box(p, plan, isa, plan.whole + item, (task - plan.whole) % plan.boxes, job.packed + item * plan.item_floats, s)
+    else:
+        if s.item != task or s.job != job:
+            pack_position_rows(p, plan, isa, task, 0, p.S, s.packed, &s.smallest_weight)
+            s.item, s.job = task, job
+        for box in range(plan.boxes):
+            run_box(p, plan, isa, task, box, s.packed, s)
 
 
 cdef void run_box(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t number,
@@ -338,14 +285,14 @@ cdef int64_t packed_together(const Problem* q, int64_t images) noexcept nogil:
         plan_position_rows(&some, q.isa, q.threads, &plan)
         if not plan.together:
             return -1
-        packed += 4 * plan.items * plan.item_floats
+        packed += panel_bytes(&plan)
     return packed
 
 
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef const Product* p = q.products
     cdef Product some
-    cdef int64_t i
+    cdef int64_t i, packed = 0
     cdef PositionRows plan
     if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
         return False
@@ -360,6 +307,8 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
         plan_position_rows(&some, q.isa, q.threads, &plan)
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
+        packed += panel_bytes(&plan)
+    q.products_together = q.count if q.count <= MOST_TOGETHER and packed <= PRODUCTS_BYTES else 1
     return True
 
 
@@ -376,7 +325,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         plan_position_rows(&some, q.isa, q.threads, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
-        cycles += PACK_WHOLE * p.tap_count * p.R * plan.busiest
+        cycles += PACK_WHOLE * p.tap_count * p.R
         if p.columns < FAR_COLUMNS and are_far(p.tap_count * p.S * p.R):
             cycles += FAR_AND_BACK * p.tap_count * p.R
         fetched = p.columns / <double>some.columns * plan.boxes
@@ -392,22 +341,19 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
 
 
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
-    """The copied input of as many images as are computed at a time, and for one product after the other the buffers of all threads."""
+    """The copied input of as many images as are computed at a time, and what products need that are computed together."""
     cdef const Product* p = q.products
     cdef int64_t i, most = 0, images = q.transposed_images
-    cdef PositionRows plan
-    cdef Product some
     cdef workspace rest
     q.transposed = NULL
     if not lies_transposed(p):
         q.transposed = <float*>take(memory, 4 * (p.G * images * p.I[0] * p.I[1] * p.I[2] * position_pitch(p) + q.isa.width))
     q.position_rows = <PositionRowsScratch*>take(memory, q.threads * sizeof(PositionRowsScratch))
+    q.position_jobs = <PositionRowsJob*>take(memory, q.products_together * sizeof(PositionRowsJob))
     if memory.base == NULL:
-        for i in range(q.count):
+        for i in range(0, q.count, q.products_together):
             rest = memory[0]
-            some = of_images(&q.products[i], 0, images)
-            plan_position_rows(&some, q.isa, q.threads, &plan)
-            lay_out_boxes(NULL, &plan, q.threads, &rest)
+            lay_out_jobs(q, i, 0, images, NULL, NULL, &rest)
             most = max(most, rest.used)
         memory.used = most
 
@@ -428,44 +374,40 @@ cdef bint run_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
 
 
 cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory) noexcept nogil:
-    """Some images, transposed together; false if a buffer was overrun.  Panels of a single product stay packed from the first
-    images on."""
-    cdef int64_t i, task, packing
-    cdef int worker
-    cdef PositionRows plan
+    """Some images, transposed together; false if a buffer was overrun.  Panels stay packed from the first images on where all products
+    are computed together."""
+    cdef int64_t first_product = 0, i, task, transposing, packing, tasks
     cdef Product some = of_images(q.products, first, count)
     cdef Operand input = some.input
+    cdef PositionRowsJob* jobs = q.position_jobs
     cdef PositionRowsScratch* scratch = q.position_rows
-    cdef float* packed
     cdef workspace rest
     if q.transposed != NULL:
         input = transposed_input(&some, q.transposed)
-        if q.threads == 1:
-            for task in range(transposing_tasks(&some)):
-                transpose_some(&some, q.isa, &input, task, &scratch.smallest)
-        else:
-            for task in prange(transposing_tasks(&some), schedule="dynamic", num_threads=q.threads):
-                transpose_some(&some, q.isa, &input, task, &scratch[thread_number()].smallest)
-    for i in range(q.count):
-        some = of_images(&q.products[i], first, count)
-        some.input = input
-        plan_position_rows(&some, q.isa, q.threads, &plan)
+    while first_product < q.count:
         rest = memory[0]
-        packed = lay_out_boxes(scratch, &plan, q.threads, &rest)
+        lay_out_jobs(q, first_product, first, count, jobs, scratch, &rest)
         extend_workspace(&rest)
-        packing = plan.items if plan.together and (first == 0 or q.count > 1) else 0
+        transposing = transposing_tasks(&some) if q.transposed != NULL and first_product == 0 else 0
+        packing = tasks = 0
+        for i in range(q.products_together):
+            jobs[i].product.input = input
+            packing += jobs[i].packing
+            tasks += jobs[i].plan.tasks
+        if first > 0 and q.products_together == q.count:
+            packing = 0
         if q.threads == 1:
-            for task in range(packing):
-                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats, &scratch.smallest_weight)
-            for task in range(plan.tasks):
-                run_position_rows_task(&some, &plan, q.isa, task, packed, scratch)
+            for task in range(transposing + packing):
+                prepare_position_rows(q, &some, &input, transposing, task, scratch)
+            for task in range(tasks):
+                run_position_rows_task(jobs, q.isa, task, scratch)
         else:
-            for task in prange(packing, schedule="dynamic", num_threads=q.threads):
-                pack_position_rows(&some, &plan, q.isa, task, packed + task * plan.item_floats,
-                                   &scratch[thread_number()].smallest_weight)
-            for task in prange(plan.tasks, schedule="dynamic", num_threads=q.threads):
-                run_position_rows_task(&some, &plan, q.isa, task, packed, &scratch[thread_number()])
+            for task in prange(transposing + packing, schedule="dynamic", num_threads=q.threads):
+                prepare_position_rows(q, &some, &input, transposing, task, &scratch[thread_number()])
+            for task in prange(tasks, schedule="dynamic", num_threads=q.threads):
+                run_position_rows_task(jobs, q.isa, task, &scratch[thread_number()])
         if workspace_overrun(&rest):
             memory.last = rest.last
             return False
+        first_product += q.products_together
     return True
