@@ -22,7 +22,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi
     (PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable), engine/trials.pxi,
-    engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
+    engine/weights/chain_lanes.pxi (ChainLanes, chain_lanes_cycles, fits_chain_lanes,
+    lay_out_chain_lanes, run_chain_lanes), engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
     run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights,
     lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights,
     depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
@@ -76,6 +77,7 @@ cdef struct Problem:
     PlanesWeights planes_weights
     NxcWeights nxc_weights
     TapLanes weights_lanes
+    ChainLanes chain_lanes
     TapPairs tap_pairs
     DoublesPlan double_weights
     PositionRowsScratch* position_rows
@@ -104,7 +106,7 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 19
+    ALGORITHMS = 20
     CHOICES = 2 * ALGORITHMS  # of trials: in pairs where a problem names some, then without; core/trials.h has room for TRIAL_ALGORITHMS
     NO_MEMORY = 2             # instead of whether an algorithm has run
 
@@ -137,6 +139,8 @@ algorithms[:] = [
               lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights),
     Algorithm(b"weights_few_channels", b"weights/few_channels.pxi", False, fits_few_channels, few_channels_cycles,
               lay_out_few_channels, run_few_channels),
+    Algorithm(b"weights_chain_lanes", b"weights/chain_lanes.pxi", False, fits_chain_lanes, chain_lanes_cycles, lay_out_chain_lanes,
+              run_chain_lanes),
     Algorithm(b"weights_product", b"weights/product.pxi", True, fits_weights, weights_cycles, lay_out_weights, run_weights),
     Algorithm(b"weights_tap_lanes", b"weights/tap_lanes.pxi", False, fits_tap_lanes, tap_lanes_cycles, lay_out_tap_lanes,
               run_tap_lanes),

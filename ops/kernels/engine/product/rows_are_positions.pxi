@@ -343,7 +343,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:
     """The copied input of as many images as are computed at a time, and what products need that are computed together."""
     cdef const Product* p = q.products
-    cdef int64_t i, most = 0, images = q.transposed_images
+    cdef int64_t first_product = 0, most = 0, images = q.transposed_images
     cdef workspace rest
     q.transposed = NULL
     if not lies_transposed(p):
@@ -351,10 +351,11 @@ cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nog
     q.position_rows = <PositionRowsScratch*>take(memory, q.threads * sizeof(PositionRowsScratch))
     q.position_jobs = <PositionRowsJob*>take(memory, q.products_together * sizeof(PositionRowsJob))
     if memory.base == NULL:
-        for i in range(0, q.count, q.products_together):
+        while first_product < q.count:
             rest = memory[0]
-            lay_out_jobs(q, i, 0, images, NULL, NULL, &rest)
+            lay_out_jobs(q, first_product, 0, images, NULL, NULL, &rest)
             most = max(most, rest.used)
+            first_product += q.products_together
         memory.used = most
 
 

@@ -269,17 +269,21 @@ cdef void fill_masks(const Product* r, const Layout* l, const instruction_set* i
 
 cdef void store_few_channels(const Weights* w, int64_t tap_count, int64_t pieces, const instruction_set* isa, int64_t g,
                              int64_t channel, int64_t channels, float* partials) noexcept nogil:
-    """Add the pieces of some channels of one group, [piece][m][c][tap], and store."""
-    cdef int64_t i, t0, t1, lines = w.K[1], width = w.K[2]
+    """Add the pieces of some channels of one group, [piece][m][c][tap], and store, as many together as lie equally far apart."""
+    cdef int64_t i, t0, t1, width = w.K[2], lines = w.K[1], planes = w.K[0], count = channels, step = w.taps_stride[5]
     cdef lane_span span
     join_pieces(partials, pieces, w.M * channels * tap_count, w.M * channels * tap_count)
-    if w.taps_stride[4] == width * w.taps_stride[5]:
+    if w.taps_stride[4] == width * step:
         lines, width = 1, lines * width
-    for i in range(w.M * channels):
-        for t0 in range(w.K[0]):
+    if lines == 1 and w.taps_stride[3] == width * step:
+        planes, width = 1, planes * width
+    if lines * planes == 1 and w.taps_stride[2] == width * step:
+        count, width = 1, channels * width
+    for i in range(w.M * count):
+        for t0 in range(planes):
             for t1 in range(lines):
-                span = lane_span(0, width, g * w.taps_stride[0] + i // channels * w.taps_stride[1] + (channel + i % channels) * w.taps_stride[2]
-                                 + t0 * w.taps_stride[3] + t1 * w.taps_stride[4], w.taps_stride[5])
+                span = lane_span(0, width, g * w.taps_stride[0] + i // count * w.taps_stride[1] + (channel + i % count) * w.taps_stride[2]
+                                 + t0 * w.taps_stride[3] + t1 * w.taps_stride[4], step)
                 isa.scatter(partials, 0, 1, w.taps, w.taps_format, 0, &span, 1, NULL)
                 partials += width
 

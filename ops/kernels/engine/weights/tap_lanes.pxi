@@ -12,9 +12,9 @@ something infinite may have met a zero of the frame: they are computed again, ea
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED, NUMBER_MOVED, TAP_MOVED,
     VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at), engine/weights/positions.pxi
     (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
-gives: TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, block_bytes, block_lines, first_column,
-    fits_tap_lanes, lay_out_tap_lanes, met_columns, row_columns, run_tap_lanes, store_tap_lanes, tap_lanes_cycles,
-    wastes_lanes
+gives: PADDED_STEPS, TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, block_bytes, block_lines, decode_rows,
+    first_column, fits_tap_lanes, lay_out_chunk, lay_out_tap_lanes, met_columns, row_columns, run_tap_lanes, store_tap_lanes,
+    tap_lanes_cycles, wastes_lanes
 """
 
 cdef enum:

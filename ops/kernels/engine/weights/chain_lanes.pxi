@@ -1,0 +1,257 @@
+"""Algorithm `weights_chain_lanes`: the sums of `weights_few_channels` with channels of the large side as lanes.
+
+    taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
+
+A chain (`core/reduction.h`) takes every REDUCTION_CHAINS-th position of a line.  Where the lanes are positions, a line of 17 takes as
+long as one of 32, and sums of many channels leave the registers after each image.  Here a tile is one chain of one tap: its rows are
+the channels m of the small side, its lanes some channels c, its steps the positions of the chain in all lines of a piece that are laid
+out together, as `weights_tap_lanes` lays them out.
+
+A task is a panel of channels of a group in one piece of the reduction.  Where its sums are not finite, something infinite may have met
+a zero of the frame: they are computed again, each tap along the positions that it meets.
+
+uses: engine/algorithms.pxi (Problem), engine/costs.pxi (DECODED, NUMBER_MOVED, TAP_MOVED, VECTORS_A_CYCLE),
+    engine/weights/few_channels.pxi (store_few_channels), engine/weights/gradient.pxi (Row, Weights, reaches_outside),
+    engine/weights/positions.pxi (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (add_sums),
+    engine/weights/tap_lanes.pxi
+gives: ChainLanes, chain_lanes_cycles, fits_chain_lanes, lay_out_chain_lanes, run_chain_lanes
+"""
+
+cdef enum:
+    CHAIN_ROWS = 3              # channels of the small side: with fewer, sums wait for one another
+    CHAIN_LANES = 16            # channels of the large side, at least
+    CHAIN_BLOCK_BYTES = 1 << 19 # of the large side: stays in the middle cache
+    CHAIN_LINES = 1 << 12       # of taps and planes, at most
+    CHAIN_RUN = 12              # multiply-adds as which a run of a few steps counts besides
+    CHAIN_MANY_LANES = 96       # channels of the large side: sums of fewer stay near where lanes are positions, which is faster ...
+    CHAIN_FEW_LANES = 2         # ... so many times
+
+
+cdef struct ChainLanesScratch:  # of one thread
+    TapLanesScratch large   # what is laid out of the large side, and the decoded small side
+    tile_run* runs
+    float* sums             # [tap][chain][m][lane]
+    float* stored           # [m][c][tap], where there is one piece
+
+
+cdef struct ChainLanes:
+    TapLanes large          # how lines are laid out
+    int64_t vectors         # of the lanes
+    int64_t panels
+    int64_t most_lanes      # of a panel
+    int64_t taps
+    int64_t row_tiles
+    ChainLanesScratch* scratch
+    float* partials         # [group][piece][m][c][tap], where there are several pieces
+
+
+cdef inline int64_t chain_channel(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t panel) noexcept nogil:
+    """The first of a panel."""
+    return min(w.C, share(p.vectors, p.panels, panel) * isa.width)
+
+
+cdef inline Weights of_channels(const Weights* w, int64_t first, int64_t end) noexcept nogil:
+    """The gradient of some channels of the large side."""
+    cdef Weights some = w[0]
+    some.C = end - first
+    some.large.data = <char*>w.large.data + first * w.large.c * element_size(w.large.format)
+    return some
+
+
+cdef bint plan_chain_lanes(const Weights* w, const instruction_set* isa, ChainLanes* p) noexcept nogil:
+    cdef TapLanes* l = &p.large
+    cdef Weights panel
+    l.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
+    if l.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0 or w.C < CHAIN_LANES or w.M < CHAIN_ROWS:
+        return False
+    p.vectors = ceiling(w.C, isa.width)
+    p.panels = ceiling(p.vectors, isa.vectors)
+    p.most_lanes = ceiling(p.vectors, p.panels) * isa.width
+    p.row_tiles = ceiling(w.M, isa.rows)
+    l.decoded = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
+    l.framed = reaches_outside(w, 2)
+    l.windows = False
+    panel = of_channels(w, 0, p.most_lanes)
+    # Whole lines, of as few chunks as possible.
+    l.chunk = min(l.positions, w.cut.length)
+    while block_bytes(&panel, l.chunk) > CHAIN_BLOCK_BYTES and l.chunk > w.Y[2]:
+        l.chunk = ceiling(l.chunk // w.Y[2], 2) * w.Y[2]
+    if (block_bytes(&panel, l.chunk) > 2 * CHAIN_BLOCK_BYTES or <double>w.K[0] * w.K[1] * w.K[2] > CHAIN_LINES
+            or 4.0 * w.K[0] * w.K[1] * w.K[2] * REDUCTION_CHAINS * w.M * p.most_lanes > TAP_SUMS_BYTES):
+        return False
+    p.taps = w.K[0] * w.K[1] * w.K[2]
+    l.small_pitch = l.chunk + isa.width
+    return True
+
+
+cdef int64_t chain_runs(const Weights* w, const ChainLanes* p, int64_t g, int64_t t0, int64_t t1, int64_t count, int64_t row_count,
+                        ChainLanesScratch* s) noexcept nogil:
+    """A run of `count` steps for each line of a chunk that a row of taps meets; where that is 1, one for the lines of each plane.
+    They begin at position 0 and at the first tap."""
+    cdef int64_t number = 0, r, x0, x1, last = -2
+    cdef const Row* row
+    check_room(b"chain_runs", s.runs, row_count * sizeof(tile_run))
+    for r in range(row_count):
+        row = &s.large.rows[r]
+        x0 = row.y[0] * w.s[0] + t0 * w.d[0] - w.b[0]
+        x1 = row.y[1] * w.s[1] + t1 * w.d[1] - w.b[1]
+        if x0 < 0 or x0 >= w.X[0] or x1 < 0 or x1 >= w.X[1]:
+            continue
+        if count == 1 and last == r - 1 and row.y[1] > 0:
+            s.runs[number - 1].steps += 1
+        else:
+            s.runs[number] = tile_run(row.first if p.large.decoded else small_offset(w, g, row),
+                                      s.large.places[r] + t0 * s.large.planes[r] + t1 * w.d[1] * p.large.line, count)
+            number += 1
+        last = r
+    return number
+
+
+cdef void run_chain(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t first, int64_t count, int64_t run_count,
+                    int64_t tap, int64_t chain, ChainLanesScratch* s) noexcept nogil:
+    """A chain of a tap, from position `first` of each line on."""
+    cdef int64_t vectors = ceiling(w.C, isa.width), width = vectors * isa.width, tile, m, rows, i, row_step, lane_step
+    cdef int64_t channel = p.large.small_pitch if p.large.decoded else w.small.c
+    cdef const float* small = s.large.small if p.large.decoded else <const float*>w.small.data
+    cdef float* sums = s.sums + (tap * REDUCTION_CHAINS + chain) * w.M * width
+    cdef int64_t offsets[TILE_ROWS]
+    row_step, lane_step = REDUCTION_CHAINS, REDUCTION_CHAINS * w.s[2] * w.C
+    if count == 1:
+        row_step, lane_step = w.Y[2] if p.large.decoded else w.small.x[1], w.s[1] * p.large.line
+    check_room(b"run_chain", sums, 4 * w.M * width)
+    for tile in range(p.row_tiles):
+        m = share(w.M, p.row_tiles, tile)
+        rows = share(w.M, p.row_tiles, tile + 1) - m
+        for i in range(rows):
+            offsets[i] = (m + i) * channel
+        isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step,
+                                           s.large.block + (first * w.s[2] + tap % w.K[2] * w.d[2]) * w.C, lane_step,
+                                           sums + m * width, True, NULL)
+
+
+cdef void run_chains(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t g, int64_t row_count, bint exact,
+                     ChainLanesScratch* s) noexcept nogil:
+    """All chains of all taps through a chunk; `exact`: only where a tap meets the large side."""
+    cdef int64_t t0, t1, t2, tap, chain, first, count, planned, run_count, low = 0, high = w.Y[2]
+    for t0 in range(w.K[0]):
+        for t1 in range(w.K[1]):
+            planned = run_count = 0
+            for chain in range(REDUCTION_CHAINS):
+                for t2 in range(w.K[2]):
+                    if exact:
+                        meet_inside(t2 * w.d[2] - w.b[2], w.s[2], w.X[2], w.Y[2], &low, &high)
+                    first = low + (chain + REDUCTION_CHAINS - low % REDUCTION_CHAINS) % REDUCTION_CHAINS
+                    if first >= high:
+                        continue
+                    count = ceiling(high - first, REDUCTION_CHAINS)
+                    if count != planned:
+                        run_count, planned = chain_runs(w, p, g, t0, t1, count, row_count, s), count
+                    if run_count > 0:
+                        tap = (t0 * w.K[1] + t1) * w.K[2] + t2
+                        run_chain(w, p, isa, first, count, run_count, tap, chain, s)
+
+
+cdef void run_chain_piece(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t g, int64_t piece, bint exact,
+                          ChainLanesScratch* s) noexcept nogil:
+    cdef int64_t first = piece_start(&w.cut, piece, p.large.positions), piece_end = piece_start(&w.cut, piece + 1, p.large.positions)
+    cdef int64_t end, row_count, count = p.taps * REDUCTION_CHAINS * w.M * ceiling(w.C, isa.width) * isa.width
+    check_room(b"run_chain_piece", s.sums, 4 * count)
+    memset(s.sums, 0, count * sizeof(float))
+    while first < piece_end:
+        end = min(piece_end, first + p.large.chunk)
+        row_count = cut_rows(w, first, end, s.large.rows)
+        lay_out_chunk(w, &p.large, isa, g, row_count, &s.large)
+        if p.large.decoded:
+            decode_rows(w, &p.large, isa, g, 0, w.M, row_count, &s.large)
+        run_chains(w, p, isa, g, row_count, exact, s)
+        first = end
+
+
+cdef void run_chain_lanes_task(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t task,
+                               ChainLanesScratch* s) noexcept nogil:
+    cdef int64_t panel = task % p.panels, piece = task // p.panels % w.cut.pieces, g = task // p.panels // w.cut.pieces
+    cdef int64_t channel = chain_channel(w, p, isa, panel), channels = chain_channel(w, p, isa, panel + 1) - channel
+    cdef int64_t width = ceiling(channels, isa.width) * isa.width, tap, m, half, row = channels * p.taps
+    cdef Weights some = of_channels(w, channel, channel + channels)
+    cdef ChainLanes of_panel = p[0]
+    cdef float* sums
+    cdef float* place = s.stored
+    cdef lane_span span
+    of_panel.large.line = <int64_t>met_columns(w, w.Y[2]) * channels
+    run_chain_piece(&some, &of_panel, isa, g, piece, False, s)
+    if p.large.framed and not isa.finite(s.sums, p.taps * REDUCTION_CHAINS * w.M * width):
+        run_chain_piece(&some, &of_panel, isa, g, piece, True, s)
+    for tap in range(p.taps):
+        sums = s.sums + tap * REDUCTION_CHAINS * w.M * width
+        half = REDUCTION_CHAINS // 2
+        while half > 0:
+            add_sums(sums, sums + half * w.M * width, half * w.M * width)
+            half //= 2
+    if w.cut.pieces > 1:
+        place, row = p.partials + ((g * w.cut.pieces + piece) * w.M * w.C + channel) * p.taps, w.C * p.taps
+    check_room(b"run_chain_lanes_task", place, 4 * ((w.M - 1) * row + channels * p.taps))
+    for m in range(w.M):
+        span = lane_span(0, p.taps, m * width, REDUCTION_CHAINS * w.M * width)
+        isa.gather(place + m * row, p.taps, channels, s.sums, NUMBER_FLOAT32, 1, &span, 1)
+    if w.cut.pieces == 1:
+        store_few_channels(w, p.taps, 1, isa, g, channel, channels, s.stored)
+
+
+cdef bint fits_chain_lanes(Problem* q) noexcept nogil:
+    if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains == 1:
+        return False
+    return plan_chain_lanes(q.weights, q.isa, &q.chain_lanes)
+
+
+cdef double chain_lanes_cycles(const Problem* q) noexcept nogil:
+    """Of products, runs, and both sides laid out."""
+    cdef const Weights* w = q.weights
+    cdef const ChainLanes* p = &q.chain_lanes
+    cdef double tiles = <double>p.panels * p.row_tiles, loads = w.M * p.panels + p.vectors * p.row_tiles
+    cdef double products = max(max(<double>w.M * p.vectors, loads), 4 * VECTORS_A_CYCLE * tiles)
+    if w.Y[2] > REDUCTION_CHAINS:
+        products += tiles * CHAIN_RUN / ceiling(w.Y[2], REDUCTION_CHAINS)
+    if w.C < CHAIN_MANY_LANES:
+        products *= CHAIN_FEW_LANES
+    return w.G * p.large.positions * (p.taps * products / VECTORS_A_CYCLE + TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2]
+                                      + (NUMBER_MOVED + DECODED if p.large.decoded else 0) * w.M * p.panels)
+
+
+cdef void lay_out_chain_lanes(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef ChainLanes* p = &q.chain_lanes
+    cdef ChainLanesScratch counted
+    cdef ChainLanesScratch* s
+    cdef int64_t rows = most_rows(w, p.large.chunk) + 1, count = w.M * p.taps * p.most_lanes
+    cdef int worker
+    p.scratch = <ChainLanesScratch*>take(memory, q.threads * sizeof(ChainLanesScratch))
+    for worker in range(q.threads):
+        s = &p.scratch[worker] if memory.base != NULL else &counted
+        s.large.block = <float*>take(memory, 4 * (<int64_t>(block_lines(w, p.large.chunk) * met_columns(w, w.Y[2])) * p.most_lanes
+                                                  + (q.isa.vectors + 1) * q.isa.width))
+        s.large.small = <float*>take(memory, 4 * (p.large.small_pitch * w.M + q.isa.width) if p.large.decoded else 0)
+        s.large.padded = <float*>take(memory, 4 * (PADDED_STEPS * ceiling(p.most_lanes, q.isa.width) + 1) * q.isa.width)
+        s.large.rows = <Row*>take(memory, rows * sizeof(Row))
+        s.large.places = <int64_t*>take(memory, rows * sizeof(int64_t))
+        s.large.planes = <int64_t*>take(memory, rows * sizeof(int64_t))
+        s.runs = <tile_run*>take(memory, rows * sizeof(tile_run))
+        s.sums = <float*>take(memory, 4 * REDUCTION_CHAINS * count)
+        s.stored = <float*>take(memory, 4 * count if w.cut.pieces == 1 else 0)
+    p.partials = <float*>take(memory, 4 * w.G * w.cut.pieces * w.M * w.C * p.taps if w.cut.pieces > 1 else 0)
+
+
+cdef bint run_chain_lanes(Problem* q, workspace* memory) noexcept nogil:
+    cdef const Weights* w = q.weights
+    cdef const ChainLanes* p = &q.chain_lanes
+    cdef ChainLanesScratch* scratch = p.scratch
+    cdef int64_t tasks = w.G * w.cut.pieces * p.panels, count = w.M * w.C * p.taps, task
+    if q.threads == 1:
+        for task in range(tasks):
+            run_chain_lanes_task(w, p, q.isa, task, scratch)
+    else:
+        for task in prange(tasks, schedule="dynamic", num_threads=q.threads):
+            run_chain_lanes_task(w, p, q.isa, task, &scratch[thread_number()])
+    if w.cut.pieces > 1:
+        for task in prange(w.G, schedule="static", num_threads=q.threads):
+            store_few_channels(w, p.taps, w.cut.pieces, q.isa, task, 0, w.C, p.partials + task * w.cut.pieces * count)
+    return True
