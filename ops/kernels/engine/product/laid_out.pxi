@@ -164,7 +164,7 @@ cdef bint fits_laid_out(Problem* q) noexcept nogil:
         some = some or plan.layouts[i].chosen
         possible = possible or plan.layouts[i].possible
     if not some:
-        if not (possible and q.thorough):
+        if not (possible and (q.thorough or trying)):
             return False
         for i in range(q.count):
             plan.layouts[i].chosen = plan.layouts[i].possible

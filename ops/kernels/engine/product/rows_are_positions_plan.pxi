@@ -57,7 +57,7 @@ cdef void cut_boxes(PositionRows* plan, int64_t columns, bint images_last) noexc
 
 
 cdef void divide_columns(PositionRows* plan, const instruction_set* isa, int64_t columns, int threads) noexcept nogil:
-    """Boxes of so many columns at most, which all threads get.  Of a few images of a volume, each class has a few positions: then boxes
+    """Boxes of so many columns at most, of which so many threads get as many.  Of a few images of a volume, each class has a few positions: then boxes
     are planes of all images."""
     cdef int64_t most = columns, images = plan.extent[0] * plan.extent[2] * plan.extent[3]
     cut_boxes(plan, columns, True)
@@ -78,6 +78,7 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.S
     cdef double missed = 0
     cdef int64_t near
+    cdef bint few
     cdef int axis
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
@@ -95,8 +96,10 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
         plan.extent[axis + 1] = p.Q[axis]
         plan.ranges[axis] = cut_axis(p, axis, CUTS_EVERYWHERE, plan.borders[axis], &missed)
         plan.met *= 1 - missed
-    divide_columns(plan, isa, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers)))), threads)
-    plan.together = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES and plan.boxes >= threads
+    few = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES
+    divide_columns(plan, isa, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers)))),
+                   threads if few or plan.items % threads != 0 else 1)
+    plan.together = few and plan.boxes >= threads
     plan.whole = 0 if plan.together else plan.items - plan.items % threads
     plan.tasks = p.G * plan.boxes if plan.together else plan.whole + (plan.items - plan.whole) * plan.boxes
     plan.pieces = max(1, min(p.S // p.block, ceiling(threads, max(1, plan.items - plan.whole))))
