@@ -196,14 +196,15 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.cut = w.cut
     plan.blocks = positions_in_blocks(plan.cut.chains, w.large.format, w.small.format)
     plan.pairs, plan.rows = pairs, isa.rows if pairs == NULL else pairs.panel_rows
-    plan.mixed = w.C < plan.rows and plan.taps > 1
+    plan.vectors = ceiling(w.M, isa.width)
+    plan.panels = ceiling(plan.vectors, isa.vectors)
+    # Tiles of one tap are one strand if they take all channels: there is nothing else for other threads where pieces are few.
+    plan.mixed = plan.taps > 1 and w.C < plan.rows + (w.G * plan.cut.pieces * plan.panels < threads)
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
     plan.padded = plan.kept = plan.by_taps = plan.windows = False
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
-    plan.vectors = ceiling(w.M, isa.width)
-    plan.panels = ceiling(plan.vectors, isa.vectors)
     plan.lines = has_lines(w, plan)
     plan.row_unit = 1
     if plan.lines and parts_pay(w, plan, isa):
