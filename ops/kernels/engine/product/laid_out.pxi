@@ -13,7 +13,8 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/gathered
     (bring_near, on_matrix, tile_of), engine/product/plan.pxi (ProductPlan, lay_out_products, plan_passes),
     engine/product/product.pxi (Product, ProductScratch, STEPS, SUM_BYTES, next_panel, row_panels),
     engine/product/stacked.pxi (lines_to_stack, run_stacked), engine/product/store.pxi (find_result, result_rows,
-    store_tile)
+    store_tile),
+    engine/trials.pxi (trying)
 gives: block_at, fits_laid_out, laid_out_cycles, lay_out_laid_out, run_laid_out, run_laid_out_products
 """
 
