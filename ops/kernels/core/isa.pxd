@@ -151,8 +151,8 @@ cdef extern from "core/isa.h" nogil:
     ctypedef struct plane_functions:
         load_planes_function load
         store_planes_function store
-        planes_function sums[4]  # PLANE_WIDTHS
-        dilated_planes_function dilated[4]
+        planes_function sums[7]  # PLANE_WIDTHS
+        dilated_planes_function dilated[7]
         planes_weights_function weights[2][7][7]  # PLANE_TAPS
     ctypedef void (*load_plane_pairs_function)(
         float*, int64_t, int64_t, int, const void*, int, int64_t, int64_t, uint16_t*, uint16_t*) noexcept
@@ -162,7 +162,7 @@ cdef extern from "core/isa.h" nogil:
         load_plane_pairs_function load
         pair_plane_taps_function pair_taps
         store_planes_function store
-        planes_function sums[4]  # PLANE_WIDTHS
+        planes_function sums[7]  # PLANE_WIDTHS
     ctypedef void (*nxc_function)(
         float*, Py_ssize_t, int64_t, int64_t, const void*, int, int64_t, const int64_t*, const int64_t*, int64_t,
         const float*, Py_ssize_t, const float*) noexcept

@@ -11,7 +11,7 @@ enum {
     NCX_COLUMNS = 5,   /* rows and columns of taps whose dot products depthwise_ncx_weights advances together, at most */
     PLANE_TAPS = 7,    /* of a row whose factors are in registers, at most; chains of weights gradients likewise */
     PLANE_OUTPUTS = 14, /* of a line of planes that are computed together, at most */
-    PLANE_WIDTHS = 4,  /* choices of their number */
+    PLANE_WIDTHS = 7,  /* choices of their number */
 };
 
 /* A row of input and the output rows first, ..., last that it is added to: steps first_step, ... of the reduction. */
@@ -91,7 +91,7 @@ typedef void (*planes_weights_function)(float *sums, ptrdiff_t tap_step, const f
 typedef struct {
     load_planes_function load;
     store_planes_function store;
-    planes_function sums[PLANE_WIDTHS];                            /* of 4, 7, 8 and PLANE_OUTPUTS outputs */
+    planes_function sums[PLANE_WIDTHS];                            /* of 1, 2, 3, 4, 7, 8 and PLANE_OUTPUTS outputs */
     dilated_planes_function dilated[PLANE_WIDTHS];
     planes_weights_function weights[2][PLANE_TAPS][PLANE_TAPS];    /* [stride - 1][taps - 1][chains - 1] */
 } plane_functions;

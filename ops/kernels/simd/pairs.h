@@ -364,7 +364,8 @@ const pair_functions SUFFIX(pairs) = {
     .lay_row_pairs = SUFFIX(lay_row_pairs),
     .tap_pairs = TAP_PAIR_ENTRIES,
     .planes = {SUFFIX(load_plane_pairs), SUFFIX(pair_plane_taps), SUFFIX(store_plane_pairs),
-               {SUFFIX(plane_pairs_4), SUFFIX(plane_pairs_7), SUFFIX(plane_pairs_8), SUFFIX(plane_pairs_14)}},
+               {SUFFIX(plane_pairs_1), SUFFIX(plane_pairs_2), SUFFIX(plane_pairs_3), SUFFIX(plane_pairs_4), SUFFIX(plane_pairs_7),
+                SUFFIX(plane_pairs_8), SUFFIX(plane_pairs_14)}},
 };
 
 #include "simd/matrix_pairs.h"

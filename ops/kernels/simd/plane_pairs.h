@@ -130,4 +130,4 @@ static void SUFFIX(store_plane_pairs)(void *target, int format, int64_t apart, i
     {                                                                                                                             \
         planes_body(outputs, rows, row_count, input, extent, at, direction, weights, target, target_step, 1);                     \
     }
-PLANE_PAIRS(4) PLANE_PAIRS(7) PLANE_PAIRS(8) PLANE_PAIRS(14)
+PLANE_PAIRS(1) PLANE_PAIRS(2) PLANE_PAIRS(3) PLANE_PAIRS(4) PLANE_PAIRS(7) PLANE_PAIRS(8) PLANE_PAIRS(14)

@@ -193,7 +193,7 @@ INLINE void planes_body(int outputs, const plane_row *rows, int64_t row_count, c
     {                                                                                                                             \
         planes_body(outputs, rows, row_count, input, extent, at, direction, weights, target, target_step, 0);                     \
     }
-PLANES(4) PLANES(7) PLANES(8) PLANES(14)
+PLANES(1) PLANES(2) PLANES(3) PLANES(4) PLANES(7) PLANES(8) PLANES(14)
 
 /* Neighbouring outputs share no input here: each number is an operand in memory. */
 INLINE void dilated_planes_body(int outputs, const plane_row *rows, int64_t row_count, const float *input, int64_t extent, int64_t at,
@@ -233,7 +233,7 @@ INLINE void dilated_planes_body(int outputs, const plane_row *rows, int64_t row_
     {                                                                                                                             \
         dilated_planes_body(outputs, rows, row_count, input, extent, at, dilation, weights, target, target_step);                  \
     }
-DILATED_PLANES(4) DILATED_PLANES(7) DILATED_PLANES(8) DILATED_PLANES(14)
+DILATED_PLANES(1) DILATED_PLANES(2) DILATED_PLANES(3) DILATED_PLANES(4) DILATED_PLANES(7) DILATED_PLANES(8) DILATED_PLANES(14)
 
 /* Sums of `taps` taps of one row for `count` chains, along lines of which every 16th position belongs to a chain. */
 INLINE void planes_weights_body(int taps, int count, int stride, float *sums, ptrdiff_t tap_step, const float *large,
@@ -331,5 +331,8 @@ PLANES_WEIGHTS_STRIDE(1) PLANES_WEIGHTS_STRIDE(2)
      {PLANES_2(stride, 6)}, {PLANES_2(stride, 7)}}
 #endif
 #define ALL_PLANES {SUFFIX(load_planes), SUFFIX(store_planes), \
-    {SUFFIX(planes_4), SUFFIX(planes_7), SUFFIX(planes_8), SUFFIX(planes_14)}, \
-    {SUFFIX(dilated_planes_4), SUFFIX(dilated_planes_7), SUFFIX(dilated_planes_8), SUFFIX(dilated_planes_14)}, {PLANES_STRIDE(1), PLANES_STRIDE(2)}}
+    {SUFFIX(planes_1), SUFFIX(planes_2), SUFFIX(planes_3), SUFFIX(planes_4), SUFFIX(planes_7), SUFFIX(planes_8), \
+     SUFFIX(planes_14)}, \
+    {SUFFIX(dilated_planes_1), SUFFIX(dilated_planes_2), SUFFIX(dilated_planes_3), SUFFIX(dilated_planes_4), \
+     SUFFIX(dilated_planes_7), SUFFIX(dilated_planes_8), SUFFIX(dilated_planes_14)}, \
+    {PLANES_STRIDE(1), PLANES_STRIDE(2)}}

@@ -15,6 +15,7 @@ cdef enum:
     PLANES_BYTES = 1 << 20      # ... of lines that cannot be divided further, at most
     PLANES_ROWS = 1024          # rows of taps of all lines of an image that are kept from one to the next, at most
     PAIR_POSITIONS = 16         # that are loaded as pairs at a time, at least
+    FILLED_WIDTH = 4            # outputs: the sums of fewer wait for one another
 
 
 cdef struct PlaneProduct:
@@ -73,7 +74,7 @@ cdef inline int64_t group_of_block(const instruction_set* isa, int64_t groups, i
 
 
 cdef bint plan_plane_product(const Product* p, PlaneProduct* s) noexcept nogil:
-    cdef int64_t[4] widths = [4, 7, 8, PLANE_OUTPUTS]
+    cdef int64_t[PLANE_WIDTHS] widths = [1, 2, 3, 4, 7, 8, PLANE_OUTPUTS]
     cdef int64_t least = 0, cost
     cdef int axis, i
     for axis in range(3):
@@ -82,7 +83,7 @@ cdef bint plan_plane_product(const Product* p, PlaneProduct* s) noexcept nogil:
         return False
     for i in range(PLANE_WIDTHS):
         cost = ceiling(p.Q[2], widths[i]) * (widths[i] + 1)
-        if p.Q[2] >= widths[i] and (least == 0 or cost <= least):
+        if widths[i] <= p.Q[2] and not widths[i] < FILLED_WIDTH <= p.Q[2] and (least == 0 or cost <= least):
             s.kind, s.width, s.columns, least = i, widths[i], ceiling(p.Q[2], widths[i]), cost
     return True
 
