@@ -115,7 +115,8 @@ def test_workspace_in_float64_is_bounded(isa):
 @pytest.mark.parametrize("number_format", DTYPES)
 @pytest.mark.parametrize(("x", "y", "k", "stride", "dilation", "begin"), [
     (4, 4, 3, 1, 2, 2), (7, 7, 3, 1, 6, 6), (33, 33, 3, 1, 2, 2), (30, 16, 9, 1, 3, 5), (19, 40, 5, 1, 4, 16),
-    (41, 21, 5, 2, 3, 6), (9, 50, 2, 1, 40, 41), (70, 24, 4, 3, 2, 0), (6, 3, 11, 2, 1, 5), (5, 3, 3, 2, 1, 1), (2, 2, 3, 1, 2, 2),
+    (41, 21, 5, 2, 3, 6), (9, 50, 2, 1, 40, 41), (70, 24, 4, 3, 2, 0), (6, 3, 11, 2, 1, 5),
+    (5, 3, 3, 2, 1, 1), (2, 2, 3, 1, 2, 2),
 ])
 def test_depthwise_planes_of_dilated_taps(number_format, x, y, k, stride, dilation, begin):
     """Taps that meet all, some or none of a vector's outputs, in either order, and residues of strided gradients."""

@@ -19,6 +19,7 @@ enum {
     TILE_ROWS = 8,     /* the tallest tile of any instruction set */
     TILE_VECTORS = 3,  /* the widest tile of any instruction set, in vectors */
     TILE_LANES = 48,   /* ... and in lanes */
+    TALL_ROWS = 16,    /* of a tile of one vector whose rows are equally far apart, at most */
     DOT_LANES = 16,    /* chains of a dot product */
     DOT_TAPS = 12,     /* dot products side by side, at most */
     LINE_PIECE = 32,   /* numbers that are laid out together, at most */
@@ -110,6 +111,10 @@ typedef void (*copy_function)(copying *all);
 typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
                                  ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
                                  const tile_wish *wish);
+
+/* The same of one vector, with more rows than TILE_ROWS: row i is rows[i*apart + run->rows + k*row_step]. */
+typedef void (*tall_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t apart, ptrdiff_t row_step,
+                              const float *lanes, ptrdiff_t lane_pitch, float *c, int resume);
 
 /* c[row*pitch + lane] += sum, of rows as `strided_function` takes them.  Where sums are taken in `blocks`, the first half of one
  * ends with a run of `halves` 1, one of two halves with 2, one of a single half with 3. */
@@ -364,6 +369,7 @@ typedef struct {
     tile_function tile[TILE_ROWS][TILE_VECTORS]; /* [rows - 1][vectors - 1] */
     halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* [rows/2 - 1][vectors - 1] */
     strided_function strided[TILE_ROWS][TILE_VECTORS];
+    tall_function tall[TALL_ROWS - TILE_ROWS]; /* of TILE_ROWS + 1 rows and more, or NULL */
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];   /* likewise: a run begins with a block and has any length */
     tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];

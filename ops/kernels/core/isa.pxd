@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
 cdef extern from "core/isa.h" nogil:
     enum:
         TILE_ROWS
+        TALL_ROWS
         TILE_VECTORS
         TILE_LANES
         DOT_LANES
@@ -79,6 +80,9 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*strided_function)(
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
         const tile_wish*) noexcept
+    ctypedef void (*tall_function)(
+        const tile_run* runs, ptrdiff_t run_count, const float* rows, ptrdiff_t apart, ptrdiff_t row_step, const float* lanes,
+        ptrdiff_t lane_pitch, float* c, int resume) noexcept nogil
     ctypedef void (*line_blocks_function)(
         int, int, const tile_run*, Py_ssize_t, const char*, const int64_t*, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef struct plane_lines:
@@ -300,6 +304,7 @@ cdef extern from "core/isa.h" nogil:
         tile_function tile[8][3]
         halves_function halves[4][3]
         strided_function strided[8][3]
+        tall_function tall[8]  # TALL_ROWS - TILE_ROWS
         strided_function strided_blocks[8][3]
         strided_function whole_blocks[8][3]
         tap_lanes_function tap_tile[8][3]

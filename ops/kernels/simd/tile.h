@@ -248,6 +248,11 @@ TILES(5) TILES(6) TILES(7) TILES(8)
     }
 MASKED(1) MASKED(2) MASKED(3)
 
+#if WIDTH == 16
+#include "simd/tall_tiles.h"
+#else
+#define ALL_TALL {NULL}
+#endif
 #include "simd/blocks.h"
 #include "simd/halves.h"
 #include "simd/lines.h"
@@ -364,6 +369,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .width = WIDTH,
     .tile = ALL_ENTRIES(tile),
     .strided = ALL_ENTRIES(strided),
+    .tall = ALL_TALL,
     .strided_blocks = ALL_ENTRIES(strided_blocks),
     .whole_blocks = ALL_ENTRIES(whole_blocks),
     .tap_tile = ALL_ENTRIES(tap_lanes),

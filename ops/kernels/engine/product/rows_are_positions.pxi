@@ -19,7 +19,7 @@ gives: PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_ro
 
 cdef enum:
     MOST_CLASSES = 4096           # of positions
-    LEAST_CHANNELS = 32
+    LEAST_CHANNELS = 16
     PANEL_BYTES = 8 << 20         # packed weights of a task, at most
     PRODUCTS_BYTES = 4 << 20      # ... that all threads pack, of products that are computed together
     MOST_TOGETHER = 64            # that are, at most
@@ -209,23 +209,35 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
                 run_count = class_runs(p, plan, positions, t, d, s.runs)
                 run_class(p, isa, vectors, s.runs, run_count, packed + t * plan.tap_floats + d * plan.pitch, plan.pitch, positions.column,
                           (box.end[0] - box.first[0]) * positions.extent[0] * positions.extent[1] * positions.extent[2],
-                          t > 0 or d > 0, s)
+                          positions.extent[2], t > 0 or d > 0, s)
     store_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
 
 
 cdef void run_class(const Product* p, const instruction_set* isa, int64_t vectors, const tile_run* runs, int64_t run_count,
-                    const float* packed, int64_t pitch, int64_t first, int64_t count, bint resume, PositionRowsScratch* s) noexcept nogil:
-    """Columns from `first` on, which meet the same taps, in tiles of about the same height."""
-    cdef int64_t tiles = ceiling(count, isa.rows), tile, low, rows, width = vectors * isa.width
+                    const float* packed, int64_t pitch, int64_t first, int64_t count, int64_t line, bint resume,
+                    PositionRowsScratch* s) noexcept nogil:
+    """Columns from `first` on, which meet the same taps, in tiles of about the same height: one line after the other if tall tiles fit a
+    `line`, which do not wait."""
+    cdef int64_t tiles, tile, low, rows, width = vectors * isa.width, end = first + count
+    cdef bint tall = vectors == 1 and line > TILE_ROWS and isa.tall[0] != NULL and p.pairs == NULL and not p.blocks
     if run_count == 0:
         if not resume:
             memset(s.sums + first * width, 0, 4 * count * width)
         return
-    for tile in range(tiles):
-        low = first + share(count, tiles, tile)
-        rows = first + share(count, tiles, tile + 1) - low
-        whole_of(isa, p.pairs, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
-                                                       pitch, s.sums + low * width, resume, NULL)
+    if tall:
+        count = line
+    tiles = ceiling(count, TALL_ROWS if tall else isa.rows)
+    while first < end:
+        for tile in range(tiles):
+            low = first + share(count, tiles, tile)
+            rows = first + share(count, tiles, tile + 1) - low
+            if tall and rows > TILE_ROWS:
+                isa.tall[rows - TILE_ROWS - 1](runs, run_count, <const float*>p.input.data + s.bases[low], p.step[2] * p.input.x[2], p.input.c,
+                                               packed, pitch, s.sums + low * width, resume)
+                continue
+            whole_of(isa, p.pairs, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
+                                                           pitch, s.sums + low * width, resume, NULL)
+        first += count
 
 
 cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t width, const Box* box,
@@ -296,7 +308,7 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef PositionRows plan
     if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
         return False
-    if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS // 2 or 4 * input_positions(p) / p.N * p.G * position_pitch(p) > TRANSPOSED_BYTES:
+    if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS or 4 * input_positions(p) / p.N * p.G * position_pitch(p) > TRANSPOSED_BYTES:
         return False
     for i in range(q.count):
         if q.products[i].columns == 0 or q.products[i].tap_count == 0:
