@@ -3,9 +3,9 @@
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
 A chain (`core/reduction.h`) takes every REDUCTION_CHAINS-th position of a line.  Where the lanes are positions, a line of 17 takes as
-long as one of 32, and sums of many channels leave the registers after each image.  Here a tile is one chain of one tap: its rows are
-the channels m of the small side, its lanes some channels c, its steps the positions of the chain in all lines of a piece that are laid
-out together, as `weights_tap_lanes` lays them out.
+long as one of 32, and sums of many channels leave the registers after each image.  Here a tile is one chain: its rows are the channels
+m of the small side, its lanes some channels c of one tap, or where they are few all channels of neighbouring taps, its steps the
+positions of the chain in all lines of a piece that are laid out together, as `weights_tap_lanes` lays them out.
 
 A task is a panel of channels of a group in one piece of the reduction.  Where its sums are not finite, something infinite may have met
 a zero of the frame: they are computed again, each tap along the positions that it meets.
@@ -19,7 +19,7 @@ gives: ChainLanes, chain_lanes_cycles, fits_chain_lanes, lay_out_chain_lanes, ru
 
 cdef enum:
     CHAIN_ROWS = 3              # channels of the small side: with fewer, sums wait for one another
-    CHAIN_LANES = 16            # channels of the large side, at least
+    CHAIN_LANES = 4             # channels of the large side, at least
     CHAIN_BLOCK_BYTES = 1 << 19 # of the large side: stays in the middle cache
     CHAIN_LINES = 1 << 12       # of taps and planes, at most
     CHAIN_RUN = 12              # multiply-adds as which a run of a few steps counts besides
@@ -30,15 +30,19 @@ cdef enum:
 cdef struct ChainLanesScratch:  # of one thread
     TapLanesScratch large   # what is laid out of the large side, and the decoded small side
     tile_run* runs
-    float* sums             # [tap][chain][m][lane]
+    float* sums             # [tap part][chain][m][lane]
+    float* exact            # of a tile and one tap
     float* stored           # [m][c][tap], where there is one piece
+    lane_span* spans        # of the tap parts
 
 
 cdef struct ChainLanes:
     TapLanes large          # how lines are laid out
-    int64_t vectors         # of the lanes
-    int64_t panels
-    int64_t most_lanes      # of a panel
+    int64_t vectors         # of the lanes of a line of taps
+    int64_t panels          # of channels, or 1 if lanes are the channels of several taps
+    int64_t tap_parts       # of a line of taps
+    int64_t parts           # ... of all lines
+    int64_t most_lanes      # of a tile
     int64_t taps
     int64_t row_tiles
     ChainLanesScratch* scratch
@@ -47,7 +51,22 @@ cdef struct ChainLanes:
 
 cdef inline int64_t chain_channel(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t panel) noexcept nogil:
     """The first of a panel."""
-    return min(w.C, share(p.vectors, p.panels, panel) * isa.width)
+    return min(w.C, share(ceiling(w.C, isa.width), p.panels, panel) * isa.width)
+
+
+cdef inline int64_t part_tap(const Weights* w, const ChainLanes* p, int64_t part) noexcept nogil:
+    """Of a part of a line of taps."""
+    return share(w.K[2], p.tap_parts, part)
+
+
+cdef inline int64_t part_vectors(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t part) noexcept nogil:
+    """Of the lanes of a part of a line of taps."""
+    return ceiling((part_tap(w, p, part + 1) - part_tap(w, p, part)) * w.C, isa.width)
+
+
+cdef inline int64_t most_channels(const Weights* w, const ChainLanes* p) noexcept nogil:
+    """Of a panel."""
+    return min(w.C, p.most_lanes) if p.panels > 1 else w.C
 
 
 cdef inline Weights of_channels(const Weights* w, int64_t first, int64_t end) noexcept nogil:
@@ -61,23 +80,29 @@ cdef inline Weights of_channels(const Weights* w, int64_t first, int64_t end) no
 cdef bint plan_chain_lanes(const Weights* w, const instruction_set* isa, ChainLanes* p) noexcept nogil:
     cdef TapLanes* l = &p.large
     cdef Weights panel
+    cdef int64_t part
     l.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     if l.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0 or w.C < CHAIN_LANES or w.M < CHAIN_ROWS:
         return False
-    p.vectors = ceiling(w.C, isa.width)
-    p.panels = ceiling(p.vectors, isa.vectors)
-    p.most_lanes = ceiling(p.vectors, p.panels) * isa.width
+    p.tap_parts = ceiling(w.K[2], max(1, isa.vectors * isa.width // w.C)) if w.d[2] == 1 else w.K[2]
+    p.parts = w.K[0] * w.K[1] * p.tap_parts
+    p.vectors, p.panels = 0, 1
+    for part in range(p.tap_parts):
+        p.vectors += part_vectors(w, p, isa, part)
+    if p.tap_parts == w.K[2]:
+        p.panels = ceiling(ceiling(w.C, isa.width), isa.vectors)
+    p.most_lanes = ceiling(ceiling(ceiling(w.K[2], p.tap_parts) * w.C, isa.width), p.panels) * isa.width
     p.row_tiles = ceiling(w.M, isa.rows)
     l.decoded = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     l.framed = reaches_outside(w, 2)
     l.windows = False
-    panel = of_channels(w, 0, p.most_lanes)
+    panel = of_channels(w, 0, most_channels(w, p))
     # Whole lines, of as few chunks as possible.
     l.chunk = min(l.positions, w.cut.length)
     while block_bytes(&panel, l.chunk) > CHAIN_BLOCK_BYTES and l.chunk > w.Y[2]:
         l.chunk = ceiling(l.chunk // w.Y[2], 2) * w.Y[2]
     if (block_bytes(&panel, l.chunk) > 2 * CHAIN_BLOCK_BYTES or <double>w.K[0] * w.K[1] * w.K[2] > CHAIN_LINES
-            or 4.0 * w.K[0] * w.K[1] * w.K[2] * REDUCTION_CHAINS * w.M * p.most_lanes > TAP_SUMS_BYTES):
+            or 4.0 * p.parts * REDUCTION_CHAINS * w.M * p.most_lanes > TAP_SUMS_BYTES):
         return False
     p.taps = w.K[0] * w.K[1] * w.K[2]
     l.small_pitch = l.chunk + isa.width
@@ -108,53 +133,63 @@ cdef int64_t chain_runs(const Weights* w, const ChainLanes* p, int64_t g, int64_
 
 
 cdef void run_chain(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t first, int64_t count, int64_t run_count,
-                    int64_t tap, int64_t chain, ChainLanesScratch* s) noexcept nogil:
-    """A chain of a tap, from position `first` of each line on."""
-    cdef int64_t vectors = ceiling(w.C, isa.width), width = vectors * isa.width, tile, m, rows, i, row_step, lane_step
-    cdef int64_t channel = p.large.small_pitch if p.large.decoded else w.small.c
+                    int64_t part, int64_t chain, int64_t tap, int64_t taps, bint exact, ChainLanesScratch* s) noexcept nogil:
+    """A chain from position `first` of each line on: of the taps from `tap` on that are a part; or if `exact`, of one of them."""
+    cdef int64_t width = part_vectors(w, p, isa, part % p.tap_parts) * isa.width, tile, m, rows, i, row_step, lane_step, lane, lanes = taps * w.C
+    cdef int64_t channel = p.large.small_pitch if p.large.decoded else w.small.c, vectors = ceiling(lanes, isa.width)
     cdef const float* small = s.large.small if p.large.decoded else <const float*>w.small.data
-    cdef float* sums = s.sums + (tap * REDUCTION_CHAINS + chain) * w.M * width
+    cdef const float* large = s.large.block + (first * w.s[2] + tap * w.d[2]) * w.C
+    cdef float* sums = s.sums + (part * REDUCTION_CHAINS + chain) * w.M * p.most_lanes
     cdef int64_t offsets[TILE_ROWS]
     row_step, lane_step = REDUCTION_CHAINS, REDUCTION_CHAINS * w.s[2] * w.C
     if count == 1:
         row_step, lane_step = w.Y[2] if p.large.decoded else w.small.x[1], w.s[1] * p.large.line
     check_room(b"run_chain", sums, 4 * w.M * width)
+    lane = (tap - part_tap(w, p, part % p.tap_parts)) * w.C
     for tile in range(p.row_tiles):
         m = share(w.M, p.row_tiles, tile)
         rows = share(w.M, p.row_tiles, tile + 1) - m
         for i in range(rows):
             offsets[i] = (m + i) * channel
-        isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step,
-                                           s.large.block + (first * w.s[2] + tap % w.K[2] * w.d[2]) * w.C, lane_step,
-                                           sums + m * width, True, NULL)
+        if not exact:
+            isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step, large, lane_step, sums + m * width, True,
+                                               NULL)
+            continue
+        for i in range(rows):
+            memcpy(s.exact + i * vectors * isa.width, sums + (m + i) * width + lane, lanes * sizeof(float))
+        isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step, large, lane_step, s.exact, True, NULL)
+        for i in range(rows):
+            memcpy(sums + (m + i) * width + lane, s.exact + i * vectors * isa.width, lanes * sizeof(float))
 
 
 cdef void run_chains(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t g, int64_t row_count, bint exact,
                      ChainLanesScratch* s) noexcept nogil:
-    """All chains of all taps through a chunk; `exact`: only where a tap meets the large side."""
-    cdef int64_t t0, t1, t2, tap, chain, first, count, planned, run_count, low = 0, high = w.Y[2]
-    for t0 in range(w.K[0]):
-        for t1 in range(w.K[1]):
-            planned = run_count = 0
-            for chain in range(REDUCTION_CHAINS):
-                for t2 in range(w.K[2]):
+    """All chains of all taps through a chunk; `exact`: each tap by itself, only where it meets the large side."""
+    cdef int64_t line, chain, i, tap, end, first, count, planned, run_count, low = 0, high = w.Y[2]
+    for line in range(w.K[0] * w.K[1]):
+        planned = run_count = 0
+        for chain in range(REDUCTION_CHAINS):
+            for i in range(p.tap_parts):
+                tap, end = part_tap(w, p, i), part_tap(w, p, i + 1)
+                while tap < end:
                     if exact:
-                        meet_inside(t2 * w.d[2] - w.b[2], w.s[2], w.X[2], w.Y[2], &low, &high)
+                        meet_inside(tap * w.d[2] - w.b[2], w.s[2], w.X[2], w.Y[2], &low, &high)
                     first = low + (chain + REDUCTION_CHAINS - low % REDUCTION_CHAINS) % REDUCTION_CHAINS
-                    if first >= high:
-                        continue
-                    count = ceiling(high - first, REDUCTION_CHAINS)
-                    if count != planned:
-                        run_count, planned = chain_runs(w, p, g, t0, t1, count, row_count, s), count
-                    if run_count > 0:
-                        tap = (t0 * w.K[1] + t1) * w.K[2] + t2
-                        run_chain(w, p, isa, first, count, run_count, tap, chain, s)
+                    if first < high:
+                        count = ceiling(high - first, REDUCTION_CHAINS)
+                        if count != planned:
+                            planned = count
+                            run_count = chain_runs(w, p, g, line // w.K[1], line % w.K[1], count, row_count, s)
+                        if run_count > 0:
+                            run_chain(w, p, isa, first, count, run_count, line * p.tap_parts + i, chain, tap, 1 if exact else end - tap,
+                                      exact, s)
+                    tap = tap + 1 if exact else end
 
 
 cdef void run_chain_piece(const Weights* w, const ChainLanes* p, const instruction_set* isa, int64_t g, int64_t piece, bint exact,
                           ChainLanesScratch* s) noexcept nogil:
     cdef int64_t first = piece_start(&w.cut, piece, p.large.positions), piece_end = piece_start(&w.cut, piece + 1, p.large.positions)
-    cdef int64_t end, row_count, count = p.taps * REDUCTION_CHAINS * w.M * ceiling(w.C, isa.width) * isa.width
+    cdef int64_t end, row_count, count = p.parts * REDUCTION_CHAINS * w.M * p.most_lanes
     check_room(b"run_chain_piece", s.sums, 4 * count)
     memset(s.sums, 0, count * sizeof(float))
     while first < piece_end:
@@ -171,28 +206,34 @@ cdef void run_chain_lanes_task(const Weights* w, const ChainLanes* p, const inst
                                ChainLanesScratch* s) noexcept nogil:
     cdef int64_t panel = task % p.panels, piece = task // p.panels % w.cut.pieces, g = task // p.panels // w.cut.pieces
     cdef int64_t channel = chain_channel(w, p, isa, panel), channels = chain_channel(w, p, isa, panel + 1) - channel
-    cdef int64_t width = ceiling(channels, isa.width) * isa.width, tap, m, half, row = channels * p.taps
+    cdef int64_t part, i, m, half, row = channels * p.taps, chain
     cdef Weights some = of_channels(w, channel, channel + channels)
     cdef ChainLanes of_panel = p[0]
     cdef float* sums
     cdef float* place = s.stored
-    cdef lane_span span
     of_panel.large.line = <int64_t>met_columns(w, w.Y[2]) * channels
+    if p.panels > 1:
+        of_panel.most_lanes = ceiling(channels, isa.width) * isa.width
+    chain = w.M * of_panel.most_lanes
     run_chain_piece(&some, &of_panel, isa, g, piece, False, s)
-    if p.large.framed and not isa.finite(s.sums, p.taps * REDUCTION_CHAINS * w.M * width):
+    if p.large.framed and not isa.finite(s.sums, p.parts * REDUCTION_CHAINS * chain):
         run_chain_piece(&some, &of_panel, isa, g, piece, True, s)
-    for tap in range(p.taps):
-        sums = s.sums + tap * REDUCTION_CHAINS * w.M * width
+    for part in range(p.parts):
+        sums = s.sums + part * REDUCTION_CHAINS * chain
         half = REDUCTION_CHAINS // 2
         while half > 0:
-            add_sums(sums, sums + half * w.M * width, half * w.M * width)
+            add_sums(sums, sums + half * chain, half * chain)
             half //= 2
     if w.cut.pieces > 1:
         place, row = p.partials + ((g * w.cut.pieces + piece) * w.M * w.C + channel) * p.taps, w.C * p.taps
     check_room(b"run_chain_lanes_task", place, 4 * ((w.M - 1) * row + channels * p.taps))
+    check_room(b"run_chain_lanes_task", s.spans, p.parts * sizeof(lane_span))
     for m in range(w.M):
-        span = lane_span(0, p.taps, m * width, REDUCTION_CHAINS * w.M * width)
-        isa.gather(place + m * row, p.taps, channels, s.sums, NUMBER_FLOAT32, 1, &span, 1)
+        for part in range(p.parts):
+            i = part % p.tap_parts
+            s.spans[part] = lane_span(part // p.tap_parts * w.K[2] + part_tap(w, p, i), part_tap(w, p, i + 1) - part_tap(w, p, i),
+                                      part * REDUCTION_CHAINS * chain + m * part_vectors(&some, p, isa, i) * isa.width, channels)
+        isa.gather(place + m * row, p.taps, channels, s.sums, NUMBER_FLOAT32, 1, s.spans, p.parts)
     if w.cut.pieces == 1:
         store_few_channels(w, p.taps, 1, isa, g, channel, channels, s.stored)
 
@@ -207,13 +248,13 @@ cdef double chain_lanes_cycles(const Problem* q) noexcept nogil:
     """Of products, runs, and both sides laid out."""
     cdef const Weights* w = q.weights
     cdef const ChainLanes* p = &q.chain_lanes
-    cdef double tiles = <double>p.panels * p.row_tiles, loads = w.M * p.panels + p.vectors * p.row_tiles
+    cdef double tiles = <double>p.panels * p.tap_parts * p.row_tiles, loads = w.M * p.panels * p.tap_parts + p.vectors * p.row_tiles
     cdef double products = max(max(<double>w.M * p.vectors, loads), 4 * VECTORS_A_CYCLE * tiles)
     if w.Y[2] > REDUCTION_CHAINS:
         products += tiles * CHAIN_RUN / ceiling(w.Y[2], REDUCTION_CHAINS)
     if w.C < CHAIN_MANY_LANES:
         products *= CHAIN_FEW_LANES
-    return w.G * p.large.positions * (p.taps * products / VECTORS_A_CYCLE + TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2]
+    return w.G * p.large.positions * (w.K[0] * w.K[1] * products / VECTORS_A_CYCLE + TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2]
                                       + (NUMBER_MOVED + DECODED if p.large.decoded else 0) * w.M * p.panels)
 
 
@@ -222,21 +263,23 @@ cdef void lay_out_chain_lanes(Problem* q, workspace* memory) noexcept nogil:
     cdef ChainLanes* p = &q.chain_lanes
     cdef ChainLanesScratch counted
     cdef ChainLanesScratch* s
-    cdef int64_t rows = most_rows(w, p.large.chunk) + 1, count = w.M * p.taps * p.most_lanes
+    cdef int64_t rows = most_rows(w, p.large.chunk) + 1, count = w.M * p.parts * p.most_lanes
     cdef int worker
     p.scratch = <ChainLanesScratch*>take(memory, q.threads * sizeof(ChainLanesScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.large.block = <float*>take(memory, 4 * (<int64_t>(block_lines(w, p.large.chunk) * met_columns(w, w.Y[2])) * p.most_lanes
+        s.large.block = <float*>take(memory, 4 * (<int64_t>(block_lines(w, p.large.chunk) * met_columns(w, w.Y[2])) * most_channels(w, p)
                                                   + (q.isa.vectors + 1) * q.isa.width))
         s.large.small = <float*>take(memory, 4 * (p.large.small_pitch * w.M + q.isa.width) if p.large.decoded else 0)
-        s.large.padded = <float*>take(memory, 4 * (PADDED_STEPS * ceiling(p.most_lanes, q.isa.width) + 1) * q.isa.width)
+        s.large.padded = <float*>take(memory, 4 * (PADDED_STEPS * ceiling(most_channels(w, p), q.isa.width) + 1) * q.isa.width)
         s.large.rows = <Row*>take(memory, rows * sizeof(Row))
         s.large.places = <int64_t*>take(memory, rows * sizeof(int64_t))
         s.large.planes = <int64_t*>take(memory, rows * sizeof(int64_t))
         s.runs = <tile_run*>take(memory, rows * sizeof(tile_run))
         s.sums = <float*>take(memory, 4 * REDUCTION_CHAINS * count)
-        s.stored = <float*>take(memory, 4 * count if w.cut.pieces == 1 else 0)
+        s.exact = <float*>take(memory, 4 * TILE_ROWS * p.most_lanes)
+        s.stored = <float*>take(memory, 4 * (w.M * p.taps * most_channels(w, p) + q.isa.width) if w.cut.pieces == 1 else 0)
+        s.spans = <lane_span*>take(memory, p.parts * sizeof(lane_span))
     p.partials = <float*>take(memory, 4 * w.G * w.cut.pieces * w.M * w.C * p.taps if w.cut.pieces > 1 else 0)
 
 
