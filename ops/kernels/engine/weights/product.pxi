@@ -216,7 +216,7 @@ cdef inline bint pairs_pay(const Weights* w, const WeightsPlan* plan) noexcept n
     cdef int64_t step = 1 if laid_out_wide(w, plan) or plan.windows else magnitude(w.s[2] * w.large.x[2])
     if plan.lines and plan.mixed and not plan.windows:
         return False
-    return w.M >= PAIR_LANES * (min(step, 3) - 1)
+    return trying or w.M >= PAIR_LANES * (min(step, 3) - 1)
 
 
 cdef bint fits_weights(Problem* q) noexcept nogil:
