@@ -15,6 +15,7 @@ cdef enum:
     LAST_FLOATS = 11264        # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128         # ... unless so many do not fit
     HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
+    EVEN_TILES = 4             # tiles for each thread: fewer come out even where there is nothing else to share
     PAIR_LANES = 48            # whose products in pairs save what it takes to lay out a row of which every other position is met
     LANE_FLOATS = 9216         # of a lane panel: fits the nearest cache
     LANES_BYTES = 1 << 19      # all lane panels of a task, and at most half of the middle cache
@@ -191,6 +192,7 @@ cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nog
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
     cdef int64_t axis
+    cdef bint few
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
     plan.cut = w.cut
@@ -199,7 +201,8 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     # Tiles of one tap are one strand if they take all channels: there is nothing else for other threads where pieces are few.
-    plan.mixed = plan.taps > 1 and w.C < plan.rows + (w.G * plan.cut.pieces * plan.panels < threads)
+    few = w.G * plan.cut.pieces * plan.panels < threads
+    plan.mixed = plan.taps > 1 and w.C < plan.rows + few
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
     plan.padded = plan.kept = plan.by_taps = plan.windows = False
     for axis in range(3):
@@ -210,6 +213,8 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     if plan.lines and parts_pay(w, plan, isa):
         plan.rows, plan.row_unit = LINE_TILE_ROWS, LINE_PART
     plan.tap_tiles = ceiling(w.C, plan.rows)
+    if few and plan.tap_tiles < EVEN_TILES * threads:
+        plan.tap_tiles = min(ceiling(plan.tap_tiles, threads) * threads, ceiling(w.C, plan.row_unit))
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
     plan.tile_floats = plan.rows * isa.vectors * isa.width
