@@ -77,7 +77,7 @@ cdef inline int64_t most_columns_of_class(const PositionRows* plan) noexcept nog
 cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, PositionRows* plan) noexcept nogil:
     cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.S
     cdef double missed = 0
-    cdef int64_t near
+    cdef int64_t near, shared
     cdef bint few
     cdef int axis
     plan.vectors = ceiling(p.R, isa.width)
@@ -97,10 +97,13 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
         plan.ranges[axis] = cut_axis(p, axis, CUTS_EVERYWHERE, plan.borders[axis], &missed)
         plan.met *= 1 - missed
     few = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES
+    shared = plan.items % threads
+    if shared == 0 and plan.vectors % plan.panels != 0 and threads > 1:  # the last thread would get narrower panels
+        shared = threads
     divide_columns(plan, isa, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers)))),
-                   threads if few or plan.items % threads != 0 else 1)
+                   threads if few or shared > 0 else 1)
     plan.together = few and plan.boxes >= threads
-    plan.whole = 0 if plan.together else plan.items - plan.items % threads
+    plan.whole = 0 if plan.together else plan.items - shared
     plan.tasks = p.G * plan.boxes if plan.together else plan.whole + (plan.items - plan.whole) * plan.boxes
     plan.pieces = max(1, min(p.S // p.block, ceiling(threads, max(1, plan.items - plan.whole))))
 
