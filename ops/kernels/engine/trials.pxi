@@ -115,21 +115,21 @@ cdef int keep_small(Problem* q, int64_t room, double* cycles) noexcept nogil:
 
 
 cdef void add_without_pairs(Problem* q, int64_t room, double least, double* cycles) noexcept nogil:
-    """The least estimate of a problem without its pairs, to the second half of the choices, if the algorithm would take pairs.
-    Estimates of the two do not compare well: where pairs are laid out in short pieces, the least in pairs, `least`, is too low."""
+    """The least estimate of algorithms that take pairs for a problem without its pairs, to the second half of the choices. Estimates of
+    the two do not compare well: where pairs are laid out in short pieces, the least in pairs, `least`, is too low."""
     cdef const pair_functions* pairs = q.pairs
-    cdef double found
+    cdef int i, found = -1
     cdef double others[ALGORITHMS]
-    cdef const Algorithm* other
     memset(cycles + ALGORITHMS, 0, ALGORITHMS * sizeof(double))
     if pairs == NULL:
         return
     q.pairs = NULL
-    other = choose(q, others)
-    if other != NULL and other.in_pairs:
-        found = others[other - algorithms]
-        if found <= NEAR_OTHER * most_cycles(least) and bytes_of(other, q) <= room:
-            cycles[ALGORITHMS + (other - algorithms)] = OTHER_COUNTS * least
+    choose(q, others)
+    for i in range(ALGORITHMS):
+        if algorithms[i].in_pairs and others[i] > 0 and (found < 0 or others[i] < others[found]):
+            found = i
+    if found >= 0 and others[found] <= NEAR_OTHER * most_cycles(least) and bytes_of(&algorithms[found], q) <= room:
+        cycles[ALGORITHMS + found] = OTHER_COUNTS * least
     q.pairs = pairs
     choose(q, others)  # planned again
 

@@ -27,16 +27,24 @@ INLINE __m512i pick_words(const void *p, int format, int64_t n, int64_t step)
     return words;
 }
 
+/* Numbers [low, high) of the 32 at p of which every other is one, as 16 bits each; zeros in the places of the others. */
+INLINE __m512i load_every_other_word(const void *p, int format, int64_t low, int64_t high)
+{
+    if (high == 0)
+        return _mm512_setzero_si512();
+    const __mmask64 taken = ~(__mmask64)0 >> (65 - 2 * high) & ~(__mmask64)0 << 2 * low;
+    if (format != NUMBER_BFLOAT16)
+        return _mm512_and_si512(_mm512_maskz_loadu_epi8(taken, p), _mm512_set1_epi16(0xff));
+    const __m512i even = _mm512_xor_si512(_mm512_set1_epi16(62), _mm512_slli_epi16(reversed_words(), 1));
+    __m512i second = high > 16 ? _mm512_maskz_loadu_epi16((__mmask32)(taken >> 32), at(p, format, 32)) : _mm512_setzero_si512();
+    return _mm512_permutex2var_epi16(_mm512_maskz_loadu_epi16((__mmask32)taken, p), even, second);
+}
+
 /* The first n <= 32 numbers at p, `step` apart, but not side by side, as 16 bits each; zeros after them. */
 INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t step)
 {
-    if (step == 2 && format != NUMBER_BFLOAT16)
-        return _mm512_and_si512(_mm512_maskz_loadu_epi8(~(__mmask64)0 >> (65 - 2 * n), p), _mm512_set1_epi16(0xff));
-    if (step == 2) {
-        const __m512i even = _mm512_xor_si512(_mm512_set1_epi16(62), _mm512_slli_epi16(reversed_words(), 1));
-        __m512i second = n > 16 ? load_words(at(p, format, 32), format, 2 * n - 33) : _mm512_setzero_si512();
-        return _mm512_permutex2var_epi16(load_words(p, format, n > 16 ? 32 : 2 * n - 1), even, second);
-    }
+    if (step == 2)
+        return load_every_other_word(p, format, 0, n);
     if (step == 4 && format != NUMBER_BFLOAT16) {
         __m128i half[2];
 #pragma GCC unroll 2
@@ -68,8 +76,11 @@ INLINE void lay_pairs_format(char *first, ptrdiff_t pitch, int64_t lines, const 
             __m512i words = _mm512_setzero_si512();
             if (step == 1)
                 words = load_words_masked(at(start, format, piece->source), format, piece->mask);
+            else if (step == 2)
+                words = load_every_other_word(at(start, format, piece->source), format, piece->low, piece->high);
             else {
-                _mm512_storeu_si512(place, words);
+                if (piece->low > 0)
+                    _mm512_storeu_si512(place, words);
                 place -= piece->low;
                 if (piece->high > piece->low)
                     words = load_words_apart(at(start, format, piece->source + piece->low * step), format, piece->high - piece->low, step);
@@ -92,6 +103,8 @@ static void SUFFIX(lay_pairs)(char *first, ptrdiff_t pitch, int64_t lines, const
 {
     if (format == NUMBER_BFLOAT16 && step == 1)
         lay_pairs_format(first, pitch, lines, pieces, piece_count, source, NUMBER_BFLOAT16, line_stride, 1, smallest);
+    else if (format == NUMBER_BFLOAT16 && step == 2)
+        lay_pairs_format(first, pitch, lines, pieces, piece_count, source, NUMBER_BFLOAT16, line_stride, 2, smallest);
     else if (format == NUMBER_BFLOAT16)
         lay_pairs_format(first, pitch, lines, pieces, piece_count, source, NUMBER_BFLOAT16, line_stride, step, smallest);
     else

@@ -334,7 +334,7 @@ cdef inline bint wastes_lanes(const Weights* w, const instruction_set* isa) noex
 cdef bint fits_tap_lanes(Problem* q) noexcept nogil:
     if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains > 1:
         return False
-    if q.weights.G == 1 and (q.pairs != NULL or not wastes_lanes(q.weights, q.isa)):
+    if q.weights.G == 1 and not wastes_lanes(q.weights, q.isa):
         return False
     return plan_tap_lanes(q.weights, q.isa, q.threads, &q.weights_lanes)
 
