@@ -165,12 +165,14 @@ cdef int64_t repeat_pieces(line_piece* pieces, int64_t number, int64_t count, in
 cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* shared, const Row* rows, const int64_t* t, bint joined,
                         line_piece* pieces) noexcept nogil:
     """What tap t, and others after it, meet at the positions of a chunk; returns the number of pieces. Whole images have the same,
-    `w.large.n` apart."""
-    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis])
+    `w.large.n` apart, and so have, unless `joined`, whole lines of a plane inside, or outside."""
+    cdef int64_t r = 0, place = 0, left, number = 0, gap = gap_after(w, shared, t[shared.axis]), x1
     cdef int64_t image = 0, image_place = 0  # the first piece and the place of the last image ...
     cdef int64_t count, apart                # ... and how many it has of either
-    cdef bint repeats = False
-    cdef Row part
+    cdef int64_t line = 0                    # the first piece of the last line
+    cdef bint repeats = False, inside, whole, last_inside = False, last_whole = False
+    cdef Row part, last
+    last = rows[0]
     while r < chunk.row_count:
         if is_whole_image(w, rows, chunk.row_count, r):
             count, apart = number - image, place - image_place
@@ -179,6 +181,7 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
                 number = repeat_pieces(pieces, number, count, w.large.n, apart)
                 place += apart
                 r += w.Y[0] * w.Y[1]
+                last_whole = False
                 continue
             repeats = True
         part = rows[r]
@@ -191,7 +194,17 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
             left += gap
         while left > 0:
             part.count = min(left, w.Y[2] - part.y[2]) if shared.axis == 1 else left
-            number = image + add_pieces(w, &part, t, place, joined, pieces + image, number - image)
+            x1 = part.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
+            inside, whole = 0 <= x1 < w.X[1], part.count == w.Y[2] and not joined
+            if (last_whole and whole and inside == last_inside and part.n == last.n and part.y[0] == last.y[0]
+                    and part.y[1] == last.y[1] + 1):
+                count = number - line
+                line = number
+                number = repeat_pieces(pieces, number, count, w.s[1] * w.large.x[1], part.count)
+            else:
+                line = number
+                number = image + add_pieces(w, &part, t, place, joined, pieces + image, number - image)
+            last, last_inside, last_whole = part, inside, whole
             place += part.count
             left -= part.count
             part.y[1] += 1

@@ -201,8 +201,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.vectors = ceiling(w.M, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
     # Tiles of one tap are one strand if they take all channels: there is nothing else for other threads where pieces are few.
+    # Mixed tiles of pairs read windows, in which strided lines are laid out for all taps.
     few = w.G * plan.cut.pieces * plan.panels < threads
-    plan.mixed = plan.taps > 1 and w.C < plan.rows + few
+    plan.mixed = plan.taps > 1 and w.C < plan.rows + (few or pairs != NULL and w.s[2] > 1 and w.Y[1] > 1)
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
     plan.padded = plan.kept = plan.by_taps = plan.windows = False
     for axis in range(3):
