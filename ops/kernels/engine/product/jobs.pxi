@@ -10,6 +10,7 @@ gives: Job, Jobs, job_of, run_product_plan
 
 cdef enum:
     ROLLED_PARTS = 16  # of all tasks for a thread, about
+    PACKED_PARTS = 4   # of the row panels of a product, for a thread
 
 
 cdef struct Job:  # row panels [first_row_panel, end_row_panel) of one group of one product
@@ -176,7 +177,9 @@ cdef bint run_product_pass(const Problem* q, const ProductPlan* plan, int64_t fi
             for task in range(tasks):
                 pack_item(products, count, isa, first_item, end_item, task, packed, masked, &scratch.smallest_weight)
         else:
-            for task in prange(tasks, schedule="static", num_threads=threads):
+            # Products have different numbers of taps, maybe none: each thread gets a part of every one.
+            for task in prange(tasks, schedule="static", chunksize=ceiling(end_item - first_item, PACKED_PARTS * threads),
+                               num_threads=threads):
                 pack_item(products, count, isa, first_item, end_item, task, packed, masked,
                           &scratch[thread_number()].smallest_weight)
         if products.pairs != NULL and masked[0]:
