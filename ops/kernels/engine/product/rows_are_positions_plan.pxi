@@ -43,30 +43,32 @@ cdef struct PositionRows:
     int64_t tasks         # one for each of those panels, and one for each box of each other one
 
 
-cdef void cut_boxes(PositionRows* plan, int64_t columns, bint images_last) noexcept nogil:
-    """As many whole lines, planes and images as so many columns hold, or parts of a line; or the images of a line, and then planes."""
-    cdef int axes[4]
+cdef void cut_boxes(PositionRows* plan, int64_t columns, int images_after) noexcept nogil:
+    """As many whole lines, planes and images as so many columns hold, or parts of a line. All images come after so many axes: 3, or 2
+    for planes of all images, or 1 for lines."""
     cdef int axis, i
-    axes[0], axes[1], axes[2], axes[3] = 3, 2, 1 if images_last else 0, 0 if images_last else 1
     plan.boxes = plan.most_columns = 1
     for i in range(4):
-        axis = axes[i]
+        axis = 0 if i == images_after else 3 - i if i < images_after else 4 - i
         plan.cut[axis] = ceiling(plan.extent[axis], max(1, columns // plan.most_columns))
         plan.most_columns *= ceiling(plan.extent[axis], plan.cut[axis])
         plan.boxes *= plan.cut[axis]
 
 
 cdef void divide_columns(PositionRows* plan, const instruction_set* isa, int64_t columns, int threads) noexcept nogil:
-    """Boxes of so many columns at most, of which so many threads get as many.  Of a few images of a volume, each class has a few positions: then boxes
-    are planes of all images."""
-    cdef int64_t most = columns, images = plan.extent[0] * plan.extent[2] * plan.extent[3]
-    cut_boxes(plan, columns, True)
+    """Boxes of so many columns at most, of which so many threads get as many.  Of a few images each class has a few positions: then boxes
+    are planes of all images, or lines."""
+    cdef int64_t most = columns, lines = ceiling(plan.extent[2], 2 * threads), images = plan.extent[0] * plan.extent[3]
+    cut_boxes(plan, columns, 3)
     while plan.boxes % threads != 0 and columns > 4 * isa.rows:
         columns -= columns // 4
-        cut_boxes(plan, columns, True)
-    if (threads > 1 and plan.cut[0] > 1 and plan.extent[1] >= threads and images <= most
-            and most_columns_of_class(plan) < FEW_OF_A_CLASS * isa.rows):
-        cut_boxes(plan, images, False)
+        cut_boxes(plan, columns, 3)
+    if threads == 1 or plan.cut[0] == 1 or most_columns_of_class(plan) >= FEW_OF_A_CLASS * isa.rows:
+        return
+    if plan.extent[1] >= threads and images * plan.extent[2] <= most:
+        cut_boxes(plan, images * plan.extent[2], 2)
+    elif plan.extent[1] == 1 and lines > 1 and images * lines <= most:
+        cut_boxes(plan, images * lines, 1)
 
 
 cdef inline int64_t most_columns_of_class(const PositionRows* plan) noexcept nogil:
