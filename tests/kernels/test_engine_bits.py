@@ -159,6 +159,30 @@ def test_blocks_that_are_laid_out(axes, channels, number_format):
             check_bits(got, expected, number_format, "forward", isa, threads)
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("batch", "rows", "axes"), [
+    (2, 48, [(5, 3, 3, 1, 1, 0), (5, 5, 3, 1, 1, 1), (5, 5, 5, 1, 1, 2)]),
+    (2, 33, [(4, 2, 3, 2, 1, 1), (7, 4, 3, 2, 1, 1), (6, 3, 3, 2, 1, 1)]),
+    (2, 40, [(9, 9, 5, 1, 1, 2), (8, 8, 5, 1, 1, 2)]), (1, 80, [(12, 12, 3, 1, 1, 1), (17, 17, 3, 1, 1, 1)]),
+    (2, 16, [(5, 5, 3, 1, 1, 1), (38, 36, 3, 1, 1, 0)]), (1, 16, [(3, 3, 2, 1, 1, 0), (26, 26, 7, 1, 1, 3)]),
+], ids=["planes of all images", "classes together", "lines of all images", "panels of unlike width", "long lines",
+        "edges"])
+def test_positions_as_rows(batch, rows, axes, number_format):
+    """Boxes, and panels that threads share or take alone, also of several products together, and tiles of a line."""
+    case = case_of(batch, 1, rows, 20, axes)
+    rng = random.Random(0)
+    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+    operands, formats = [arrays[name] for name in OPERANDS["backward_data"]], (number_format,) * 3
+    expected = by_plain_loops("backward_data", case, operands, formats)
+    for isa in each_instruction_set():
+        for threads in (1, 2, 3, 5):
+            got = np.full_like(operands[2], 7)
+            engine.backward_data(*operands[:2], got, **case.window, formats=formats, threads=threads,
+                                 algorithm="rows_are_positions")
+            check_bits(got, expected, number_format, isa, threads)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_small_volumes(seed):
     """Blocks of several short planes, residues apart: what overruns a line must meet only what is written later."""
