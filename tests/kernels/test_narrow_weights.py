@@ -43,6 +43,8 @@ LAYERS = {
     "first layer of short lines, step 4": case_of(2, 1, 2, 36, [(60, 15, 5, 4, 1, 2), (52, 13, 4, 4, 1, 1)]),
     "first layer of volumes": case_of(1, 1, 2, 20, [(9, 5, 7, 2, 1, 3), (12, 6, 7, 2, 2, 5), (20, 10, 3, 2, 1, 1)]),
     "strided line": case_of(2, 1, 24, 40, [(520, 64, 16, 8, 1, 4)]),
+    **{f"strided line, dilation {dilation}": case_of(images, 1, 16, 48, [(2 * count, count, 8, 2, dilation, 7)])
+       for images, count, dilation in ((16, 64, 2), (40, 12, 8), (9, 100, 4), (30, 37, 6))},
     **{f"{count} positions on a line, step {step}": case_of(3, 1, 12, 20, [(step * count, count, step + 2, step, 1, 1)])
        for count, step in ((45, 3), (33, 5), (100, 6), (31, 7), (40, 9), (97, 10), (20, 11), (64, 12), (33, 13))},
     "images of volumes": case_of(13, 1, 24, 40, [(2, 2, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1), (5, 5, 3, 1, 1, 1)]),

@@ -48,7 +48,7 @@ cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:
 cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
     """The bytes of a line: an odd number of cache lines, one of them for what a copy overruns. And how many tiles have lines."""
     cdef int64_t numbers = plan.chunk + 2
-    if w.K[1] > 1:
+    if w.K[shared_axis(w)] > 1:
         numbers += LINE_GAPS * plan.chunk
     plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
     plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES * (2 if nearest_cache >= PAIRS_CACHE else 1) // (2 * plan.chunk * plan.rows)))
@@ -255,6 +255,7 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
     cdef int64_t i, group = shared_group(w, shared, t), number
     cdef char* first = row_start(plan, s, row)
     cdef const line_piece* pieces = s.pieces
+    cdef const line_piece* last
     cdef bint joined = pieces_joined(w, isa)
     check_room(b"lay_out_lines", <char*>s.block + row * plan.line_bytes, channels * plan.line_bytes)
     if shared.kept:
@@ -262,6 +263,9 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
         number = s.first_piece[group + 1] - s.first_piece[group]
     else:
         number = cut_pieces(w, chunk, shared, s.rows, t, joined, s.pieces)
+    last = &pieces[number - 1]
+    # No line reaches into the one before, as the first would begin before the block.
+    check_room(b"lay_out_lines", <char*>s.block + plan.line_bytes - 2 * (last.place + last.count + last.more * LINE_PIECE), plan.line_bytes)
     plan.pairs.lay_lines(
         first, plan.line_bytes, channels, pieces, number, large_at(w, start), w.large.format, w.large.c, number_step(w), &s.smallest_large)
     if chunk.count % 2 == 1:
