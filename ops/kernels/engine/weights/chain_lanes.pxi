@@ -18,13 +18,13 @@ gives: ChainLanes, chain_lanes_cycles, fits_chain_lanes, lay_out_chain_lanes, ru
 """
 
 cdef enum:
-    CHAIN_ROWS = 3              # channels of the small side: with fewer, sums wait for one another
     CHAIN_LANES = 4             # channels of the large side, at least
     CHAIN_BLOCK_BYTES = 1 << 19 # of the large side: stays in the middle cache
     CHAIN_LINES = 1 << 12       # of taps and planes, at most
     CHAIN_RUN = 12              # multiply-adds as which a run of a few steps counts besides
     CHAIN_MANY_LANES = 96       # channels of the large side: sums of fewer stay near where lanes are positions, which is faster ...
     CHAIN_FEW_LANES = 2         # ... so many times
+    CHAIN_ROWS = 3              # channels of the small side: of fewer, other algorithms cost twice their estimate
 
 
 cdef struct ChainLanesScratch:  # of one thread
@@ -82,7 +82,7 @@ cdef bint plan_chain_lanes(const Weights* w, const instruction_set* isa, ChainLa
     cdef Weights panel
     cdef int64_t part
     l.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
-    if l.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0 or w.C < CHAIN_LANES or w.M < CHAIN_ROWS:
+    if l.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0 or w.C < CHAIN_LANES:
         return False
     p.tap_parts = ceiling(w.K[2], max(1, isa.vectors * isa.width // w.C)) if w.d[2] == 1 else w.K[2]
     p.parts = w.K[0] * w.K[1] * p.tap_parts
@@ -254,6 +254,8 @@ cdef double chain_lanes_cycles(const Problem* q) noexcept nogil:
         products += tiles * CHAIN_RUN / ceiling(w.Y[2], REDUCTION_CHAINS)
     if w.C < CHAIN_MANY_LANES:
         products *= CHAIN_FEW_LANES
+    if w.M < CHAIN_ROWS:
+        products /= 2
     return w.G * p.large.positions * (w.K[0] * w.K[1] * products / VECTORS_A_CYCLE + TAP_MOVED * w.C * w.K[0] * w.s[1] * w.s[2]
                                       + (NUMBER_MOVED + DECODED if p.large.decoded else 0) * w.M * p.panels)
 
