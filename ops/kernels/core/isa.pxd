@@ -81,8 +81,7 @@ cdef extern from "core/isa.h" nogil:
         const tile_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, int,
         const tile_wish*) noexcept
     ctypedef void (*tall_function)(
-        const tile_run* runs, ptrdiff_t run_count, const float* rows, ptrdiff_t apart, ptrdiff_t row_step, const float* lanes,
-        ptrdiff_t lane_pitch, float* c, int resume) noexcept nogil
+        const tile_run*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef void (*line_blocks_function)(
         int, int, const tile_run*, Py_ssize_t, const char*, const int64_t*, const float*, Py_ssize_t, float*, int) noexcept
     ctypedef struct plane_lines:

@@ -22,8 +22,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi
     (PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
     run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable), engine/trials.pxi,
-    engine/weights/chain_lanes.pxi (ChainLanes, chain_lanes_cycles, fits_chain_lanes,
-    lay_out_chain_lanes, run_chain_lanes), engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
+    engine/weights/chain_lanes.pxi (ChainLanes, chain_lanes_cycles, fits_chain_lanes, lay_out_chain_lanes, run_chain_lanes),
+    engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
     run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights,
     lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights,
     depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,

@@ -36,9 +36,7 @@ cdef struct PositionRowsJob:  # one of the products, of some images
 
 
 cdef struct PositionRowsScratch:  # of one thread
-    float* packed         # weights of panel `item` of `job`, where it packs some by itself
-    int64_t item
-    const PositionRowsJob* job
+    float* packed         # weights of a panel that it packs by itself
     float* sums           # [column][lane]
     int64_t* order        # sums of positions in the order of the result
     int64_t* bases        # where the input of a column begins, before any tap
@@ -73,7 +71,6 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
     for worker in range(q.threads):
         s = &counted_scratch if scratch == NULL else &scratch[worker]
         s.packed = <float*>take(memory, 4 * item_floats)
-        s.item = -1
         s.sums = <float*>take(memory, 4 * sums)
         s.bases = <int64_t*>take(memory, columns * sizeof(int64_t))
         s.order = <int64_t*>take(memory, columns * sizeof(int64_t))
@@ -181,9 +178,7 @@ cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_s
         item = (task - plan.whole) // plan.boxes
         run_box(p, plan, isa, plan.whole + item, (task - plan.whole) % plan.boxes, job.packed + item * plan.item_floats, s)
     else:
-        if s.item != task or s.job != job:
-            pack_position_rows(p, plan, isa, task, 0, p.S, s.packed, &s.smallest_weight)
-            s.item, s.job = task, job
+        pack_position_rows(p, plan, isa, task, 0, p.S, s.packed, &s.smallest_weight)
         for box in range(plan.boxes):
             run_box(p, plan, isa, task, box, s.packed, s)
 

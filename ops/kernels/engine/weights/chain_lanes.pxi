@@ -55,7 +55,7 @@ cdef inline int64_t chain_channel(const Weights* w, const ChainLanes* p, const i
 
 
 cdef inline int64_t part_tap(const Weights* w, const ChainLanes* p, int64_t part) noexcept nogil:
-    """Of a part of a line of taps."""
+    """The first of a part of a line of taps."""
     return share(w.K[2], p.tap_parts, part)
 
 
@@ -140,6 +140,7 @@ cdef void run_chain(const Weights* w, const ChainLanes* p, const instruction_set
     cdef const float* small = s.large.small if p.large.decoded else <const float*>w.small.data
     cdef const float* large = s.large.block + (first * w.s[2] + tap * w.d[2]) * w.C
     cdef float* sums = s.sums + (part * REDUCTION_CHAINS + chain) * w.M * p.most_lanes
+    cdef float* c
     cdef int64_t offsets[TILE_ROWS]
     row_step, lane_step = REDUCTION_CHAINS, REDUCTION_CHAINS * w.s[2] * w.C
     if count == 1:
@@ -151,14 +152,11 @@ cdef void run_chain(const Weights* w, const ChainLanes* p, const instruction_set
         rows = share(w.M, p.row_tiles, tile + 1) - m
         for i in range(rows):
             offsets[i] = (m + i) * channel
-        if not exact:
-            isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step, large, lane_step, sums + m * width, True,
-                                               NULL)
-            continue
-        for i in range(rows):
+        c = s.exact if exact else sums + m * width
+        for i in range(rows if exact else 0):
             memcpy(s.exact + i * vectors * isa.width, sums + (m + i) * width + lane, lanes * sizeof(float))
-        isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step, large, lane_step, s.exact, True, NULL)
-        for i in range(rows):
+        isa.strided[rows - 1][vectors - 1](s.runs, run_count, small + first, offsets, row_step, large, lane_step, c, True, NULL)
+        for i in range(rows if exact else 0):
             memcpy(sums + (m + i) * width + lane, s.exact + i * vectors * isa.width, lanes * sizeof(float))
 
 

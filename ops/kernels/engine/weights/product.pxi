@@ -11,8 +11,7 @@ rings would be too large, go through a block of the large side, decoded and fram
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
     engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of), engine/product/product.pxi (LINE_BYTES),
-    engine/trials.pxi (trying),
-    engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
+    engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
     engine/weights/gradient.pxi (Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi (WeightsPass,
     run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi
     (cut_rows, large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands,
