@@ -53,6 +53,9 @@ LAYERS = {
     "depthwise 3x3": case_of(2, 5, 1, 1, [(9, 9, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)]),
     "depthwise 5x5": case_of(1, 2, 1, 1, [(8, 6, 5, 1, 1, 1), (50, 50, 5, 1, 1, 2)]),
     "depthwise 2x4": case_of(2, 3, 1, 2, [(8, 7, 2, 1, 1, 0), (34, 40, 4, 1, 1, 4)]),
+    "rows in parts": case_of(5, 1, 90, 100, [(12, 12, 3, 1, 1, 1)] * 2),
+    "rows in parts, two groups": case_of(1, 2, 30, 130, [(32, 16, 3, 2, 1, 1), (34, 17, 3, 2, 1, 1)]),
+    "rows in many parts": case_of(2, 1, 130, 240, [(15, 15, 3, 1, 1, 1)] * 2),
     "one position, many images": case_of(40, 1, 20, 30, [(4, 1, 4, 1, 1, 0), (4, 1, 4, 1, 1, 0)]),
 }
 FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "float16")
@@ -98,7 +101,7 @@ def test_layers(which, name):
 @pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
 @pytest.mark.parametrize("which", [
     "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position",
-    "many channels to three, padded", "first layer", "depthwise 3x3", "depthwise 5x5"])
+    "many channels to three, padded", "first layer", "depthwise 3x3", "depthwise 5x5", "rows in parts, two groups"])
 def test_special_numbers(which, special, name):
     """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
     before = engine.isa()

@@ -14,6 +14,7 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
+from libc.math cimport log2
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -92,6 +93,7 @@ include "engine/weights/product.pxi"
 include "engine/weights/blocks.pxi"
 include "engine/weights/lines.pxi"
 include "engine/weights/windows.pxi"
+include "engine/weights/shared_chunks.pxi"
 include "engine/weights/jobs.pxi"
 include "engine/weights/few_channels.pxi"
 include "engine/weights/few_pairs.pxi"

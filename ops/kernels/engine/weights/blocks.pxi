@@ -12,9 +12,9 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (begin_ahead), engine/pr
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (keep_pieces, keep_runs,
     line_runs, run_line_strands, shared_taps), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
     inside_of, most_rows, reach_of, small_offset), engine/weights/product.pxi (pack_lanes, small_positions),
-    engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi
-    (run_window_tiles, window_for, window_runs)
-gives: PAIRS_CACHE, laid_out_wide, plan_blocks, run_blocks_piece
+    engine/weights/shared_chunks.pxi (meet_chunk), engine/weights/sums.pxi (store_strands, strands_together,
+    sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for, window_runs)
+gives: PAIRS_CACHE, laid_out_wide, pack_small, plan_blocks, run_blocks_piece
 """
 
 cdef enum:
@@ -178,50 +178,62 @@ cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instr
         isa.masked_blocks[vectors - 1](&whole, 1, s.block + i, lanes, pitch, c + i * vectors * isa.width, chunk.resume, s.masks)
 
 
+cdef bint pack_chunk(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
+                     int64_t piece_end, Chunk* chunk, WeightsScratch* s) noexcept nogil:
+    """The positions of a piece from `first` on for one task. Returns false where the call must be repeated without pairs."""
+    cdef int64_t end = first + chunk.count, panel, count, start = 0, m
+    check_room(b"pack_chunk", s.rows, most_rows(w, chunk.count) * sizeof(Row))
+    chunk.row_count = cut_rows(w, first, end, s.rows)
+    if plan.pairs == NULL:
+        pack_lanes(w, plan, isa, part.g, part.first_panel, part.end_panel, s.rows, chunk.row_count, s.lanes)
+    else:
+        for panel in range(part.first_panel, part.end_panel):
+            pack_small(w, plan, isa, part.g, panel, chunk.row_count, chunk.count,
+                       s.lanes + (panel - part.first_panel) * panel_floats(plan, isa), s)
+    s.unbounded = plan.padded and not are_finite(isa, plan.pairs, s.lanes, (part.end_panel - part.first_panel) * panel_floats(plan, isa))
+    s.met_unbounded = s.met_unbounded or s.unbounded
+    if s.unbounded and plan.pairs != NULL:
+        return False
+    if not plan.windows and plan.lines and (s.kept_chunk[0] != first or s.kept_chunk[1] != end):
+        chunk.gap = -1
+        s.shared = shared_taps(w, plan, chunk, s)
+        keep_pieces(w, isa, chunk, &s.shared, s)
+        keep_runs(w, plan, isa, chunk, &s.shared, s)
+        s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
+    if plan.lines:
+        count = small_positions(w, part.g, end, min(piece_end, end + plan.chunk), &start)
+        m = first_lane(plan, isa, part.first_panel)
+        s.ahead = begin_ahead(&w.small, 1, min(w.M, first_lane(plan, isa, part.end_panel)) - m, start + m * w.small.c, count,
+                              (part.end_strand - part.first_strand) * strand_tiles(plan), False)
+    return True
+
+
 cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                            int64_t piece, float* space, WeightsScratch* s) noexcept nogil:
     """As `run_weights_piece`."""
-    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tile, c0, c1, panel, count, start = 0, m
+    cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tile, c0, c1, number = piece * plan.piece_chunks
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), together, tiles = strand_tiles(plan)
     cdef float* sums = sums_from(plan, space, part.first_strand, part.first_panel)
-    cdef float* lanes
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
     cdef bint last, in_place = False
-    memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
+    if not plan.shared:
+        memset(s.lanes, 0, 4 * (part.end_panel - part.first_panel) * panel_floats(plan, isa))
     begin_tiles(plan.pairs)
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
-        check_room(b"run_blocks_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
-        chunk.count, chunk.row_count = end - first, cut_rows(w, first, end, s.rows)
-        if plan.pairs == NULL:
-            pack_lanes(w, plan, isa, part.g, part.first_panel, part.end_panel, s.rows, chunk.row_count, s.lanes)
-        else:
-            for panel in range(part.first_panel, part.end_panel):
-                lanes = s.lanes + (panel - part.first_panel) * panel_floats(plan, isa)
-                pack_small(w, plan, isa, part.g, panel, chunk.row_count, chunk.count, lanes, s)
-        s.unbounded = plan.padded and not are_finite(isa, plan.pairs, s.lanes, (part.end_panel - part.first_panel) * panel_floats(plan, isa))
-        s.met_unbounded = s.met_unbounded or s.unbounded
-        if s.unbounded and plan.pairs != NULL:
-            break  # the call is repeated without pairs
+        chunk.count, chunk.gap = end - first, -1
+        if plan.shared:
+            meet_chunk(plan, isa, part, number, last, &chunk, s)
+            number += 1
+        elif not pack_chunk(w, plan, isa, part, first, piece_end, &chunk, s):
+            break
         if plan.windows:
             window_for(&plan.windowed, plan, part.g, first, end, piece_end, s)
             chunk.run_count = window_runs(&plan.windowed, plan, isa, first, chunk.count, s)
             in_place = chunk.run_count > 0
             if not in_place:
                 chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
-        elif plan.lines:
-            chunk.gap = -1
-            if s.kept_chunk[0] != first or s.kept_chunk[1] != end:
-                s.shared = shared_taps(w, plan, &chunk, s)
-                keep_pieces(w, isa, &chunk, &s.shared, s)
-                keep_runs(w, plan, isa, &chunk, &s.shared, s)
-                s.kept_chunk[0], s.kept_chunk[1] = first, end  # for other groups and parts of the result
-        if plan.lines:
-            count = small_positions(w, part.g, end, min(piece_end, end + plan.chunk), &start)
-            m = first_lane(plan, isa, part.first_panel)
-            s.ahead = begin_ahead(&w.small, 1, min(w.M, first_lane(plan, isa, part.end_panel)) - m, start + m * w.small.c, count,
-                                  (part.end_strand - part.first_strand) * tiles, False)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:

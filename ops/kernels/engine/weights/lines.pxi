@@ -14,7 +14,7 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (PAIRS_CACHE, laid_out_wide),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/plan.pxi,
     engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs,
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, SHARED_BLOCKS, has_lines, keep_pieces, keep_runs,
     keeps_runs, line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands,
     run_line_tile, shared_taps
 """
@@ -83,7 +83,7 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcep
 cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
     """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
     cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0
-    cdef SharedTaps alone = SharedTaps(axis, w.K[axis], 0, False), shared = alone
+    cdef SharedTaps alone = SharedTaps(axis, w.K[axis], 0, NULL, NULL), shared = alone
     cdef int64_t least = SUM_BLOCK * (SHARED_BLOCKS if axis == 1 else STRIDED_BLOCKS)
     cdef bint even
     if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < least and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
@@ -236,9 +236,9 @@ cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk*
     cdef bint joined = pieces_joined(w, isa)
     most = gap // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) if shared.axis == 1 else gap // LINE_PIECE + 1
     most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (most + 1)
-    shared.kept = groups <= KEPT_TAPS and groups * most <= KEPT_PIECES
-    if not shared.kept:
+    if groups > KEPT_TAPS or groups * most > min(s.piece_room, <int64_t>KEPT_PIECES):
         return
+    shared.pieces, shared.first_piece = s.pieces, s.first_piece
     for group in range(groups):
         t[shared.axis] = group % shared.period
         t[3 - shared.axis] = group // shared.period % w.K[3 - shared.axis]
@@ -258,9 +258,9 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
     cdef const line_piece* last
     cdef bint joined = pieces_joined(w, isa)
     check_room(b"lay_out_lines", <char*>s.block + row * plan.line_bytes, channels * plan.line_bytes)
-    if shared.kept:
-        pieces += s.first_piece[group]
-        number = s.first_piece[group + 1] - s.first_piece[group]
+    if shared.pieces != NULL:
+        pieces = shared.pieces + shared.first_piece[group]
+        number = shared.first_piece[group + 1] - shared.first_piece[group]
     else:
         number = cut_pieces(w, chunk, shared, s.rows, t, joined, s.pieces)
     last = &pieces[number - 1]
@@ -367,10 +367,9 @@ cdef void keep_runs(const Weights* w, const WeightsPlan* plan, const instruction
 
 
 cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                         int64_t panel, const tile_run* runs, int64_t run_count, bint resume, const char* base, const int64_t* offsets,
-                         float* sums, WeightsScratch* s) noexcept nogil:
+                         int64_t rows, int64_t panel, int64_t vectors, const tile_run* runs, int64_t run_count, bint resume,
+                         const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile against a lane panel; each row's first pair lies `offsets` bytes after `base`."""
-    cdef int64_t rows = tile_rows(w, plan, tile), vectors = panel_vectors(plan, panel)
     cdef float* c = tile_sums(plan, sums, tile, panel)
     if panel == part.first_panel:
         ask_ahead(&s.ahead)
@@ -382,37 +381,37 @@ cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instru
 cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                         const Chunk* chunk, const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile against all lane panels of a task, as `run_line_panel`."""
-    cdef int64_t panel
+    cdef int64_t panel, rows = tile_rows(w, plan, tile)
     for panel in range(part.first_panel, part.end_panel):
-        run_line_panel(w, plan, isa, part, tile, panel, chunk.runs, chunk.run_count, chunk.resume, base, offsets, sums, s)
+        run_line_panel(w, plan, isa, part, tile, rows, panel, panel_vectors(plan, panel), chunk.runs, chunk.run_count, chunk.resume, base,
+                       offsets, sums, s)
 
 
 cdef void run_line_tiles(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t count,
                          bint resume, float* sums, WeightsScratch* s) noexcept nogil:
     """The first row tiles that are ready. All of them meet a lane panel while it is in the nearest cache."""
-    cdef int64_t panel, i, row
-    cdef int64_t offsets[LINE_TILE_ROWS]
+    cdef int64_t panel, i, vectors
     cdef const LineTile* those
     for panel in range(part.first_panel, part.end_panel):
+        vectors = panel_vectors(plan, panel)
         for i in range(count):
             those = &s.line_tiles[i]
-            for row in range(plan.rows):
-                offsets[row] = row_pair(plan, those.first_row + row) - 2 * those.shift
-            run_line_panel(w, plan, isa, part, those.tile, panel, those.runs, those.run_count, resume, <const char*>s.block, offsets,
-                           sums, s)
+            run_line_panel(w, plan, isa, part, those.tile, those.rows, panel, vectors, those.runs, those.run_count, resume,
+                           <const char*>s.block, those.offsets, sums, s)
 
 
 cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part,
                            int64_t first_strand, int64_t end_strand, Chunk* chunk, const SharedTaps* shared, float* sums,
                            WeightsScratch* s) noexcept nogil:
     """The row tiles of all taps of some channels against all lane panels of a task."""
-    cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap
+    cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap, rows, row
     cdef int64_t most = most_line_runs(plan)
     cdef bint kept = keeps_runs(plan)
     cdef int64_t t[3]
     cdef LineTile* ready
     for strand in range(first_strand, end_strand):
         tile = strand * plan.taps
+        rows = tile_rows(w, plan, tile)
         for group in range(groups):
             if laid_out == plan.line_groups:
                 run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
@@ -420,14 +419,16 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
             t[0], t[3 - shared.axis] = group // shared.period // w.K[3 - shared.axis], group // shared.period % w.K[3 - shared.axis]
             t[shared.axis] = group % shared.period
             lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
-                          tile_rows(w, plan, tile), laid_out * plan.rows, s)
+                          rows, laid_out * plan.rows, s)
             for later in range((w.K[shared.axis] - 1 - t[shared.axis]) // shared.period + 1):
                 if count == LINE_TILES:
                     run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
                     count = 0
                 tap = (t[0] * w.K[1] + t[1]) * w.K[2] + t[2]
                 ready = &s.line_tiles[count]
-                ready.tile, ready.first_row, ready.shift = tile + tap, laid_out * plan.rows, later * shared.apart
+                ready.tile, ready.rows = tile + tap, rows
+                for row in range(rows):
+                    ready.offsets[row] = row_pair(plan, laid_out * plan.rows + row) - 2 * later * shared.apart
                 ready.runs = s.met_runs + (tap if kept else count) * most
                 ready.run_count = s.met_counts[tap] if kept else runs_of_tap(w, plan, isa, tap, chunk, shared, s, ready.runs)
                 count += 1

@@ -5,10 +5,11 @@ uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/produc
     engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi,
     engine/weights/share_work.pxi (own_floats, own_levels, share_work), engine/weights/windows.pxi (plan_window,
     window_rows, window_segments)
-gives: Chunk, DISTINCT_PARTS, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES, LineTile, MOST_LEVELS,
-    NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES, STORED_BYTES, Segment, SharedTaps,
-    WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch,
-    make_plan, panel_floats, panel_vectors, plan_rings, strand_tiles, tile_channel, tile_rows, tile_start, whole_units
+gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES,
+    LineTile, MOST_LEVELS, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
+    STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window,
+    WindowRow, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, plan_rings, strand_tiles,
+    tile_channel, tile_rows, tile_start, whole_units
 """
 
 cdef enum:
@@ -22,6 +23,7 @@ cdef enum:
     FRAME_BYTES = 1 << 18      # the framed block of the large side
     FRAMED_TAPS = 1 << 11      # whose numbers lie side by side in it, at most
     NEAR_SUMS_BYTES = 3 << 17  # of a task
+    FAR_SUMS_BYTES = 3 << 16   # sums of pieces that wait for others, above which products take longer
     STORED_BYTES = 1 << 17     # stored together, of a single piece
     LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
     RING_BYTES = 1 << 20       # rings of the channels of a tile; all of a task that keep what a block of pieces meets
@@ -70,7 +72,8 @@ cdef struct SharedTaps:  # along an axis: taps t, t + period, ... meet the same 
     int64_t axis    # 1, or of planes that are one line 2
     int64_t period  # K of the axis where none share
     int64_t apart
-    bint kept       # the pieces of all taps are kept in the scratch
+    line_piece* pieces    # of all taps, or NULL: each is cut when it is laid out ...
+    int64_t* first_piece  # ... where those of each group of taps begin
 
 
 cdef struct WindowRow:  # where a row (t, c) lies in a window
@@ -100,10 +103,21 @@ cdef struct Window:  # of a thread: engine/weights/windows.pxi
 
 cdef struct LineTile:  # a row tile of one tap whose lines are laid out
     int64_t tile
-    int64_t first_row       # number of its first line in the scratch
-    int64_t shift           # positions after the first that is laid out
+    int64_t rows
+    int64_t offsets[LINE_TILE_ROWS]  # of the first pair of each, in bytes
     tile_run* runs
     int64_t run_count
+
+
+cdef struct SharedChunk:  # what tasks need of a chunk that all of them meet: engine/weights/shared_chunks.pxi
+    Row* rows
+    int64_t row_count
+    SharedTaps shared
+    line_piece* pieces
+    int64_t* first_piece
+    tile_run* met_runs
+    int64_t* met_counts
+    float* lanes           # [group][panel]
 
 
 cdef struct WeightsScratch:  # of one thread
@@ -120,7 +134,8 @@ cdef struct WeightsScratch:  # of one thread
     float* masks
     SharedTaps shared      # of the chunk ...
     int64_t kept_chunk[2]  # ... whose first and last position these are
-    line_piece* pieces     # of its lines
+    line_piece* pieces     # of its lines ...
+    int64_t piece_room     # ... at most
     int64_t* first_piece   # of each tap
     Window window
     void* codes            # blocks
@@ -177,6 +192,9 @@ cdef struct WeightsPlan:
     int64_t line_bytes           # of a row that is a line
     int64_t line_groups          # row tiles whose lines are laid out together, each for all taps that share them
     int64_t code_bytes           # of lines laid out before they are packed in blocks
+    int64_t piece_chunks         # of a piece, at most
+    bint shared                  # lanes and pieces of all chunks are there before tasks begin
+    SharedChunk* chunks          # [piece][chunk]
     double quarters              # of cycles, for a position of a group
     int64_t groups_at_once       # whose sums wait together ...
     int64_t row_parts_at_once
@@ -214,7 +232,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     if plan.lines and parts_pay(w, plan, isa):
         plan.rows, plan.row_unit = LINE_TILE_ROWS, LINE_PART
     plan.tap_tiles = ceiling(w.C, plan.rows)
-    if few and plan.tap_tiles < EVEN_TILES * threads:
+    if few and plan.tap_tiles < EVEN_TILES * threads or plan.row_unit > 1:
         plan.tap_tiles = min(ceiling(plan.tap_tiles, threads) * threads, ceiling(w.C, plan.row_unit))
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
@@ -287,7 +305,7 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
                                   workspace* memory) noexcept nogil:
     """The buffers of one thread."""
     cdef int64_t masked
-    s.lanes = <float*>take(memory, 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
+    s.lanes = <float*>take(memory, 0 if plan.shared else 4 * ceiling(plan.panels, plan.panel_parts) * panel_floats(plan, isa) + 64)
     s.sums = <float*>take(memory, 4 * own_levels(&plan.sums) * own_floats(plan, &plan.sums))
     s.block, s.codes = NULL, NULL
     s.rows = <Row*>take(memory, (plan.chunk + 1) * sizeof(Row))
@@ -296,7 +314,8 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         s.met_runs = <tile_run*>take(memory, (plan.taps if keeps_runs(plan) else LINE_TILES) * most_line_runs(plan) * sizeof(tile_run))
         s.met_counts = <int64_t*>take(memory, KEPT_TAPS * sizeof(int64_t))
         s.line_tiles = <LineTile*>take(memory, LINE_TILES * sizeof(LineTile))
-        s.pieces = <line_piece*>take(memory, max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece))
+        s.piece_room = max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk)
+        s.pieces = <line_piece*>take(memory, s.piece_room * sizeof(line_piece))
         s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t))
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)

@@ -11,10 +11,11 @@ rings would be too large, go through a block of the large side, decoded and fram
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED, QUARTERS, narrow_panels),
     engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of), engine/product/product.pxi (LINE_BYTES),
-    engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
-    engine/weights/gradient.pxi (Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi (WeightsPass,
-    run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi, engine/weights/positions.pxi
-    (cut_rows, large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/sums.pxi (store_strands,
+    engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block,
+    tap_offset), engine/weights/gradient.pxi (Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi
+    (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi,
+    engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of, small_offset, tap_runs),
+    engine/weights/shared_chunks.pxi (lay_out_chunks, share_chunks), engine/weights/sums.pxi (store_strands,
     strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
 """
@@ -259,6 +260,7 @@ cdef void lay_out_weights(Problem* q, workspace* memory) noexcept nogil:
         lay_out_weights_scratch(&plan.scratch[worker] if memory.base != NULL else &counted, q.weights, plan, q.isa, memory)
     plan.tap_offsets = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
     plan.waiting = <float*>take(memory, plan.waiting_bytes)
+    lay_out_chunks(q.weights, plan, q.isa, memory)
     plan.window_rows = <WindowRow*>take(memory, q.weights.C * plan.taps * sizeof(WindowRow) if plan.windows else 0)
 
 
@@ -281,6 +283,11 @@ cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
         find_window_rows(&plan.windowed, plan)
         for worker in range(q.threads):
             begin_windows(plan, &scratch[worker])
+    if plan.shared:
+        share_chunks(w, plan, q.isa, q.threads, scratch)
+        for worker in range(q.threads):
+            if scratch[worker].met_unbounded:
+                return False
     some.sums = plan.waiting
     some.first_group = 0
     while some.first_group < w.G:

@@ -1,8 +1,8 @@
 """How pieces, panels and rows of a weights gradient are cut into tasks, and where their sums wait.
 
-uses: core/caches.pxi (middle_cache), engine/costs.pxi (ROW_IN_PLACE, ROW_LINE, ROW_PACKED, WAITING_COST,
-    number_quarters), engine/weights/gradient.pxi (Weights), engine/weights/kept.pxi (met_numbers),
-    engine/weights/plan.pxi, engine/weights/windows.pxi (window_moved)
+uses: core/caches.pxi (middle_cache), engine/costs.pxi, engine/weights/gradient.pxi (Weights), engine/weights/kept.pxi
+    (met_numbers), engine/weights/plan.pxi, engine/weights/shared_chunks.pxi (can_share_chunks),
+    engine/weights/windows.pxi (window_moved)
 gives: own_floats, own_levels, share_work, strand_floats
 """
 
@@ -71,7 +71,7 @@ cdef inline double busiest_share(int64_t tasks, int64_t shorter, double length, 
 
 
 cdef double tasks_cost(const Weights* w, const instruction_set* isa, const WeightsPlan* plan, const WaitingSums* sums, int64_t panel_parts, int64_t row_parts,
-                       int threads) noexcept nogil:
+                       bint shared, int threads) noexcept nogil:
     """Quarters of a cycle for a position, of products, packed lanes and sums that wait."""
     cdef int64_t full = plan.cut.pieces >> sums.levels, rest = plan.cut.pieces - (full << sums.levels), parts = panel_parts * row_parts
     cdef double lanes = <double>w.M, products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
@@ -79,10 +79,15 @@ cdef double tasks_cost(const Weights* w, const instruction_set* isa, const Weigh
         w.G * (full - sums.whole) * parts, (w.G if rest > 0 else 0) * parts, <double>rest / (1 << sums.levels), threads)) * (1 << sums.levels)
     cdef double largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
     cdef double cost = products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
-    cost += lanes * (1 + (row_parts - 1) * (sums.blocks - sums.whole) / <double>sums.blocks)
+    cost += lanes * (1 + (LANES_SHARED if shared else 1) * (row_parts - 1) * (sums.blocks - sums.whole) / <double>sums.blocks)
     if not sums.at_once:
         cost += WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
     return cost
+
+
+cdef inline double far_sums(int64_t bytes) noexcept nogil:
+    """Factor of products whose sums do not stay near."""
+    return 1 + SUMS_FAR * log2(max(1.0, bytes / <double>FAR_SUMS_BYTES))
 
 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
@@ -90,6 +95,8 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
     cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, whole
     cdef double cost, least = -1, frames  # quarters of a cycle for a position
     cdef WaitingSums sums
+    cdef bint can_share = can_share_chunks(w, isa, plan), shared
+    plan.shared = False
     if plan.windows:
         frames = window_moved(&plan.windowed, plan)
     elif plan.packed:
@@ -116,13 +123,18 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                 plan_sums(plan, levels, panel_parts, row_parts, &sums)
                 whole = full - full % threads if w.G == 1 and row_parts > 1 and least_rows == 1 else 0
                 while True:  # with rows of all blocks in parts, or only of those that do not come out even
-                    cost = tasks_cost(w, isa, plan, &sums, panel_parts, row_parts, threads)
+                    # As many tasks as threads would wait for one another, and pack no less in the end.
+                    shared = can_share and sums.whole == 0 and row_parts > 1 and w.G * row_parts * sums.blocks > threads
+                    cost = tasks_cost(w, isa, plan, &sums, panel_parts, row_parts, shared, threads)
                     cost += (numbers_kept(w, isa, plan, levels, panel_parts, row_parts if sums.whole == 0 else 1) if plan.kept
                              else frames * panel_parts)
+                    if can_share and in_chunks(plan):
+                        cost *= far_sums(4 * own_levels(&sums) * own_floats(plan, &sums))
                     if ((levels == 0 or 4 * own_levels(&sums) * own_floats(plan, &sums) <= LEVELS_BYTES)
                             and (least < 0 or cost < least)):
                         least = cost
                         plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost
+                        plan.shared = shared
                     if sums.whole == whole or sums.at_once:
                         break
                     sums.whole = whole
