@@ -123,7 +123,7 @@ cdef void lay_out_codes(const Weights* w, const Reach* reach, int64_t g, int64_t
 cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                           const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile of a chunk against all lane panels of the task."""
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), i, panel, vectors, line = plan.chunk
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(plan, tile), i, panel, vectors, line = plan.chunk
     cdef int64_t size = element_size(w.large.format), pitch = isa.vectors * isa.width
     cdef Reach reach
     cdef int64_t offsets[TILE_ROWS]

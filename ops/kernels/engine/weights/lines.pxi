@@ -381,7 +381,7 @@ cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instru
 cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                         const Chunk* chunk, const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile against all lane panels of a task, as `run_line_panel`."""
-    cdef int64_t panel, rows = tile_rows(w, plan, tile)
+    cdef int64_t panel, rows = tile_rows(plan, tile)
     for panel in range(part.first_panel, part.end_panel):
         run_line_panel(w, plan, isa, part, tile, rows, panel, panel_vectors(plan, panel), chunk.runs, chunk.run_count, chunk.resume, base,
                        offsets, sums, s)
@@ -411,7 +411,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
     cdef LineTile* ready
     for strand in range(first_strand, end_strand):
         tile = strand * plan.taps
-        rows = tile_rows(w, plan, tile)
+        rows = tile_rows(plan, tile)
         for group in range(groups):
             if laid_out == plan.line_groups:
                 run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)

@@ -8,8 +8,8 @@ uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/produc
 gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES,
     LineTile, MOST_LEVELS, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
     STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window,
-    WindowRow, first_lane, lay_out_weights_scratch, make_plan, panel_floats, panel_vectors, plan_rings, strand_tiles,
-    tile_channel, tile_rows, tile_start, whole_units
+    WindowRow, first_lane, lay_out_weights_scratch, make_plan, note_shares, panel_floats, panel_vectors, plan_rings,
+    strand_tiles, tile_rows, tile_start, whole_units
 """
 
 cdef enum:
@@ -189,6 +189,8 @@ cdef struct WeightsPlan:
     int64_t channels             # ... how many, in tiles
     int64_t ring                 # numbers that a ring holds
     int64_t* tap_offsets         # in the result
+    int64_t* first_vectors       # of lane panels
+    int64_t* tile_firsts         # channels with which the tiles of a tap begin; mixed: rows
     int64_t line_bytes           # of a row that is a line
     int64_t line_groups          # row tiles whose lines are laid out together, each for all taps that share them
     int64_t code_bytes           # of lines laid out before they are packed in blocks
@@ -336,31 +338,37 @@ cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set*
     return plan.steps * isa.vectors * isa.width + isa.width
 
 
+cdef void note_shares(const Weights* w, WeightsPlan* plan) noexcept nogil:
+    """Where lane panels and row tiles begin."""
+    cdef int64_t i
+    check_room(b"note_shares", plan.first_vectors, (plan.panels + 1) * sizeof(int64_t))
+    check_room(b"note_shares", plan.tile_firsts, (plan.strands + 1) * sizeof(int64_t))
+    for i in range(plan.panels + 1):
+        plan.first_vectors[i] = share(plan.vectors, plan.panels, i)
+    for i in range(plan.strands + 1):
+        plan.tile_firsts[i] = (share(w.C * plan.taps, plan.row_tiles, i) if plan.mixed
+                               else min(w.C, share(ceiling(w.C, plan.row_unit), plan.tap_tiles, i) * plan.row_unit))
+
+
 cdef inline int64_t first_lane(const WeightsPlan* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
-    return share(plan.vectors, plan.panels, panel) * isa.width
+    return plan.first_vectors[panel] * isa.width
 
 
 cdef inline int64_t panel_vectors(const WeightsPlan* plan, int64_t panel) noexcept nogil:
-    return share(plan.vectors, plan.panels, panel + 1) - share(plan.vectors, plan.panels, panel)
+    return plan.first_vectors[panel + 1] - plan.first_vectors[panel]
 
 
 cdef inline int64_t strand_tiles(const WeightsPlan* plan) noexcept nogil:
     return 1 if plan.mixed else plan.taps
 
 
-cdef inline int64_t tile_channel(const Weights* w, const WeightsPlan* plan, int64_t number) noexcept nogil:
-    """The first channel of the tiles of one tap from `number` on."""
-    return min(w.C, share(ceiling(w.C, plan.row_unit), plan.tap_tiles, number) * plan.row_unit)
-
-
 cdef inline int64_t tile_start(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
     """The first row (t, c) of a row tile; unless mixed, tiles of all taps of some channels follow one another."""
     if plan.mixed:
-        return share(w.C * plan.taps, plan.row_tiles, tile)
-    return tile % plan.taps * w.C + tile_channel(w, plan, tile // plan.taps)
+        return plan.tile_firsts[tile]
+    return tile % plan.taps * w.C + plan.tile_firsts[tile // plan.taps]
 
 
-cdef inline int64_t tile_rows(const Weights* w, const WeightsPlan* plan, int64_t tile) noexcept nogil:
-    if plan.mixed:
-        return tile_start(w, plan, tile + 1) - tile_start(w, plan, tile)
-    return tile_channel(w, plan, tile // plan.taps + 1) - tile_channel(w, plan, tile // plan.taps)
+cdef inline int64_t tile_rows(const WeightsPlan* plan, int64_t tile) noexcept nogil:
+    cdef int64_t strand = tile // strand_tiles(plan)
+    return plan.tile_firsts[strand + 1] - plan.tile_firsts[strand]

@@ -90,9 +90,9 @@ cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
     return &lines.wish
 
 
-cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t channel, int64_t* offsets) noexcept nogil:
-    """Where rows first, first + 1, ... of (t, c) lie, relative to tap 0 of channel 0 (of `channel` in a framed block)."""
-    cdef int64_t i, tap = first // w.C, c = first % w.C, start, step = plan.channel_floats if plan.framed else w.large.c
+cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t* offsets) noexcept nogil:
+    """Where rows first, first + 1, ... of (t, c) lie in a framed block, relative to tap 0 of channel 0."""
+    cdef int64_t i, tap = first // w.C, c = first % w.C, start
     cdef int64_t t[3]
     tap_at(w, tap, t)
     start = tap_offset(w, plan, tap, t)
@@ -102,34 +102,58 @@ cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, 
             tap += 1
             next_tap(w, t)
             start = tap_offset(w, plan, tap, t)
-        offsets[i] = start + (c - channel) * step
+        offsets[i] = start + c * plan.channel_floats
         c += 1
 
 
-cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                       int64_t channel, const Chunk* chunk, bint one_by_one, float* sums, WeightsScratch* s) noexcept nogil:
-    """One row tile against all lane panels of a task; `one_by_one`: each row along the runs of its own tap."""
-    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(w, plan, tile), panel, vectors, i
-    cdef int64_t offsets[TILE_ROWS]
-    cdef Reach reach
-    cdef Chunk own = chunk[0]
+cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile, int64_t row,
+                     int64_t rows, const int64_t* offsets, const tile_run* runs, int64_t run_count, bint resume, float* sums,
+                     WeightsScratch* s) noexcept nogil:
+    """Some rows of a tile, from `row` on, against all lane panels of a task."""
+    cdef int64_t panel, vectors, step = large_step(w, plan)
     cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
     cdef float* c
     cdef strided_function run_it
-    row_offsets(w, plan, first, rows, channel, offsets)
-    for i in range(rows if one_by_one else 1):
-        if one_by_one:
-            reach_of(w, (first + i) // w.C, &reach)
-            own.runs, own.run_count = s.runs, tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
-        for panel in range(part.first_panel, part.end_panel):
-            vectors = panel_vectors(plan, panel)
-            c = tile_sums(plan, sums, tile, panel) + i * vectors * isa.width
-            check_room(b"run_row_tile", c, 4 * (1 if one_by_one else rows) * vectors * isa.width)
-            run_it = strided_of(isa, plan.blocks, 1 if one_by_one else rows, vectors)
-            run_it(
-                own.runs, own.run_count, source, offsets + i, large_step(w, plan),
-                s.lanes + (panel - part.first_panel) * panel_floats(plan, isa), isa.vectors * isa.width, c, own.resume,
-                next_wish(&s.next_lines))
+    for panel in range(part.first_panel, part.end_panel):
+        vectors = panel_vectors(plan, panel)
+        c = tile_sums(plan, sums, tile, panel) + row * vectors * isa.width
+        check_room(b"run_panels", c, 4 * rows * vectors * isa.width)
+        run_it = strided_of(isa, plan.blocks, rows, vectors)
+        run_it(
+            runs, run_count, source, offsets, step, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
+            isa.vectors * isa.width, c, resume, next_wish(&s.next_lines))
+
+
+cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+                       const Chunk* chunk, bint one_by_one, float* sums, WeightsScratch* s) noexcept nogil:
+    """A row tile that mixes taps; `one_by_one`: each row along the runs of its own tap."""
+    cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(plan, tile), i, run_count
+    cdef int64_t offsets[TILE_ROWS]
+    cdef Reach reach
+    row_offsets(w, plan, first, rows, offsets)
+    if not one_by_one:
+        run_panels(w, plan, isa, part, tile, 0, rows, offsets, chunk.runs, chunk.run_count, chunk.resume, sums, s)
+        return
+    for i in range(rows):
+        reach_of(w, (first + i) // w.C, &reach)
+        run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
+        run_panels(w, plan, isa, part, tile, i, 1, offsets + i, s.runs, run_count, chunk.resume, sums, s)
+
+
+cdef void run_strands(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_strand,
+                        int64_t end_strand, int64_t tap, int64_t channel, const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
+    """The row tiles of one tap in some strands; in a framed block `channel` lies first."""
+    cdef int64_t strand, c, rows, i, start, step = plan.channel_floats if plan.framed else w.large.c
+    cdef int64_t offsets[TILE_ROWS]
+    cdef int64_t t[3]
+    tap_at(w, tap, t)
+    start = tap_offset(w, plan, tap, t)
+    for strand in range(first_strand, end_strand):
+        c = plan.tile_firsts[strand]
+        rows = plan.tile_firsts[strand + 1] - c
+        for i in range(rows):
+            offsets[i] = start + (c + i - channel) * step
+        run_panels(w, plan, isa, part, strand * plan.taps + tap, 0, rows, offsets, chunk.runs, chunk.run_count, chunk.resume, sums, s)
 
 
 cdef bint all_sums_finite(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_tile,
@@ -137,7 +161,7 @@ cdef bint all_sums_finite(const Weights* w, const WeightsPlan* plan, const instr
     cdef int64_t tile, panel
     for tile in range(first_tile, end_tile):
         for panel in range(part.first_panel, part.end_panel):
-            if not isa.finite(tile_sums(plan, sums, tile, panel), tile_rows(w, plan, tile) * panel_vectors(plan, panel) * isa.width):
+            if not isa.finite(tile_sums(plan, sums, tile, panel), tile_rows(plan, tile) * panel_vectors(plan, panel) * isa.width):
                 return False
     return True
 
@@ -185,24 +209,23 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                 sums = sums_from(plan, space, c0, first_panel)
             if plan.mixed:
                 for tile in range(c0, c1):
-                    run_row_tile(w, plan, isa, part, tile, 0, &chunk, one_by_one, sums, s)
+                    run_row_tile(w, plan, isa, part, tile, &chunk, one_by_one, sums, s)
                 if last and plan.padded and not one_by_one and not all_sums_finite(w, plan, isa, part, c0, c1, sums):
                     return False
             else:
                 if plan.kept:
-                    channel = tile_channel(w, plan, first_kept)
-                    channels = tile_channel(w, plan, end_kept) - channel
+                    channel = plan.tile_firsts[first_kept]
+                    channels = plan.tile_firsts[end_kept] - channel
                     keep_numbers(w, plan, isa, part.g, channel, channels, s.rows, chunk.row_count, s)
                 elif plan.framed:
-                    channel = tile_channel(w, plan, c0)
-                    channels = tile_channel(w, plan, c1) - channel
+                    channel = plan.tile_firsts[c0]
+                    channels = plan.tile_firsts[c1] - channel
                     frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
                     reach_of(w, tap, &reach)
                     chunk.run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
                     if chunk.run_count > 0 or not chunk.resume:
-                        for tile in range(c0, c1):
-                            run_row_tile(w, plan, isa, part, tile * plan.taps + tap, channel, &chunk, False, sums, s)
+                        run_strands(w, plan, isa, part, c0, c1, tap, channel, &chunk, sums, s)
             if last and plan.sums.together > 0:
                 store_strands(w, plan, isa, part, c0, c1, sums)
             c0 = c1
@@ -259,6 +282,8 @@ cdef void lay_out_weights(Problem* q, workspace* memory) noexcept nogil:
     for worker in range(q.threads):
         lay_out_weights_scratch(&plan.scratch[worker] if memory.base != NULL else &counted, q.weights, plan, q.isa, memory)
     plan.tap_offsets = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
+    plan.first_vectors = <int64_t*>take(memory, (plan.panels + 1) * sizeof(int64_t))
+    plan.tile_firsts = <int64_t*>take(memory, (plan.strands + 1) * sizeof(int64_t))
     plan.waiting = <float*>take(memory, plan.waiting_bytes)
     lay_out_chunks(q.weights, plan, q.isa, memory)
     plan.window_rows = <WindowRow*>take(memory, q.weights.C * plan.taps * sizeof(WindowRow) if plan.windows else 0)
@@ -279,6 +304,7 @@ cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
     for tap in range(plan.taps):
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
+    note_shares(w, plan)
     if plan.windows:
         find_window_rows(&plan.windowed, plan)
         for worker in range(q.threads):

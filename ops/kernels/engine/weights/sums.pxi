@@ -71,7 +71,7 @@ cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_
     for tile in range(part.first_strand * tiles, part.end_strand * tiles):
         for panel in range(part.first_panel, part.end_panel):
             add_sums(left + (panel - part.first_panel) * plan.tile_floats, right + (panel - part.first_panel) * plan.tile_floats,
-                     tile_rows(w, plan, tile) * sums_pitch(plan, isa, panel))
+                     tile_rows(plan, tile) * sums_pitch(plan, isa, panel))
         left += plan.sums.panels * plan.tile_floats
         right += plan.sums.panels * plan.tile_floats
 
@@ -126,20 +126,20 @@ cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruct
     cdef float* c = tile_sums(plan, sums, first_tile, panel)
     cdef lane_span span = lane_span(0, lanes, 0, w.taps_stride[1])
     if plan.mixed:
-        join_pieces(c, plan.sums.blocks, block_floats, tile_rows(w, plan, strand) * pitch)
+        join_pieces(c, plan.sums.blocks, block_floats, tile_rows(plan, strand) * pitch)
         store_rows(w, plan, isa, g, strand, strand + 1, panel, sums)
         return
     if w.taps_stride[1] == 1:
         for tile in range(first_tile, first_tile + strand_tiles(plan)):
             first = tile_start(w, plan, tile)
-            rows = tile_rows(w, plan, tile)
+            rows = tile_rows(plan, tile)
             c = tile_sums(plan, sums, tile, panel)
             join_pieces(c, plan.sums.blocks, block_floats, rows * pitch)
             span.offset = start + first % w.C * w.taps_stride[2] + plan.tap_offsets[first // w.C]
             isa.scatter(c, pitch, rows, target, w.taps_format, w.taps_stride[2], &span, 1, NULL)
         return
     first = tile_start(w, plan, first_tile)
-    rows = tile_rows(w, plan, first_tile)
+    rows = tile_rows(plan, first_tile)
     for i in range(plan.taps):
         join_pieces(c + i * step, plan.sums.blocks, block_floats, rows * pitch)
     isa.scatter_taps(c, step, pitch, rows, span.count,

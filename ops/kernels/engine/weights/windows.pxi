@@ -221,7 +221,7 @@ cdef void window_rows(const Weights* w, const WeightsPlan* plan, int64_t tile, i
     """Where the rows of a tile lie in the window, relative to its beginning: their first pairs at number 0 of their columns."""
     cdef const WindowRow* row = plan.window_rows + tile_start(w, plan, tile)
     cdef int64_t i
-    for i in range(tile_rows(w, plan, tile)):
+    for i in range(tile_rows(plan, tile)):
         if s.window.laid_out[row[i].column] != s.window.number:
             lay_out_column(w, plan, row[i].column, s)
         offsets[i] = row[i].offset
@@ -237,7 +237,7 @@ cdef void run_window_tiles(const Weights* w, const WeightsPlan* plan, const inst
         if in_place:
             run_line_tile(w, plan, isa, part, tile, chunk, s.window.numbers, offsets, sums, s)
             continue
-        for i in range(tile_rows(w, plan, tile)):
+        for i in range(tile_rows(plan, tile)):
             copy_row(w, plan, s.window.numbers + offsets[i] + 2, first, chunk.count, i, s)
             offsets[i] = row_pair(plan, i)
         run_line_tile(w, plan, isa, part, tile, chunk, <const char*>s.block, offsets, sums, s)
