@@ -54,10 +54,10 @@ cdef inline int64_t small_offset(const Weights* w, int64_t g, const Row* row) no
     return row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1] + row.y[2] * w.small.x[2]
 
 
-cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, const Reach* reach,
-                      const Row* rows, int64_t row_count, tile_run* runs) noexcept nogil:
+cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Reach* reach, const Row* rows,
+                      int64_t row_count, tile_run* runs) noexcept nogil:
     """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
-    addressed relative to tap 0 of channel 0."""
+    addressed relative to tap 0 of channel 0 of a group."""
     cdef int64_t x[3]
     cdef int64_t number = 0, r, low, high, end, position, base, start, step = large_step(w, plan), pitch = isa.vectors * isa.width
     cdef const Row* row
@@ -77,8 +77,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         elif plan.framed:
             base = r * plan.row_floats
         else:
-            base = (row.n * w.large.n + g * w.large.g + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
-                    + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
+            base = (row.n * w.large.n + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0] + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
         start = base + low * step
         if plan.kept:
             start %= plan.ring

@@ -15,8 +15,9 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS
     tap_offset), engine/weights/gradient.pxi (Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi
     (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/plan.pxi,
     engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of, small_offset, tap_runs),
-    engine/weights/shared_chunks.pxi (lay_out_chunks, share_chunks), engine/weights/sums.pxi (store_strands,
-    strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
+    engine/weights/shared_chunks.pxi (lay_out_chunks, meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi
+    (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows,
+    find_window_rows)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
 """
 
@@ -111,7 +112,7 @@ cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instructio
                      WeightsScratch* s) noexcept nogil:
     """Some rows of a tile, from `row` on, against all lane panels of a task."""
     cdef int64_t panel, vectors, step = large_step(w, plan)
-    cdef const float* source = <const float*>(s.block if plan.framed else w.large.data)
+    cdef const float* source = s.block if plan.framed else <const float*>w.large.data + part.g * w.large.g
     cdef float* c
     cdef strided_function run_it
     for panel in range(part.first_panel, part.end_panel):
@@ -136,7 +137,7 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
         return
     for i in range(rows):
         reach_of(w, (first + i) // w.C, &reach)
-        run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
+        run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)
         run_panels(w, plan, isa, part, tile, i, 1, offsets + i, s.runs, run_count, chunk.resume, sums, s)
 
 
@@ -180,23 +181,29 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     """Returns false where rows must be taken `one_by_one`, each along the runs of its own tap."""
     cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tap, tile, channel = 0, channels
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), c0, c1, together
-    cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept
+    cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept, number = piece * plan.piece_chunks
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
     cdef bint last
-    memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
+    if not plan.shared:
+        memset(s.lanes, 0, 4 * (end_panel - first_panel) * panel_floats(plan, isa))
     while True:
         end = min(piece_end, first + plan.chunk)
         last = end >= piece_end
-        check_room(b"run_weights_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
-        chunk.count, chunk.row_count = end - first, cut_rows(w, first, end, s.rows)
-        pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
-        begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
+        chunk.count = end - first
+        if plan.shared:
+            meet_chunk(plan, isa, part, number, last, &chunk, s)
+            number += 1
+        else:
+            check_room(b"run_weights_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
+            chunk.row_count = cut_rows(w, first, end, s.rows)
+            pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
+            begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
         if plan.mixed:
             frame_block(w, plan, isa, part.g, 0, w.C, tile_start(w, plan, part.first_strand) // w.C,
                         ceiling(tile_start(w, plan, part.end_strand), w.C), s.rows, chunk.row_count, s.block)
-            chunk.run_count = tap_runs(w, plan, isa, part.g, NULL, s.rows, chunk.row_count, s.runs)
+            chunk.run_count = tap_runs(w, plan, isa, NULL, s.rows, chunk.row_count, s.runs)
         together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:
@@ -222,8 +229,11 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     channels = plan.tile_firsts[c1] - channel
                     frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
-                    reach_of(w, tap, &reach)
-                    chunk.run_count = tap_runs(w, plan, isa, part.g, &reach, s.rows, chunk.row_count, s.runs)
+                    if plan.shared:
+                        chunk.runs, chunk.run_count = s.met_runs + tap * shared_runs(w, plan), s.met_counts[tap]
+                    else:
+                        reach_of(w, tap, &reach)
+                        chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)
                     if chunk.run_count > 0 or not chunk.resume:
                         run_strands(w, plan, isa, part, c0, c1, tap, channel, &chunk, sums, s)
             if last and plan.sums.together > 0:

@@ -1,11 +1,12 @@
-"""What tasks of a weights gradient in lines need of a chunk of positions, and would each compute: lane panels of the small side,
-pieces of lines, runs of taps. Where the result is cut into parts of rows and all chunks are small enough, all threads compute it
-once, before tasks begin.
+"""What tasks of a weights gradient need of a chunk of positions, and would each compute: lane panels of the small side, runs of taps,
+pieces of lines. Where the result is cut into parts of rows and all chunks are small enough, all threads compute it once, before
+tasks begin.
 
 uses: engine/ahead.pxi (Ahead), engine/product/pairs.pxi (are_finite), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi (Row, Weights), engine/weights/lines.pxi,
-    engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, most_rows)
-gives: can_share_chunks, lay_out_chunks, meet_chunk, share_chunks
+    engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi (Reach, Row, Weights),
+    engine/weights/lines.pxi, engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, most_rows, reach_of,
+    tap_runs), engine/weights/product.pxi (pack_lanes)
+gives: can_share_chunks, lay_out_chunks, meet_chunk, share_chunks, shared_runs
 """
 
 cdef enum:
@@ -15,8 +16,13 @@ cdef enum:
 
 cdef bint can_share_chunks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     plan.piece_chunks = ceiling(plan.cut.length, plan.chunk)
-    return (plan.lines and not plan.windows and keeps_runs(plan) and plan.cut.pieces * plan.piece_chunks <= SHARED_CHUNKS
+    return ((plan.lines and not plan.windows or not plan.packed and not plan.mixed) and keeps_runs(plan) and plan.cut.pieces * plan.piece_chunks <= SHARED_CHUNKS
             and 4.0 * w.G * plan.cut.pieces * plan.piece_chunks * plan.panels * panel_floats(plan, isa) <= SHARED_LANES)
+
+
+cdef inline int64_t shared_runs(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Of a tap in a chunk, at most: lines, of which halves of blocks and the end of a ring cut some."""
+    return most_line_runs(plan) if plan.lines else most_rows(w, plan.chunk) + plan.chunk // HALF_BLOCK + 3
 
 
 cdef inline int64_t shared_pieces(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -32,15 +38,36 @@ cdef void lay_out_chunks(const Weights* w, WeightsPlan* plan, const instruction_
     for i in range(chunks):
         k = &plan.chunks[i] if memory.base != NULL else &counted
         k.rows = <Row*>take(memory, most_rows(w, plan.chunk) * sizeof(Row))
-        k.pieces = <line_piece*>take(memory, shared_pieces(w, plan) * sizeof(line_piece))
-        k.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t))
-        k.met_runs = <tile_run*>take(memory, plan.taps * most_line_runs(plan) * sizeof(tile_run))
+        k.pieces = <line_piece*>take(memory, shared_pieces(w, plan) * sizeof(line_piece) if plan.lines else 0)
+        k.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t) if plan.lines else 0)
+        k.met_runs = <tile_run*>take(memory, plan.taps * shared_runs(w, plan) * sizeof(tile_run))
         k.met_counts = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
         k.lanes = <float*>take(memory, 4 * w.G * plan.panels * panel_floats(plan, isa) + 64)
 
 
 cdef inline float* chunk_lanes(const WeightsPlan* plan, const instruction_set* isa, const SharedChunk* k, int64_t g, int64_t panel) noexcept nogil:
     return k.lanes + (g * plan.panels + panel) * panel_floats(plan, isa)
+
+
+cdef void share_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, Chunk* chunk, SharedChunk* k,
+                     WeightsScratch* s) noexcept nogil:
+    """What all groups and panels need of the rows in `s`."""
+    cdef WeightsScratch of_chunk = s[0]
+    cdef Reach reach
+    cdef int64_t tap
+    check_room(b"share_runs", k.rows, chunk.row_count * sizeof(Row))
+    memcpy(k.rows, s.rows, chunk.row_count * sizeof(Row))
+    k.row_count = chunk.row_count
+    if not plan.lines:
+        for tap in range(plan.taps):
+            reach_of(w, tap, &reach)
+            k.met_counts[tap] = tap_runs(w, plan, isa, &reach, k.rows, k.row_count, k.met_runs + tap * shared_runs(w, plan))
+        return
+    of_chunk.rows, of_chunk.pieces, of_chunk.first_piece = k.rows, k.pieces, k.first_piece
+    of_chunk.piece_room, of_chunk.met_runs, of_chunk.met_counts = shared_pieces(w, plan), k.met_runs, k.met_counts
+    k.shared = shared_taps(w, plan, chunk, &of_chunk)
+    keep_pieces(w, isa, chunk, &k.shared, &of_chunk)
+    keep_runs(w, plan, isa, chunk, &k.shared, &of_chunk)
 
 
 cdef void share_chunk(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t number, int64_t g, int64_t panel,
@@ -50,7 +77,6 @@ cdef void share_chunk(const Weights* w, const WeightsPlan* plan, const instructi
     cdef int64_t first = piece_start(&plan.cut, piece, plan.positions) + number % plan.piece_chunks * plan.chunk
     cdef SharedChunk* k = &plan.chunks[number]
     cdef float* lanes = chunk_lanes(plan, isa, k, g, panel)
-    cdef WeightsScratch of_chunk
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
     if first >= end:
         return
@@ -58,19 +84,14 @@ cdef void share_chunk(const Weights* w, const WeightsPlan* plan, const instructi
     check_room(b"share_chunk", s.rows, most_rows(w, end - first) * sizeof(Row))
     chunk.count, chunk.row_count = end - first, cut_rows(w, first, end, s.rows)
     memset(lanes, 0, 4 * panel_floats(plan, isa))
-    pack_small(w, plan, isa, g, panel, chunk.row_count, chunk.count, lanes, s)
-    s.unbounded = plan.padded and not are_finite(isa, plan.pairs, lanes, panel_floats(plan, isa))
-    s.met_unbounded = s.met_unbounded or s.unbounded
+    if plan.lines:
+        pack_small(w, plan, isa, g, panel, chunk.row_count, chunk.count, lanes, s)
+        s.unbounded = plan.padded and not are_finite(isa, plan.pairs, lanes, panel_floats(plan, isa))
+        s.met_unbounded = s.met_unbounded or s.unbounded
+    else:
+        pack_lanes(w, plan, isa, g, panel, panel + 1, s.rows, chunk.row_count, lanes)
     if g == 0 and panel == 0:
-        of_chunk = s[0]
-        of_chunk.rows, of_chunk.pieces, of_chunk.first_piece = k.rows, k.pieces, k.first_piece
-        of_chunk.piece_room, of_chunk.met_runs, of_chunk.met_counts = shared_pieces(w, plan), k.met_runs, k.met_counts
-        check_room(b"share_chunk", k.rows, chunk.row_count * sizeof(Row))
-        memcpy(k.rows, s.rows, chunk.row_count * sizeof(Row))
-        k.row_count = chunk.row_count
-        k.shared = shared_taps(w, plan, &chunk, &of_chunk)
-        keep_pieces(w, isa, &chunk, &k.shared, &of_chunk)
-        keep_runs(w, plan, isa, &chunk, &k.shared, &of_chunk)
+        share_runs(w, plan, isa, &chunk, k, s)
 
 
 cdef void share_chunks(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int threads, WeightsScratch* scratch) noexcept nogil:
@@ -83,16 +104,21 @@ cdef void share_chunks(const Weights* w, const WeightsPlan* plan, const instruct
             share_chunk(w, plan, isa, task // panels, task % panels // plan.panels, task % plan.panels, &scratch[thread_number()])
 
 
-cdef Ahead lanes_ahead(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t number, int64_t calls) noexcept nogil:
-    """The lanes of a chunk that a part meets, in so many calls."""
-    cdef Ahead a
-    a.place = <const char*>chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
-    a.channel, a.image, a.channels, a.written = 4 * panel_floats(plan, isa), 0, part.end_panel - part.first_panel, False
+cdef void ask_for_lanes(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t number, WeightsScratch* s) noexcept nogil:
+    """Tiles ask for the lanes of a chunk, as `ask_ahead` or in their wishes."""
+    cdef int64_t panels = part.end_panel - part.first_panel, tiles = (part.end_strand - part.first_strand) * strand_tiles(plan)
+    cdef char* place = <char*>chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
+    cdef Ahead* a = &s.ahead
+    cdef NextLines* lines = &s.next_lines
+    a.place, a.channel, a.image, a.channels, a.written = place, 4 * panel_floats(plan, isa), 0, panels, False
     a.lines = a.channel // LINE_BYTES
     a.next[0] = a.next[1] = 0
     a.left = a.channels * a.lines
-    a.step = ceiling(a.left, max(1, calls))
-    return a
+    a.step = ceiling(a.left, tiles)
+    lines.channel, lines.channels = 0, panels * a.lines
+    lines.at_once = ceiling(lines.channels, tiles * panels)
+    lines.wish.parts, lines.wish.reach, lines.wish.row_step, lines.wish.place = 1, 0, LINE_BYTES, place
+    lines.wish.offsets[0] = 0
 
 
 cdef void meet_chunk(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t number, bint last, Chunk* chunk,
@@ -103,6 +129,6 @@ cdef void meet_chunk(const WeightsPlan* plan, const instruction_set* isa, const 
     s.lanes = chunk_lanes(plan, isa, k, part.g, part.first_panel)
     chunk.row_count = k.row_count
     if last:
-        s.ahead.left = 0
+        s.ahead.left = s.next_lines.channel = s.next_lines.channels = 0
     else:
-        s.ahead = lanes_ahead(plan, isa, part, number + 1, (part.end_strand - part.first_strand) * strand_tiles(plan))
+        ask_for_lanes(plan, isa, part, number + 1, s)
