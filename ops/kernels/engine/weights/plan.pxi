@@ -238,6 +238,8 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
         plan.tap_tiles = min(ceiling(plan.tap_tiles, threads) * threads, ceiling(w.C, plan.row_unit))
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
+    if w.G * plan.cut.pieces < threads and plan.strands < EVEN_TILES * threads:
+        plan.panels = min(ceiling(plan.panels, threads) * threads, plan.vectors)
     plan.tile_floats = plan.rows * isa.vectors * isa.width
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:

@@ -77,8 +77,8 @@ cdef double tasks_cost(const Weights* w, const instruction_set* isa, const Weigh
     cdef double lanes = <double>w.M, products = lanes * w.C * plan.taps * number_quarters(plan.pairs) / isa.width
     cdef double busy = (sums.whole * parts // threads + busiest_share(
         w.G * (full - sums.whole) * parts, (w.G if rest > 0 else 0) * parts, <double>rest / (1 << sums.levels), threads)) * (1 << sums.levels)
-    cdef double largest = ceiling(plan.panels, panel_parts) * ceiling(plan.strands, row_parts)
-    cdef double cost = products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.panels * plan.strands)
+    cdef double largest = ceiling(plan.vectors * ceiling(plan.panels, panel_parts), plan.panels) * ceiling(plan.strands, row_parts)
+    cdef double cost = products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.vectors * plan.strands)
     cost += lanes * (1 + (LANES_SHARED if shared else 1) * (row_parts - 1) * (sums.blocks - sums.whole) / <double>sums.blocks)
     if not sums.at_once:
         cost += WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
