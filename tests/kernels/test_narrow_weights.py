@@ -42,6 +42,8 @@ LAYERS = {
     "first layer, step 4": case_of(2, 1, 4, 20, [(40, 10, 8, 4, 1, 2), (132, 33, 8, 4, 1, 2)]),
     "first layer of short lines, step 4": case_of(2, 1, 2, 36, [(60, 15, 5, 4, 1, 2), (52, 13, 4, 4, 1, 1)]),
     "first layer of volumes": case_of(1, 1, 2, 20, [(9, 5, 7, 2, 1, 3), (12, 6, 7, 2, 2, 5), (20, 10, 3, 2, 1, 1)]),
+    "waveform": case_of(3, 1, 1, 20, [(340, 43, 16, 8, 1, 4)]),
+    "waveform of two channels": case_of(2, 1, 2, 33, [(200, 99, 7, 2, 1, 3)]),
     "strided line": case_of(2, 1, 24, 40, [(520, 64, 16, 8, 1, 4)]),
     **{f"strided line, dilation {dilation}": case_of(images, 1, 16, 48, [(2 * count, count, 8, 2, dilation, 7)])
        for images, count, dilation in ((16, 64, 2), (40, 12, 8), (9, 100, 4), (30, 37, 6))},
@@ -101,7 +103,8 @@ def test_layers(which, name):
 @pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
 @pytest.mark.parametrize("which", [
     "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position",
-    "many channels to three, padded", "first layer", "depthwise 3x3", "depthwise 5x5", "rows in parts, two groups"])
+    "many channels to three, padded", "first layer", "waveform", "depthwise 3x3", "depthwise 5x5",
+    "rows in parts, two groups"])
 def test_special_numbers(which, special, name):
     """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
     before = engine.isa()

@@ -21,7 +21,7 @@ cdef enum:
     TAP_BLOCK_BYTES = 1 << 18  # of the large side: stays in the middle cache
     TAP_SUMS_BYTES = 3 << 20   # of a thread, all pieces
     TAP_LINES = 128            # of taps, at most
-    TAP_CHANNELS = 4           # fewer are stored one by one
+    TAP_CHANNELS = 4           # fewer are stored one by one: only for one line of taps
     TAP_WASTE = 2              # of one group: channels beside which `weights_product` computes one lane in vain, at most
     TRANSPOSED_STEPS = 4       # from which on `gather` transposes, and stores no more than it is asked for
     PADDED_STEPS = 16
@@ -93,7 +93,7 @@ cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threa
     cdef int64_t unit
     cdef double sum_bytes
     p.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
-    if p.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0 or w.C < TAP_CHANNELS:
+    if p.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0:
         return False
     p.blocks = positions_in_blocks(w.cut.chains, w.large.format, w.small.format)
     p.decoded = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
@@ -331,10 +331,16 @@ cdef inline bint wastes_lanes(const Weights* w, const instruction_set* isa) noex
     return TAP_WASTE * (ceiling(w.M, isa.width) * isa.width - w.M) >= w.M
 
 
+cdef inline bint reads_waveform(const Weights* w) noexcept nogil:
+    """First layers of sound: few taps meet many channels of the small side, of which `weights_product` would pack each number."""
+    return (w.G == 1 and w.C < TAP_CHANNELS and w.K[0] * w.K[1] == 1 and w.d[2] == 1 and w.small.format == NUMBER_FLOAT32
+            and w.small.x[2] == 1)
+
+
 cdef bint fits_tap_lanes(Problem* q) noexcept nogil:
     if q.weights == NULL or q.weights.large.format == NUMBER_FLOAT64 or q.weights.cut.chains > 1:
         return False
-    if q.weights.G == 1 and not wastes_lanes(q.weights, q.isa):
+    if not reads_waveform(q.weights) and (q.weights.C < TAP_CHANNELS or q.weights.G == 1 and not wastes_lanes(q.weights, q.isa)):
         return False
     return plan_tap_lanes(q.weights, q.isa, q.threads, &q.weights_lanes)
 
