@@ -115,6 +115,25 @@ cdef void store_rows(const Weights* w, const WeightsPlan* plan, const instructio
             isa.store_positions(target, w.taps_format, step, w.taps_stride[1], sums, order, count, lanes, NULL)
 
 
+cdef void store_channels(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_strand,
+                         int64_t end_strand, int64_t panel, const float* sums) noexcept nogil:
+    """One lane panel of strands of a single tap: as many channels together as a cache line holds, and more."""
+    cdef int64_t m = first_lane(plan, isa, panel), lanes = min(w.M, first_lane(plan, isa, panel + 1)) - m, size = element_size(w.taps_format)
+    cdef int64_t strand = first_strand, row = 0, count, first, pitch = sums_pitch(plan, isa, panel)
+    cdef int64_t order[TAPS_TOGETHER]
+    while strand < end_strand:
+        first, count = plan.tile_firsts[strand] + row, 0
+        while strand < end_strand and count < TAPS_TOGETHER:
+            order[count] = (strand * plan.sums.panels + panel) * plan.tile_floats + row * pitch
+            count += 1
+            row += 1
+            if row == tile_rows(plan, strand):
+                strand, row = strand + 1, 0
+        isa.store_positions(
+            <char*>w.taps + (g * w.taps_stride[0] + m * w.taps_stride[1] + first * w.taps_stride[2]) * size, w.taps_format,
+            w.taps_stride[2], w.taps_stride[1], sums, order, count, lanes, NULL)
+
+
 cdef void store_strand(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t strand,
                        int64_t panel, float* sums, int64_t block_floats) noexcept nogil:
     """One lane panel of a strand. Unless mixed, it has neighbours in the result, the taps of some channels."""
@@ -154,6 +173,8 @@ cdef void store_strands(const Weights* w, const WeightsPlan* plan, const instruc
     for panel in range(part.first_panel, part.end_panel):
         if plan.mixed:
             store_rows(w, plan, isa, part.g, first_strand, end_strand, panel, sums)
+        elif plan.taps == 1 and w.taps_stride[2] == 1:
+            store_channels(w, plan, isa, part.g, first_strand, end_strand, panel, sums)
         else:
             for strand in range(first_strand, end_strand):
                 store_strand(w, plan, isa, part.g, strand, panel, sums, 0)
