@@ -333,7 +333,7 @@ cdef inline bint wastes_lanes(const Weights* w, const instruction_set* isa) noex
 
 cdef inline bint reads_waveform(const Weights* w) noexcept nogil:
     """First layers of sound: few taps meet many channels of the small side, of which `weights_product` would pack each number."""
-    return (w.G == 1 and w.C < TAP_CHANNELS and w.K[0] * w.K[1] == 1 and w.d[2] == 1 and w.small.format == NUMBER_FLOAT32
+    return (w.G == 1 and w.C < TAP_CHANNELS and w.K[0] * w.K[1] == 1 and w.K[2] > 1 and w.d[2] == 1 and w.small.format == NUMBER_FLOAT32
             and w.small.x[2] == 1)
 
 
