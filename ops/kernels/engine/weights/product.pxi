@@ -142,7 +142,7 @@ cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruct
 
 
 cdef void run_strands(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_strand,
-                        int64_t end_strand, int64_t tap, int64_t channel, const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
+                      int64_t end_strand, int64_t tap, int64_t channel, const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
     """The row tiles of one tap in some strands; in a framed block `channel` lies first."""
     cdef int64_t strand, c, rows, i, start, step = plan.channel_floats if plan.framed else w.large.c
     cdef int64_t offsets[TILE_ROWS]

@@ -11,13 +11,7 @@ gives: can_share_chunks, lay_out_chunks, meet_chunk, share_chunks, shared_runs
 
 cdef enum:
     SHARED_CHUNKS = 32      # at most ...
-    SHARED_LANES = 4 << 20  # ... and bytes of their lane panels, beside which the middle cache of a core holds little else
-
-
-cdef bint can_share_chunks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
-    plan.piece_chunks = ceiling(plan.cut.length, plan.chunk)
-    return ((plan.lines and not plan.windows or not plan.packed and not plan.mixed) and keeps_runs(plan) and plan.cut.pieces * plan.piece_chunks <= SHARED_CHUNKS
-            and 4.0 * w.G * plan.cut.pieces * plan.piece_chunks * plan.panels * panel_floats(plan, isa) <= SHARED_LANES)
+    SHARED_BYTES = 5 << 20  # ... and bytes of all that they share: more would come from far away for every task
 
 
 cdef inline int64_t shared_runs(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -28,6 +22,15 @@ cdef inline int64_t shared_runs(const Weights* w, const WeightsPlan* plan) noexc
 cdef inline int64_t shared_pieces(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Of the lines of a chunk, as many as there is room for."""
     return min(<int64_t>KEPT_PIECES, plan.taps * (plan.chunk // LINE_PIECE + most_rows(w, plan.chunk) + SHARED_BLOCKS))
+
+
+cdef bint can_share_chunks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
+    """Notes how many chunks pieces have."""
+    cdef double lanes = 4.0 * w.G * plan.panels * panel_floats(plan, isa)
+    plan.piece_chunks = ceiling(plan.cut.length, plan.chunk)
+    return ((plan.lines and not plan.windows or not plan.packed and not plan.mixed) and keeps_runs(plan)
+            and plan.cut.pieces * plan.piece_chunks <= SHARED_CHUNKS
+            and plan.cut.pieces * plan.piece_chunks * (lanes + plan.taps * shared_runs(w, plan) * sizeof(tile_run)) <= SHARED_BYTES)
 
 
 cdef void lay_out_chunks(const Weights* w, WeightsPlan* plan, const instruction_set* isa, workspace* memory) noexcept nogil:
