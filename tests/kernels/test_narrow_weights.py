@@ -56,7 +56,7 @@ LAYERS = {
     "depthwise 5x5": case_of(1, 2, 1, 1, [(8, 6, 5, 1, 1, 1), (50, 50, 5, 1, 1, 2)]),
     "depthwise 2x4": case_of(2, 3, 1, 2, [(8, 7, 2, 1, 1, 0), (34, 40, 4, 1, 1, 4)]),
     "rows in parts": case_of(5, 1, 90, 100, [(12, 12, 3, 1, 1, 1)] * 2),
-    "rows in parts, two groups": case_of(1, 2, 30, 130, [(32, 16, 3, 2, 1, 1), (34, 17, 3, 2, 1, 1)]),
+    "rows in parts, two groups": case_of(3, 2, 70, 100, [(24, 12, 3, 2, 1, 1)] * 2),
     "rows in many parts": case_of(2, 1, 130, 240, [(15, 15, 3, 1, 1, 1)] * 2),
     "one position, many images": case_of(40, 1, 20, 30, [(4, 1, 4, 1, 1, 0), (4, 1, 4, 1, 1, 0)]),
 }

@@ -16,11 +16,11 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_ONE_PANEL, LINE_ROWS_POINTS, LINE_ROWS_SHORT, LINE_ROWS_SHORT_LOADS,
     LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES, PACK_WHOLE, PANEL_ENDS,
     PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
-    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE, ROW_LINE,
-    ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, SUMS_FAR, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED,
-    TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, loads_wait, moved_cycles,
-    narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles, strided_moved,
-    waiting_assumed
+    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, REGION_CYCLES, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE,
+    ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, SUMS_FAR, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE,
+    TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST,
+    loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles,
+    strided_moved, waiting_assumed
 """
 
 cdef enum:
@@ -136,6 +136,7 @@ cdef double FAR_COLUMNS = 256          # columns, of positions as rows: more hid
 cdef double ROW_PACKED = 1.6           # quarters of a cycle for a number of a row that is packed in blocks
 cdef double ROW_LINE = 0.8             # ... that is laid out in a line, maybe for several taps
 cdef double ROW_IN_PLACE = 0.5         # ... for a number of a row that is read where it lies
+cdef double REGION_CYCLES = 10000      # of each thread, until all have begun a parallel region and ended it
 cdef double LANES_SHARED = 0.5         # of a lane that another task packed, beside one that the task packs itself (machine 5)
 cdef double SUMS_FAR = 0.03            # products take longer by so much for each doubling of sums that do not stay near (machine 5)
 cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that waits in memory

@@ -211,7 +211,7 @@ cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nog
 
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
-    cdef int64_t axis
+    cdef int64_t axis, even_panels
     cdef bint few
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
@@ -239,7 +239,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
     if w.G * plan.cut.pieces < threads and plan.strands < EVEN_TILES * threads:
-        plan.panels = min(ceiling(plan.panels, threads) * threads, plan.vectors)
+        even_panels = ceiling(plan.panels, threads) * threads
+        if 2 * even_panels <= plan.vectors:  # tiles of one vector wait for the rows
+            plan.panels = even_panels
     plan.tile_floats = plan.rows * isa.vectors * isa.width
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:

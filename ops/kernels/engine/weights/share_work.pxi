@@ -80,6 +80,8 @@ cdef double tasks_cost(const Weights* w, const instruction_set* isa, const Weigh
     cdef double largest = ceiling(plan.vectors * ceiling(plan.panels, panel_parts), plan.panels) * ceiling(plan.strands, row_parts)
     cdef double cost = products * busy * largest * threads / (<double>w.G * plan.cut.pieces * plan.vectors * plan.strands)
     cost += lanes * (1 + (LANES_SHARED if shared else 1) * (row_parts - 1) * (sums.blocks - sums.whole) / <double>sums.blocks)
+    if shared:
+        cost += QUARTERS * REGION_CYCLES * (threads if threads > 1 else 0) / max(1, plan.positions)
     if not sums.at_once:
         cost += WAITING_COST * lanes * w.C * plan.taps * sums.blocks / max(1, plan.positions)
     return cost
