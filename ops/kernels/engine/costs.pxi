@@ -136,13 +136,13 @@ cdef double FAR_COLUMNS = 256          # columns, of positions as rows: more hid
 cdef double ROW_PACKED = 1.6           # quarters of a cycle for a number of a row that is packed in blocks
 cdef double ROW_LINE = 0.8             # ... that is laid out in a line, maybe for several taps
 cdef double ROW_IN_PLACE = 0.5         # ... for a number of a row that is read where it lies
-cdef double REGION_CYCLES = 10000      # of each thread, until all have begun a parallel region and ended it
-cdef double LANES_SHARED = 0.5         # of a lane that another task packed, beside one that the task packs itself (machine 5)
-cdef double SUMS_FAR = 0.03            # products take longer by so much for each doubling of sums that do not stay near (machine 5)
 cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that waits in memory
 cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vector of floats
 cdef double PAIR_QUARTERS = 1          # ... for a dot product, per term
 cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term
+cdef double REGION_CYCLES = 10000      # cycles of each thread, until all have begun a parallel region and ended it
+cdef double LANES_SHARED = 0.5         # factor of a lane that another task packed, beside one that the task packs itself (machine 5)
+cdef double SUMS_FAR = 0.03            # products take longer by so much for each doubling of sums that do not stay near (machine 5)
 
 cdef double BLOCKS_IN_PLACE = 1.3      # factor of a weights gradient whose sums are taken in blocks of positions
 cdef double BLOCKS_PACKED = 1.15       # ... with dot products, measured over modelled cost (machine 1)

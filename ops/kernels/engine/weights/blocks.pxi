@@ -195,7 +195,6 @@ cdef bint pack_chunk(const Weights* w, const WeightsPlan* plan, const instructio
     if s.unbounded and plan.pairs != NULL:
         return False
     if not plan.windows and plan.lines and (s.kept_chunk[0] != first or s.kept_chunk[1] != end):
-        chunk.gap = -1
         s.shared = shared_taps(w, plan, chunk, s)
         keep_pieces(w, isa, chunk, &s.shared, s)
         keep_runs(w, plan, isa, chunk, &s.shared, s)

@@ -236,7 +236,7 @@ cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk*
     cdef bint joined = pieces_joined(w, isa)
     most = gap // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) if shared.axis == 1 else gap // LINE_PIECE + 1
     most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (most + 1)
-    if groups > KEPT_TAPS or groups * most > min(s.piece_room, <int64_t>KEPT_PIECES):
+    if groups > KEPT_TAPS or groups * most > s.piece_room:
         return
     shared.pieces, shared.first_piece = s.pieces, s.first_piece
     for group in range(groups):

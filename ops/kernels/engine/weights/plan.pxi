@@ -23,7 +23,7 @@ cdef enum:
     FRAME_BYTES = 1 << 18      # the framed block of the large side
     FRAMED_TAPS = 1 << 11      # whose numbers lie side by side in it, at most
     NEAR_SUMS_BYTES = 3 << 17  # of a task
-    FAR_SUMS_BYTES = 3 << 16   # sums of pieces that wait for others, above which products take longer
+    FAR_SUMS_BYTES = 3 << 16   # ... and of its pieces that wait for others, above which products take longer
     STORED_BYTES = 1 << 17     # stored together, of a single piece
     LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
     RING_BYTES = 1 << 20       # rings of the channels of a tile; all of a task that keep what a block of pieces meets
@@ -135,7 +135,7 @@ cdef struct WeightsScratch:  # of one thread
     SharedTaps shared      # of the chunk ...
     int64_t kept_chunk[2]  # ... whose first and last position these are
     line_piece* pieces     # of its lines ...
-    int64_t piece_room     # ... at most
+    int64_t piece_room     # ... so many of all taps, at most, are kept
     int64_t* first_piece   # of each tap
     Window window
     void* codes            # blocks
@@ -238,10 +238,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
         plan.tap_tiles = min(ceiling(plan.tap_tiles, threads) * threads, ceiling(w.C, plan.row_unit))
     plan.row_tiles = ceiling(w.C * plan.taps, plan.rows) if plan.mixed else plan.taps * plan.tap_tiles
     plan.strands = plan.row_tiles if plan.mixed else plan.tap_tiles
-    if w.G * plan.cut.pieces < threads and plan.strands < EVEN_TILES * threads:
-        even_panels = ceiling(plan.panels, threads) * threads
-        if 2 * even_panels <= plan.vectors:  # tiles of one vector wait for the rows
-            plan.panels = even_panels
+    even_panels = ceiling(plan.panels, threads) * threads  # of two vectors at least: tiles of one wait for the rows
+    if w.G * plan.cut.pieces < threads and plan.strands < EVEN_TILES * threads and 2 * even_panels <= plan.vectors:
+        plan.panels = even_panels
     plan.tile_floats = plan.rows * isa.vectors * isa.width
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
@@ -320,8 +319,8 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         s.met_runs = <tile_run*>take(memory, (plan.taps if keeps_runs(plan) else LINE_TILES) * most_line_runs(plan) * sizeof(tile_run))
         s.met_counts = <int64_t*>take(memory, KEPT_TAPS * sizeof(int64_t))
         s.line_tiles = <LineTile*>take(memory, LINE_TILES * sizeof(LineTile))
-        s.piece_room = max(<int64_t>KEPT_PIECES, (LINE_GAPS + 2) * plan.chunk)
-        s.pieces = <line_piece*>take(memory, s.piece_room * sizeof(line_piece))
+        s.piece_room = KEPT_PIECES
+        s.pieces = <line_piece*>take(memory, max(s.piece_room, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece))
         s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t))
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)

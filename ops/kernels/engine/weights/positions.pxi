@@ -77,7 +77,8 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         elif plan.framed:
             base = r * plan.row_floats
         else:
-            base = (row.n * w.large.n + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0] + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
+            base = (row.n * w.large.n + (row.y[0] * w.s[0] - w.b[0]) * w.large.x[0]
+                    + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
         start = base + low * step
         if plan.kept:
             start %= plan.ring

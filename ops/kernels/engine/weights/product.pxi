@@ -182,6 +182,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tap, tile, channel = 0, channels
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), c0, c1, together
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept, number = piece * plan.piece_chunks
+    cdef int64_t most = shared_runs(w, plan) if plan.shared else 0
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
@@ -230,7 +231,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
                     if plan.shared:
-                        chunk.runs, chunk.run_count = s.met_runs + tap * shared_runs(w, plan), s.met_counts[tap]
+                        chunk.runs, chunk.run_count = s.met_runs + tap * most, s.met_counts[tap]
                     else:
                         reach_of(w, tap, &reach)
                         chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)

@@ -94,7 +94,7 @@ cdef inline double far_sums(int64_t bytes) noexcept nogil:
 
 cdef void share_work(const Weights* w, const instruction_set* isa, int threads, WeightsPlan* plan) noexcept nogil:
     """Cut pieces, panels and strands into tasks: work that comes out even, sums that stay near, and the least packed twice."""
-    cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, whole
+    cdef int64_t panel_parts, least_panels, row_parts, least_rows, levels, largest, full, whole, own
     cdef double cost, least = -1, frames  # quarters of a cycle for a position
     cdef WaitingSums sums
     cdef bint can_share = can_share_chunks(w, isa, plan), shared
@@ -130,9 +130,10 @@ cdef void share_work(const Weights* w, const instruction_set* isa, int threads, 
                     cost = tasks_cost(w, isa, plan, &sums, panel_parts, row_parts, shared, threads)
                     cost += (numbers_kept(w, isa, plan, levels, panel_parts, row_parts if sums.whole == 0 else 1) if plan.kept
                              else frames * panel_parts)
+                    own = 4 * own_levels(&sums) * own_floats(plan, &sums)
                     if can_share and in_chunks(plan):
-                        cost *= far_sums(4 * own_levels(&sums) * own_floats(plan, &sums))
-                    if ((levels == 0 or 4 * own_levels(&sums) * own_floats(plan, &sums) <= LEVELS_BYTES)
+                        cost *= far_sums(own)
+                    if ((levels == 0 or own <= LEVELS_BYTES)
                             and (least < 0 or cost < least)):
                         least = cost
                         plan.panel_parts, plan.row_parts, plan.sums, plan.quarters = panel_parts, row_parts, sums, cost

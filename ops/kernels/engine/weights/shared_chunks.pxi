@@ -2,10 +2,10 @@
 pieces of lines. Where the result is cut into parts of rows and all chunks are small enough, all threads compute it once, before
 tasks begin.
 
-uses: engine/ahead.pxi (Ahead), engine/product/pairs.pxi (are_finite), engine/product/product.pxi (LINE_BYTES),
-    engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi (Reach, Row, Weights),
-    engine/weights/lines.pxi, engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, most_rows, reach_of,
-    tap_runs), engine/weights/product.pxi (pack_lanes)
+uses: core/problem.pxi (Operand), engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi (are_finite),
+    engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi
+    (Reach, Row, Weights), engine/weights/lines.pxi, engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
+    most_rows, reach_of, tap_runs), engine/weights/product.pxi (pack_lanes)
 gives: can_share_chunks, lay_out_chunks, meet_chunk, share_chunks, shared_runs
 """
 
@@ -57,14 +57,14 @@ cdef void share_runs(const Weights* w, const WeightsPlan* plan, const instructio
     """What all groups and panels need of the rows in `s`."""
     cdef WeightsScratch of_chunk = s[0]
     cdef Reach reach
-    cdef int64_t tap
+    cdef int64_t tap, most = shared_runs(w, plan)
     check_room(b"share_runs", k.rows, chunk.row_count * sizeof(Row))
     memcpy(k.rows, s.rows, chunk.row_count * sizeof(Row))
     k.row_count = chunk.row_count
     if not plan.lines:
         for tap in range(plan.taps):
             reach_of(w, tap, &reach)
-            k.met_counts[tap] = tap_runs(w, plan, isa, &reach, k.rows, k.row_count, k.met_runs + tap * shared_runs(w, plan))
+            k.met_counts[tap] = tap_runs(w, plan, isa, &reach, k.rows, k.row_count, k.met_runs + tap * most)
         return
     of_chunk.rows, of_chunk.pieces, of_chunk.first_piece = k.rows, k.pieces, k.first_piece
     of_chunk.piece_room, of_chunk.met_runs, of_chunk.met_counts = shared_pieces(w, plan), k.met_runs, k.met_counts
@@ -108,20 +108,19 @@ cdef void share_chunks(const Weights* w, const WeightsPlan* plan, const instruct
 
 
 cdef void ask_for_lanes(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t number, WeightsScratch* s) noexcept nogil:
-    """Tiles ask for the lanes of a chunk, as `ask_ahead` or in their wishes."""
+    """Tiles ask for the lanes of a chunk: those of lines by `ask_ahead`, others in their wishes."""
     cdef int64_t panels = part.end_panel - part.first_panel, tiles = (part.end_strand - part.first_strand) * strand_tiles(plan)
-    cdef char* place = <char*>chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
-    cdef Ahead* a = &s.ahead
-    cdef NextLines* lines = &s.next_lines
-    a.place, a.channel, a.image, a.channels, a.written = place, 4 * panel_floats(plan, isa), 0, panels, False
-    a.lines = a.channel // LINE_BYTES
-    a.next[0] = a.next[1] = 0
-    a.left = a.channels * a.lines
-    a.step = ceiling(a.left, tiles)
-    lines.channel, lines.channels = 0, panels * a.lines
-    lines.at_once = ceiling(lines.channels, tiles * panels)
-    lines.wish.parts, lines.wish.reach, lines.wish.row_step, lines.wish.place = 1, 0, LINE_BYTES, place
-    lines.wish.offsets[0] = 0
+    cdef float* place = chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
+    cdef NextLines* next = &s.next_lines
+    cdef Operand lanes
+    if plan.lines:
+        lanes.data, lanes.format, lanes.c, lanes.n = place, NUMBER_FLOAT32, panel_floats(plan, isa), 0
+        s.ahead = begin_ahead(&lanes, 1, panels, 0, lanes.c, tiles, False)
+        return
+    next.channel, next.channels = 0, 4 * panels * panel_floats(plan, isa) // LINE_BYTES
+    next.at_once = ceiling(next.channels, tiles * panels)
+    next.wish.parts, next.wish.reach, next.wish.row_step, next.wish.place = 1, 0, LINE_BYTES, <char*>place
+    next.wish.offsets[0] = 0
 
 
 cdef void meet_chunk(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t number, bint last, Chunk* chunk,

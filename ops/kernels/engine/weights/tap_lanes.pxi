@@ -21,7 +21,7 @@ cdef enum:
     TAP_BLOCK_BYTES = 1 << 18  # of the large side: stays in the middle cache
     TAP_SUMS_BYTES = 3 << 20   # of a thread, all pieces
     TAP_LINES = 128            # of taps, at most
-    TAP_CHANNELS = 4           # fewer are stored one by one: only for one line of taps
+    TAP_CHANNELS = 4           # fewer are stored one by one: first layers of sound alone have them
     TAP_WASTE = 2              # of one group: channels beside which `weights_product` computes one lane in vain, at most
     TRANSPOSED_STEPS = 4       # from which on `gather` transposes, and stores no more than it is asked for
     PADDED_STEPS = 16
