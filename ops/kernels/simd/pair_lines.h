@@ -128,6 +128,18 @@ INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, 
         _mm512_storeu_si512(place - i - 31, _mm512_setzero_si512());
 }
 
+/* Number `low` of a line of at most 32 at `source`: the same, with masks that all lines share. */
+INLINE void lay_short_line(uint16_t *place, int64_t low, int64_t high, const void *source, int format, int64_t step, const decoder *d,
+                           magnitudes *met, __m512i order)
+{
+    const void *from = at(source, format, -low * step);
+    const uint32_t inside = (uint32_t)(((uint64_t)1 << high) - ((uint64_t)1 << low));
+    __m512i words = step == 1 ? load_words_masked(from, format, inside) : load_every_other_word(from, format, low, high);
+    words = decode_words(d, format, words);
+    note(met, words);
+    _mm512_storeu_si512(place - 31, _mm512_permutexvar_epi16(order, words));
+}
+
 INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void *source, int format, int64_t step, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
@@ -136,7 +148,10 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
     for (int64_t k = first; k < end; k += all->count) {
-        lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);
+        if (all->count <= 32 && step <= 2)
+            lay_short_line(place - k, all->low, all->high, source, format, step, &d, &met, order);
+        else
+            lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);
         source = at(source, format, all->line_step);
     }
     memset(place - numbers + 1, 0, 2 * (numbers - end));

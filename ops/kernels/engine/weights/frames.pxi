@@ -116,11 +116,38 @@ cdef void frame_taps(const Weights* w, const WeightsPlan* plan, const instructio
                         lines[r] = (rows[first + r].n * w.large.n + g * w.large.g + (channel + c) * w.large.c + x0 * w.large.x[0]
                                     + x1 * w.large.x[1] + (rows[first + r].y[2] * w.s[2] - w.b[2]) * w.large.x[2])
                 place = block + c * plan.channel_floats + line * w.K[2] * plan.extent
-                if whole:
+                if can_split_taps(w, isa):
+                    split_taps(w, plan, isa, rows + first, count, lines, place)
+                elif whole:
                     turn_lines(w, plan, isa, rows + first, count, lines, place)
                 else:
                     frame_lines(w, plan, isa, rows + first, count, lines, place)
                 first += count
+
+
+cdef inline bint can_split_taps(const Weights* w, const instruction_set* isa) noexcept nogil:
+    """Whether the taps of a line meet numbers that take turns."""
+    return (isa.split != NULL and w.large.x[2] == w.d[2] == 1 and w.K[2] == w.s[2]
+            and (w.K[2] == 4 or w.K[2] == 8 or w.K[2] == 16))
+
+
+cdef void split_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Row* rows, int64_t count,
+                     const int64_t* lines, float* place) noexcept nogil:
+    """The taps of some lines. Whole lines of positions that follow one another are split together."""
+    cdef int64_t r = 0, end, t2, x2, apart = w.s[1] * w.large.x[1]
+    while r < count:
+        end = r + 1
+        if lines[r] == NO_ELEMENT:
+            for t2 in range(w.K[2]):
+                memset(place + t2 * plan.extent + rows[r].first, 0, rows[r].count * sizeof(float))
+        else:
+            while (end < count and lines[end] != NO_ELEMENT and lines[end] - lines[end - 1] == apart
+                    and rows[r].count == rows[end].count == w.Y[2]):
+                end += 1
+            x2 = rows[r].y[2] * w.s[2] - w.b[2]
+            isa.split(place + rows[r].first, plan.extent, rows[r].count, end - r, rows[r].count, w.K[2], large_at(w, lines[r] - x2),
+                      w.large.format, apart, x2, w.X[2], apart)
+        r = end
 
 
 cdef void turn_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Row* rows, int64_t count,

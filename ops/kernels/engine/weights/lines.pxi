@@ -236,16 +236,18 @@ cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk*
     cdef bint joined = pieces_joined(w, isa)
     most = gap // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) if shared.axis == 1 else gap // LINE_PIECE + 1
     most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (most + 1)
-    if groups > KEPT_TAPS or groups * most > s.piece_room:
+    if groups > KEPT_TAPS:
         return
-    shared.pieces, shared.first_piece = s.pieces, s.first_piece
     for group in range(groups):
+        if number + most > s.piece_room:
+            return
         t[shared.axis] = group % shared.period
         t[3 - shared.axis] = group // shared.period % w.K[3 - shared.axis]
         t[0] = group // shared.period // w.K[3 - shared.axis]
         s.first_piece[group] = number
         number += cut_pieces(w, chunk, shared, s.rows, t, joined, s.pieces + number)
     s.first_piece[groups] = number
+    shared.pieces, shared.first_piece = s.pieces, s.first_piece
 
 
 cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, const SharedTaps* shared,
