@@ -14,7 +14,7 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (PAIRS_CACHE, laid_out_wide),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/plan.pxi,
     engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, SHARED_BLOCKS, has_lines, keep_pieces, keep_runs,
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs,
     keeps_runs, line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands,
     run_line_tile, shared_taps
 """
@@ -23,10 +23,9 @@ cdef enum:
     LINE_TILES = 16         # row tiles that are ready together, of taps and channels, for one lane panel after another ...
     LINES_BYTES = 14 << 10  # ... whose lines stay in the nearest cache beside a panel, twice as many beside one of PAIRS_CACHE
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
-    SHARED_BLOCKS = 12      # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut ...
-    STRIDED_BLOCKS = 3      # ... of a line with a stride: it takes longer to lay out
+    SHARED_BLOCKS = 3       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
     LINE_PART = 3           # rows of a part of a tile with three vectors of lanes: of fewer, dot products wait for one another
-    KEPT_PIECES = 1 << 11   # of lines, of all taps ...
+    KEPT_PIECES = 1 << 12   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many; and of the runs of taps
 
 
@@ -84,9 +83,8 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
     """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
     cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0
     cdef SharedTaps alone = SharedTaps(axis, w.K[axis], 0, NULL, NULL), shared = alone
-    cdef int64_t least = SUM_BLOCK * (SHARED_BLOCKS if axis == 1 else STRIDED_BLOCKS)
     cdef bint even
-    if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < least and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
+    if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
         return alone
     shared.period, shared.apart = w.s[axis] // divisor, w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
     if shared.period >= w.K[axis]:

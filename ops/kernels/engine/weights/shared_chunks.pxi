@@ -21,16 +21,18 @@ cdef inline int64_t shared_runs(const Weights* w, const WeightsPlan* plan) noexc
 
 cdef inline int64_t shared_pieces(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Of the lines of a chunk, as many as there is room for."""
-    return min(<int64_t>KEPT_PIECES, plan.taps * (plan.chunk // LINE_PIECE + most_rows(w, plan.chunk) + SHARED_BLOCKS))
+    return min(<int64_t>KEPT_PIECES, plan.taps * (plan.chunk // LINE_PIECE + most_rows(w, plan.chunk) + 2))
 
 
 cdef bint can_share_chunks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """Notes how many chunks pieces have."""
-    cdef double lanes = 4.0 * w.G * plan.panels * panel_floats(plan, isa)
+    cdef double chunk = 4.0 * w.G * plan.panels * panel_floats(plan, isa) + plan.taps * shared_runs(w, plan) * sizeof(tile_run)
+    if plan.lines:
+        chunk += shared_pieces(w, plan) * sizeof(line_piece)
     plan.piece_chunks = ceiling(plan.cut.length, plan.chunk)
     return ((plan.lines and not plan.windows or not plan.packed and not plan.mixed) and keeps_runs(plan)
             and plan.cut.pieces * plan.piece_chunks <= SHARED_CHUNKS
-            and plan.cut.pieces * plan.piece_chunks * (lanes + plan.taps * shared_runs(w, plan) * sizeof(tile_run)) <= SHARED_BYTES)
+            and plan.cut.pieces * plan.piece_chunks * chunk <= SHARED_BYTES)
 
 
 cdef void lay_out_chunks(const Weights* w, WeightsPlan* plan, const instruction_set* isa, workspace* memory) noexcept nogil:
