@@ -160,6 +160,7 @@ cdef struct WeightsPlan:
     bint packed                  # ... and rows are packed: engine/weights/blocks.pxi
     bint lines                   # ... as lines: engine/weights/lines.pxi
     bint windows                 # ... of a window: engine/weights/windows.pxi
+    bint tall                    # row tiles of one vector, of up to TALL_ROWS channels of a tap
     int64_t window_positions     # that it holds, at most
     WindowRow* window_rows
     Weights windowed             # the gradient as windows see it
@@ -229,6 +230,10 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
+    plan.tall = (isa.tall[0] != NULL and pairs == NULL and not plan.blocks and not plan.mixed and plan.vectors == 1 and w.C > TILE_ROWS
+                 and (plan.framed or 4 * w.large.c % COLLIDING_BYTES != 0))
+    if plan.tall:
+        plan.rows = TALL_ROWS
     plan.lines = has_lines(w, plan)
     plan.row_unit = 1
     if plan.lines and parts_pay(w, plan, isa):
@@ -256,12 +261,12 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
 cdef inline bint rings_pay(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
     """Whether rings of a few tiles go on from chunk to chunk, or hold no more than frames would."""
     cdef int64_t lines = (plan.chunk // w.Y[2] + 2) * w.K[0] * w.K[1], extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + last_step(w, 2) + 1
-    return (4 * plan.channel_floats * min(w.C, KEPT_TILES * isa.rows) <= RINGS_BYTES
-            or 4 * plan.channel_floats * min(w.C, isa.rows) <= RING_BYTES and plan.ring <= lines * extent)
+    return (4 * plan.channel_floats * min(w.C, KEPT_TILES * plan.rows) <= RINGS_BYTES
+            or 4 * plan.channel_floats * min(w.C, plan.rows) <= RING_BYTES and plan.ring <= lines * extent)
 
 
 cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
-    return plan.channel_floats * 4 * min(w.C, isa.rows) <= 8 * FRAME_BYTES
+    return plan.channel_floats * 4 * min(w.C, plan.rows) <= 8 * FRAME_BYTES
 
 
 cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t unit) noexcept nogil:
@@ -296,7 +301,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     plan.steps = plan.chunk
     plan.channels = plan.tap_tiles  # in tiles
     if plan.framed and not plan.mixed:
-        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * plan.rows))
 
 
 cdef void plan_rings(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t numbers, int64_t tiles) noexcept nogil:
@@ -331,7 +336,7 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         masked = plan.chunk if plan.padded and plan.pairs == NULL else 0
         s.masks = <float*>take(memory, 4 * masked * isa.vectors * isa.width)
     elif plan.framed:
-        s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * isa.rows) + 64)
+        s.block = <float*>take(memory, 4 * plan.channel_floats * min(w.C, plan.channels * plan.rows) + 64)
     s.smallest_large = s.smallest_small = 0xffff
     s.kept_start = s.kept_chunk[0] = -1
     s.met_unbounded = False

@@ -63,15 +63,20 @@ cdef int64_t small_positions(const Weights* w, int64_t g, int64_t first, int64_t
 
 
 cdef void begin_next_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
-                           int64_t end, NextLines* lines) noexcept nogil:
+                           int64_t end, WeightsScratch* s) noexcept nogil:
     """Positions [first, end), as far as they follow one another."""
-    cdef int64_t lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i, start
+    cdef NextLines* lines = &s.next_lines
+    cdef int64_t channels, lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i, start
     cdef int64_t count = small_positions(w, part.g, first, end, &start)
-    lines.channel = lines.channels = 0
+    lines.channel = lines.channels = s.ahead.left = 0
     if count == 0:
         return
     calls = (part.end_strand - part.first_strand) * (1 if plan.mixed else plan.taps) * (part.end_panel - part.first_panel)
-    lines.channels = min(w.M, first_lane(plan, isa, part.end_panel)) - lane
+    channels = min(w.M, first_lane(plan, isa, part.end_panel)) - lane
+    if plan.tall:
+        s.ahead = begin_ahead(&w.small, 1, channels, start + lane * w.small.c, count, calls, False)
+        return
+    lines.channels = channels
     lines.at_once = ceiling(2 * lines.channels, calls)
     lines.wish.parts, lines.wish.reach = min(ceiling(count * size, LINE_BYTES), TILE_LANES), 0
     lines.wish.row_step = w.small.c * size
@@ -110,7 +115,8 @@ cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, 
 cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile, int64_t row,
                      int64_t rows, const int64_t* offsets, const tile_run* runs, int64_t run_count, bint resume, float* sums,
                      WeightsScratch* s) noexcept nogil:
-    """Some rows of a tile, from `row` on, against all lane panels of a task."""
+    """Some rows of a tile, from `row` on, against all lane panels of a task. Of more than TILE_ROWS, which are equally far apart, `offsets`
+    has the first two."""
     cdef int64_t panel, vectors, step = large_step(w, plan)
     cdef const float* source = s.block if plan.framed else <const float*>w.large.data + part.g * w.large.g
     cdef float* c
@@ -119,6 +125,11 @@ cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instructio
         vectors = panel_vectors(plan, panel)
         c = tile_sums(plan, sums, tile, panel) + row * vectors * isa.width
         check_room(b"run_panels", c, 4 * rows * vectors * isa.width)
+        if rows > TILE_ROWS:
+            ask_ahead(&s.ahead)
+            isa.tall[rows - TILE_ROWS - 1](runs, run_count, source + offsets[0], offsets[1] - offsets[0], step, s.lanes, isa.vectors * isa.width,
+                                           c, resume)
+            continue
         run_it = strided_of(isa, plan.blocks, rows, vectors)
         run_it(
             runs, run_count, source, offsets, step, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
@@ -152,7 +163,7 @@ cdef void run_strands(const Weights* w, const WeightsPlan* plan, const instructi
     for strand in range(first_strand, end_strand):
         c = plan.tile_firsts[strand]
         rows = plan.tile_firsts[strand + 1] - c
-        for i in range(rows):
+        for i in range(min(rows, TILE_ROWS)):
             offsets[i] = start + (c + i - channel) * step
         run_panels(w, plan, isa, part, strand * plan.taps + tap, 0, rows, offsets, chunk.runs, chunk.run_count, chunk.resume, sums, s)
 
@@ -200,7 +211,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
             check_room(b"run_weights_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
             chunk.row_count = cut_rows(w, first, end, s.rows)
             pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
-            begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), &s.next_lines)
+            begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), s)
         if plan.mixed:
             frame_block(w, plan, isa, part.g, 0, w.C, tile_start(w, plan, part.first_strand) // w.C,
                         ceiling(tile_start(w, plan, part.end_strand), w.C), s.rows, chunk.row_count, s.block)

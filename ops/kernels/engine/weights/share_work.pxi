@@ -13,7 +13,7 @@ cdef inline int64_t block_positions(const WeightsPlan* plan, int64_t levels) noe
 
 cdef double numbers_kept(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t levels, int64_t panel_parts, int64_t row_parts) noexcept nogil:
     """How many numbers are converted for a position, if rings are as large as they may be; and plan them so."""
-    cdef int64_t tiles = ceiling(plan.strands, row_parts), channels = min(w.C, tiles * isa.rows)
+    cdef int64_t tiles = ceiling(plan.strands, row_parts), channels = min(w.C, tiles * plan.rows)
     cdef int64_t met = met_numbers(w, min(plan.chunk, plan.positions)), whole = met_numbers(w, block_positions(plan, levels))
     cdef double once = <double>whole * w.C / max(1, block_positions(plan, levels))
     if 4 * channels * (whole + 3 * isa.width) <= RING_BYTES:
@@ -22,7 +22,7 @@ cdef double numbers_kept(const Weights* w, const instruction_set* isa, WeightsPl
     plan_rings(w, isa, plan, met, tiles)
     if 4 * channels * plan.channel_floats <= RINGS_BYTES:
         return once * panel_parts
-    plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * isa.rows))
+    plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * plan.rows))
     return <double>met * w.C / max(1, min(plan.chunk, plan.positions)) * panel_parts
 
 

@@ -115,7 +115,7 @@ cdef void ask_for_lanes(const WeightsPlan* plan, const instruction_set* isa, con
     cdef float* place = chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
     cdef NextLines* next = &s.next_lines
     cdef Operand lanes
-    if plan.lines:
+    if plan.lines or plan.tall:
         lanes.data, lanes.format, lanes.c, lanes.n = place, NUMBER_FLOAT32, panel_floats(plan, isa), 0
         s.ahead = begin_ahead(&lanes, 1, panels, 0, lanes.c, tiles, False)
         return
