@@ -1,13 +1,13 @@
 """How `rows_are_positions` divides its products: panels of channels, boxes of positions, classes that meet the same taps.
 
-uses: engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS,
+uses: core/caches.pxi (middle_cache), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS,
     staggered), engine/weights/few_pairs.pxi (near_steps)
 gives: Box, PositionRows, cut_classes, plan_position_rows
 """
 
 cdef enum:
     NEAR_WEIGHTS = 1 << 16        # packed weights that stay in the middle cache while all columns of a range meet them
-    RANGE_FLOATS = 1 << 17        # of the input that a range of columns meets: stays in the middle cache from tap to tap
+    RANGE_FLOATS = 1 << 18        # of the input that a range of columns meets, if the middle cache has room for them
     POSITION_ROWS_COLUMNS = 1024  # of a range, at most
     LEAST_COLUMNS = 64            # ... and at least
     FEW_OF_A_CLASS = 2            # tiles, on the average of all classes of a box: fewer have few rows
@@ -78,7 +78,7 @@ cdef inline int64_t most_columns_of_class(const PositionRows* plan) noexcept nog
 
 cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, PositionRows* plan) noexcept nogil:
     cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.S
-    cdef double missed = 0
+    cdef double missed = 0, range_floats = min(<int64_t>RANGE_FLOATS, middle_cache // 4)
     cdef int64_t near, shared
     cdef bint few
     cdef int axis
@@ -102,7 +102,7 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     shared = plan.items % threads
     if shared == 0 and plan.vectors % plan.panels != 0 and threads > 1:  # the last thread would get narrower panels
         shared = threads
-    divide_columns(plan, isa, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (RANGE_FLOATS / numbers)))),
+    divide_columns(plan, isa, max(LEAST_COLUMNS, min(POSITION_ROWS_COLUMNS, <int64_t>(p.columns * (range_floats / numbers)))),
                    threads if few or shared > 0 else 1)
     plan.together = few and plan.boxes >= threads
     plan.whole = 0 if plan.together else plan.items - shared
