@@ -1,8 +1,8 @@
 """Frames of a weights gradient: what a chunk meets of the large side as floats, zeros outside.
 
-A framed block has, of each channel and line of positions, the lines that taps meet: [channel][row][t0][t1][x2]. Where no number of
-a line is met by two taps, it has of each tap the numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles
-read whole cache lines.
+A framed block has, of each channel and line of positions, the lines that taps meet: [channel][row][t0][t1][x2]. Taps without a t0 that
+meet every line share them: [channel][plane][line][x2]. Where no number of a line is met by two taps, the block has of each tap the
+numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles read whole cache lines.
 
 uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at),
     engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan)
@@ -18,7 +18,9 @@ cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instructi
     """Of the channels from `channel` on, at least what these taps meet."""
     cdef int64_t first = first_tap // w.K[2], end = ceiling(end_tap, w.K[2])
     check_room(b"frame_block", block, 4 * channels * plan.channel_floats)
-    if plan.by_taps:
+    if plan.joined:
+        frame_planes(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
+    elif plan.by_taps:
         frame_taps(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
     else:
         frame_rows(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
@@ -45,10 +47,27 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
                                 + (x2 + low) * w.large.x[2], place)
 
 
+cdef void frame_planes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
+                       int64_t first, int64_t end, const Row* rows, int64_t row_count, float* block) noexcept nogil:
+    """[channel][plane][line][x2], what taps t1 from `first` to `end` meet. Lines count from that of tap 0 of a plane's first row."""
+    cdef int64_t r = 0, last, lines, inside, beyond, low, high, x0, x1
+    meet_inside(-w.b[2], 1, w.X[2], plan.extent, &low, &high)
+    while r < row_count:
+        last = last_of_plane(rows, row_count, r)
+        lines = plane_lines_met(w, rows, r, last)
+        x0, x1 = rows[r].y[0] * w.s[0] - w.b[0], rows[r].y[1] * w.s[1] - w.b[1]
+        meet_inside(x1, 1, w.X[1], lines, &inside, &beyond)
+        frame_lines_of_taps(w, plan, isa, channels, first, lines - w.K[1] + end, inside, beyond if 0 <= x0 < w.X[0] else inside, low, high,
+                            rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
+                            + (low - w.b[2]) * w.large.x[2], block)
+        block += lines * plan.extent
+        r = last + 1
+
+
 cdef void frame_lines_of_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t first,
                               int64_t end, int64_t inside, int64_t beyond, int64_t low, int64_t high, int64_t offset,
                               float* place) noexcept nogil:
-    """Lines of the taps from t1 = `first` to `end`, those from `inside` to `beyond` in the large side; numbers [low, high) of the line of
+    """Lines of the taps from t1 = `first` to `end`, or of a plane, those from `inside` to `beyond` in the large side; numbers [low, high) of the line of
     tap 0 from `offset` on. Taps of a channel are framed together where there are fewer channels."""
     cdef int64_t t1, c, step = w.d[1] * w.large.x[1]
     if channels_innermost(&w.large, channels):

@@ -154,6 +154,7 @@ cdef struct WeightsPlan:
     int64_t positions            # of the reduction
     bint framed                  # rows come from a block of floats
     bint by_taps                 # ... that has the numbers of a tap side by side: engine/weights/frames.pxi
+    bint joined                  # ... or each line once for all rows of a plane that meet it
     bint kept                    # ... which are rings: engine/weights/kept.pxi
     bint mixed                   # row tiles mix taps
     bint blocks                  # sums are taken in blocks of positions
@@ -226,7 +227,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     few = w.G * plan.cut.pieces * plan.panels < threads
     plan.mixed = plan.taps > 1 and w.C < plan.rows + (few or pairs != NULL and w.s[2] > 1 and w.Y[1] > 1)
     plan.framed = plan.mixed or w.large.format != NUMBER_FLOAT32 or steps_collide(w, plan.positions)
-    plan.padded = plan.kept = plan.by_taps = plan.windows = False
+    plan.padded = plan.kept = plan.by_taps = plan.joined = plan.windows = False
     for axis in range(3):
         if reaches_outside(w, axis):
             plan.padded = True
@@ -275,6 +276,13 @@ cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t u
     return max(unit, ceiling(ceiling(plan.cut.length, parts), unit) * unit)
 
 
+cdef int64_t framed_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
+    """Of one plane of taps in a channel, at most; and whether rows share them."""
+    cdef int64_t rows = plan.chunk // w.Y[2] + 2, planes = min(rows, rows // w.Y[1] + 2)
+    plan.joined = w.K[0] == 1 and w.d[1] == 1 and w.s[1] < w.K[1] and plan.chunk >= w.Y[2]
+    return (rows - planes) * w.s[1] + planes * w.K[1] if plan.joined else rows * w.K[1]
+
+
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
@@ -294,7 +302,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
         else:
             plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
             plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
-            plan.channel_floats = (plan.chunk // w.Y[2] + 2) * plan.row_floats + isa.width
+            plan.channel_floats = framed_lines(w, plan) * plan.row_floats // w.K[1] + isa.width
         if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
             break
         plan.chunk = ceiling(plan.chunk, 2 * unit) * unit

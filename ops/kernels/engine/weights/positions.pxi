@@ -54,12 +54,25 @@ cdef inline int64_t small_offset(const Weights* w, int64_t g, const Row* row) no
     return row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1] + row.y[2] * w.small.x[2]
 
 
+cdef inline int64_t last_of_plane(const Row* rows, int64_t row_count, int64_t r) noexcept nogil:
+    """The last row of those in a plane that begin with row r."""
+    while r + 1 < row_count and rows[r + 1].n == rows[r].n and rows[r + 1].y[0] == rows[r].y[0]:
+        r += 1
+    return r
+
+
+cdef inline int64_t plane_lines_met(const Weights* w, const Row* rows, int64_t first, int64_t last) noexcept nogil:
+    """Lines of the large side that taps t1 meet from rows `first` to `last` of a plane."""
+    return (rows[last].y[1] - rows[first].y[1]) * w.s[1] + w.K[1]
+
+
 cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Reach* reach, const Row* rows,
                       int64_t row_count, tile_run* runs) noexcept nogil:
     """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
     addressed relative to tap 0 of channel 0 of a group."""
     cdef int64_t x[3]
     cdef int64_t number = 0, r, low, high, end, position, base, start, step = large_step(w, plan), pitch = isa.vectors * isa.width
+    cdef int64_t first = 0, place = 0  # of a plane: its first row, and where its lines begin
     cdef const Row* row
     cdef tile_run* run
     x[0] = x[1] = x[2] = 0
@@ -68,12 +81,17 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         row = &rows[r]
         low = 0
         high = row.count
+        if plan.joined and (row.n != rows[first].n or row.y[0] != rows[first].y[0]):
+            place += plane_lines_met(w, rows, first, r - 1) * plan.extent
+            first = r
         if reach != NULL and not inside_of(w, reach, row, &low, &high, x):
             continue
         if plan.kept:
             base = number_of(w, row.n, x[0], x[1], x[2]) - low * step
         elif plan.by_taps:
             base = row.first
+        elif plan.joined:
+            base = place + (row.y[1] - rows[first].y[1]) * w.s[1] * plan.extent + row.y[2] * w.s[2]
         elif plan.framed:
             base = r * plan.row_floats
         else:
