@@ -148,7 +148,7 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
     for (int64_t k = first; k < end; k += all->count) {
-        if (all->count <= 32 && step <= 2)
+        if (all->count <= 32 && (step == 1 || step == 2))
             lay_short_line(place - k, all->low, all->high, source, format, step, &d, &met, order);
         else
             lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);

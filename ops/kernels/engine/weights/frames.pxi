@@ -1,11 +1,12 @@
 """Frames of a weights gradient: what a chunk meets of the large side as floats, zeros outside.
 
-A framed block has, of each channel and line of positions, the lines that taps meet: [channel][row][t0][t1][x2]. Taps without a t0 that
-meet every line share them: [channel][plane][line][x2]. Where no number of a line is met by two taps, the block has of each tap the
+A framed block has, of each channel and line of positions, the lines that taps meet: [channel][row][t0][t1][x2]. Taps that meet
+every line share them: [channel][plane][t0][line][x2]. Where no number of a line is met by two taps, the block has of each tap the
 numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles read whole cache lines.
 
 uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at),
-    engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan)
+    engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan), engine/weights/positions.pxi
+    (last_of_plane)
 gives: frame_block, tap_offset
 """
 
@@ -39,7 +40,7 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
         meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
         for t0 in range(first // w.K[1], ceiling(end, w.K[1])):
             x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
-            place = block + r * plan.row_floats + t0 * w.K[1] * plan.extent
+            place = block + r * plan.row_floats + t0 * plan.plane_floats
             t1 = max(0, first - t0 * w.K[1])
             frame_lines_of_taps(w, plan, isa, channels, t1, min(w.K[1], end - t0 * w.K[1]), inside,
                                 beyond if 0 <= x0 < w.X[0] else inside, low, high,
@@ -49,18 +50,21 @@ cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instructio
 
 cdef void frame_planes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                        int64_t first, int64_t end, const Row* rows, int64_t row_count, float* block) noexcept nogil:
-    """[channel][plane][line][x2], what taps t1 from `first` to `end` meet. Lines count from that of tap 0 of a plane's first row."""
-    cdef int64_t r = 0, last, lines, inside, beyond, low, high, x0, x1
+    """[channel][plane][t0][line][x2], of the same pairs. Lines count from that of t1 = 0 and a plane's first row."""
+    cdef int64_t r = 0, last, lines, inside, beyond, low, high, t0, x0, x1
     meet_inside(-w.b[2], 1, w.X[2], plan.extent, &low, &high)
     while r < row_count:
         last = last_of_plane(rows, row_count, r)
-        lines = plane_lines_met(w, rows, r, last)
-        x0, x1 = rows[r].y[0] * w.s[0] - w.b[0], rows[r].y[1] * w.s[1] - w.b[1]
-        meet_inside(x1, 1, w.X[1], lines, &inside, &beyond)
-        frame_lines_of_taps(w, plan, isa, channels, first, lines - w.K[1] + end, inside, beyond if 0 <= x0 < w.X[0] else inside, low, high,
-                            rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
-                            + (low - w.b[2]) * w.large.x[2], block)
-        block += lines * plan.extent
+        lines = (rows[last].y[1] - rows[r].y[1]) * w.s[1]
+        x1 = rows[r].y[1] * w.s[1] - w.b[1]
+        meet_inside(x1, 1, w.X[1], lines + w.K[1], &inside, &beyond)
+        for t0 in range(first // w.K[1], ceiling(end, w.K[1])):
+            x0 = rows[r].y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
+            frame_lines_of_taps(w, plan, isa, channels, max(0, first - t0 * w.K[1]), lines + min(w.K[1], end - t0 * w.K[1]), inside,
+                                beyond if 0 <= x0 < w.X[0] else inside, low, high,
+                                rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
+                                + (low - w.b[2]) * w.large.x[2], block + t0 * plan.plane_floats)
+        block += plan.row_floats
         r = last + 1
 
 
@@ -201,5 +205,5 @@ cdef inline int64_t tap_offset(const Weights* w, const WeightsPlan* plan, int64_
     if plan.by_taps:
         return tap * plan.extent
     if plan.framed:
-        return (t[0] * w.K[1] + t[1]) * plan.extent + t[2] * w.d[2]
+        return t[0] * plan.plane_floats + t[1] * plan.extent + t[2] * w.d[2]
     return t[0] * w.d[0] * w.large.x[0] + t[1] * w.d[1] * w.large.x[1] + t[2] * w.d[2] * w.large.x[2]

@@ -186,7 +186,8 @@ cdef struct WeightsPlan:
     int64_t tile_floats
     WaitingSums sums
     int64_t extent               # of the framed block: x2, or positions of a tap ...
-    int64_t row_floats           # ... [t0][t1][x2] of one row of a chunk
+    int64_t plane_floats         # ... [line][x2] of one t0
+    int64_t row_floats           # ... of all t0, of one row of a chunk, or if they are joined of all rows of a plane
     int64_t channel_floats       # ... of all its rows
     int64_t channels             # ... how many, in tiles
     int64_t ring                 # numbers that a ring holds
@@ -276,11 +277,16 @@ cdef inline int64_t whole_units(const WeightsPlan* plan, int64_t most, int64_t u
     return max(unit, ceiling(ceiling(plan.cut.length, parts), unit) * unit)
 
 
-cdef int64_t framed_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
-    """Of one plane of taps in a channel, at most; and whether rows share them."""
+cdef void plan_frames(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
+    """What a chunk has in a framed block, at most."""
     cdef int64_t rows = plan.chunk // w.Y[2] + 2, planes = min(rows, rows // w.Y[1] + 2)
-    plan.joined = w.K[0] == 1 and w.d[1] == 1 and w.s[1] < w.K[1] and plan.chunk >= w.Y[2]
-    return (rows - planes) * w.s[1] + planes * w.K[1] if plan.joined else rows * w.K[1]
+    cdef double plane
+    plan.joined = plan.framed and w.d[1] == 1 and w.s[1] < w.K[1] and plan.chunk >= w.Y[2]
+    plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
+    plane = plan.extent * ((min(rows, w.Y[1]) - 1) * <double>w.s[1] * plan.joined + w.K[1])
+    plan.plane_floats = <int64_t>min(plane, <double>HUGE_FRAME)
+    plan.row_floats = <int64_t>min(w.K[0] * plane, <double>HUGE_FRAME)
+    plan.channel_floats = (planes if plan.joined else rows) * plan.row_floats + isa.width
 
 
 cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
@@ -300,9 +306,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
             plan.extent = (ceiling(plan.chunk, isa.width) + 1) * isa.width
             plan.channel_floats = plan.taps * plan.extent + isa.width
         else:
-            plan.extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + (w.K[2] - 1) * w.d[2] + 1
-            plan.row_floats = <int64_t>min(<double>w.K[0] * w.K[1] * plan.extent, <double>HUGE_FRAME)
-            plan.channel_floats = framed_lines(w, plan) * plan.row_floats // w.K[1] + isa.width
+            plan_frames(w, isa, plan)
         if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
             break
         plan.chunk = ceiling(plan.chunk, 2 * unit) * unit

@@ -2,7 +2,7 @@
 
 uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/kept.pxi (number_of),
     engine/weights/plan.pxi (WeightsPlan)
-gives: cut_rows, inside_of, large_step, most_rows, reach_of, small_offset, tap_runs
+gives: cut_rows, inside_of, large_step, last_of_plane, most_rows, reach_of, small_offset, tap_runs
 """
 
 cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
@@ -61,18 +61,13 @@ cdef inline int64_t last_of_plane(const Row* rows, int64_t row_count, int64_t r)
     return r
 
 
-cdef inline int64_t plane_lines_met(const Weights* w, const Row* rows, int64_t first, int64_t last) noexcept nogil:
-    """Lines of the large side that taps t1 meet from rows `first` to `last` of a plane."""
-    return (rows[last].y[1] - rows[first].y[1]) * w.s[1] + w.K[1]
-
-
 cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Reach* reach, const Row* rows,
                       int64_t row_count, tile_run* runs) noexcept nogil:
     """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
     addressed relative to tap 0 of channel 0 of a group."""
     cdef int64_t x[3]
     cdef int64_t number = 0, r, low, high, end, position, base, start, step = large_step(w, plan), pitch = isa.vectors * isa.width
-    cdef int64_t first = 0, place = 0  # of a plane: its first row, and where its lines begin
+    cdef int64_t first = 0, place = 0  # of a plane: its first row, and where its frames begin
     cdef const Row* row
     cdef tile_run* run
     x[0] = x[1] = x[2] = 0
@@ -82,7 +77,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         low = 0
         high = row.count
         if plan.joined and (row.n != rows[first].n or row.y[0] != rows[first].y[0]):
-            place += plane_lines_met(w, rows, first, r - 1) * plan.extent
+            place += plan.row_floats
             first = r
         if reach != NULL and not inside_of(w, reach, row, &low, &high, x):
             continue
