@@ -248,7 +248,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     even_panels = ceiling(plan.panels, threads) * threads  # of two vectors at least: tiles of one wait for the rows
     if w.G * plan.cut.pieces < threads and plan.strands < EVEN_TILES * threads and 2 * even_panels <= plan.vectors:
         plan.panels = even_panels
-    plan.tile_floats = plan.rows * isa.vectors * isa.width
+    plan.tile_floats = plan.rows * (1 if plan.tall else isa.vectors) * isa.width
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)

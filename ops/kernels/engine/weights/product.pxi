@@ -125,8 +125,9 @@ cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instructio
         vectors = panel_vectors(plan, panel)
         c = tile_sums(plan, sums, tile, panel) + row * vectors * isa.width
         check_room(b"run_panels", c, 4 * rows * vectors * isa.width)
-        if rows > TILE_ROWS:
+        if plan.tall:
             ask_ahead(&s.ahead)
+        if rows > TILE_ROWS:
             isa.tall[rows - TILE_ROWS - 1](runs, run_count, source + offsets[0], offsets[1] - offsets[0], step, s.lanes, isa.vectors * isa.width,
                                            c, resume)
             continue

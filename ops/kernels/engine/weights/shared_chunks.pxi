@@ -115,11 +115,12 @@ cdef void ask_for_lanes(const WeightsPlan* plan, const instruction_set* isa, con
     cdef float* place = chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
     cdef NextLines* next = &s.next_lines
     cdef Operand lanes
+    next.channel = next.channels = 0
     if plan.lines or plan.tall:
         lanes.data, lanes.format, lanes.c, lanes.n = place, NUMBER_FLOAT32, panel_floats(plan, isa), 0
         s.ahead = begin_ahead(&lanes, 1, panels, 0, lanes.c, tiles, False)
         return
-    next.channel, next.channels = 0, 4 * panels * panel_floats(plan, isa) // LINE_BYTES
+    next.channels = 4 * panels * panel_floats(plan, isa) // LINE_BYTES
     next.at_once = ceiling(next.channels, tiles * panels)
     next.wish.parts, next.wish.reach, next.wish.row_step, next.wish.place = 1, 0, LINE_BYTES, <char*>place
     next.wish.offsets[0] = 0
