@@ -3,8 +3,8 @@
 uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/product/pack.pxi (channels_innermost),
     engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights, reaches_outside),
     engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi,
-    engine/weights/share_work.pxi (own_floats, own_levels, share_work), engine/weights/windows.pxi (plan_window,
-    window_rows, window_segments)
+    engine/weights/share_work.pxi (own_floats, own_levels, share_work), engine/weights/shared_chunks.pxi
+    (shared_runs), engine/weights/windows.pxi (plan_window, window_rows, window_segments)
 gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES,
     LineTile, MOST_LEVELS, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
     STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window,
@@ -128,7 +128,7 @@ cdef struct WeightsScratch:  # of one thread
     float* block
     Row* rows
     tile_run* runs
-    tile_run* met_runs     # lines: of those the ones that each tap meets, or those of row tiles ...
+    tile_run* met_runs     # of a chunk those that each tap meets, or of lines those of row tiles ...
     int64_t* met_counts    # ... and how many of each tap
     LineTile* line_tiles
     float* masks
@@ -339,6 +339,9 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         s.piece_room = KEPT_PIECES
         s.pieces = <line_piece*>take(memory, max(s.piece_room, (LINE_GAPS + 2) * plan.chunk) * sizeof(line_piece))
         s.first_piece = <int64_t*>take(memory, (KEPT_TAPS + 1) * sizeof(int64_t))
+    elif not plan.packed and not plan.mixed and not plan.shared and keeps_runs(plan):
+        s.met_runs = <tile_run*>take(memory, plan.taps * shared_runs(w, plan) * sizeof(tile_run))
+        s.met_counts = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
         s.block = <float*>take(memory, plan.rows * (plan.line_bytes * plan.line_groups if plan.lines else 4 * plan.steps) + 64)

@@ -14,10 +14,10 @@ uses: engine/ahead.pxi (ask_ahead, begin_ahead), engine/algorithms.pxi (Problem)
     engine/product/product.pxi (LINE_BYTES), engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide),
     engine/weights/frames.pxi (frame_block, tap_offset), engine/weights/gradient.pxi (Reach, Row, Weights, next_tap,
     tap_at), engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers),
-    engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, large_step, most_rows, reach_of, small_offset,
-    tap_runs), engine/weights/shared_chunks.pxi (lay_out_chunks, meet_chunk, share_chunks, shared_runs),
-    engine/weights/sums.pxi (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi
-    (begin_windows, find_window_rows)
+    engine/weights/lines.pxi (keeps_runs), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
+    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/shared_chunks.pxi (lay_out_chunks,
+    meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
+    tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
 """
 
@@ -194,7 +194,9 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     cdef int64_t first = piece_start(&plan.cut, piece, plan.positions), end, tap, tile, channel = 0, channels
     cdef int64_t piece_end = piece_start(&plan.cut, piece + 1, plan.positions), c0, c1, together
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept, number = piece * plan.piece_chunks
-    cdef int64_t most = shared_runs(w, plan) if plan.shared else 0
+    cdef int64_t most = shared_runs(w, plan)
+    cdef bint kept_runs = not plan.mixed and keeps_runs(plan)
+    cdef tile_run* runs
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
@@ -242,11 +244,15 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     channels = plan.tile_firsts[c1] - channel
                     frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
-                    if plan.shared:
-                        chunk.runs, chunk.run_count = s.met_runs + tap * most, s.met_counts[tap]
-                    else:
+                    runs = s.met_runs + tap * most if kept_runs else s.runs
+                    if not plan.shared and (c0 == part.first_strand or not kept_runs):
                         reach_of(w, tap, &reach)
-                        chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)
+                        chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, runs)
+                        if kept_runs:
+                            s.met_counts[tap] = chunk.run_count
+                    elif kept_runs:
+                        chunk.run_count = s.met_counts[tap]
+                    chunk.runs = runs
                     if chunk.run_count > 0 or not chunk.resume:
                         run_strands(w, plan, isa, part, c0, c1, tap, channel, &chunk, sums, s)
             if last and plan.sums.together > 0:
