@@ -81,11 +81,13 @@ typedef struct {
 
 /* Where a tile's sums end up: of vector v the lanes masks[part], first[v] <= part < first[v + 1], from place + row*row_step +
  * offsets[part] on, + 0, + bias[row] (which may be NULL). Where `direct`, the tile stores them there as float32. Where
- * `together`, numbers of a part lie side by side. */
+ * `together`, numbers of a part lie `apart` from each other: 1, or 2, and then masks[part] has those of lanes 0 to 7 in its even
+ * bits, or those of lanes 8 to 15 in its odd bits. */
 typedef struct {
     tile_wish wish;
     int direct;
     int together;
+    int apart;
     const float *bias;
     int64_t first[TILE_VECTORS + 1];
     uint16_t masks[TILE_LANES];
@@ -237,8 +239,7 @@ typedef int (*finite_function)(const float *values, int64_t count);
 typedef void (*scatter_function)(const float *tile, ptrdiff_t pitch, int64_t rows, void *target, int format, int64_t stride,
                                  const lane_span *spans, int64_t span_count, const float *bias);
 
-/* The sums of a tile, `pitch` floats from row to row, to where `result` says, rounded to `format`; numbers of a part lie side by
- * side there. */
+/* The sums of a tile, `pitch` floats from row to row, to where `result` says, rounded to `format`; its parts are `together`. */
 typedef void (*scatter_parts_function)(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format);
 
 /* Neighbours of a sum in a result, of which it is number `own`: positions that no tap reaches. */

@@ -68,6 +68,7 @@ cdef extern from "core/isa.h" nogil:
         tile_wish wish
         bint direct
         bint together
+        int apart
         const float* bias
         int64_t first[4]  # TILE_VECTORS + 1
         uint16_t masks[48]  # TILE_LANES

@@ -177,8 +177,32 @@ static void SUFFIX(scatter)(const float *tile, ptrdiff_t pitch, int64_t rows, vo
 #if WIDTH == 16
 #define SCATTER_PARTS SUFFIX(scatter_parts)
 
+/* A part of a vector of 16 words; `apart` as in `tile_result`. */
+INLINE void store_part_words(void *place, int64_t size, int apart, uint16_t mask, __m256i words)
+{
+    if (apart == 2) {
+        const __m256i twice = _mm256_setr_epi16(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+        int upper = (mask & 0xaaaa) != 0;
+        words = _mm256_permutexvar_epi16(_mm256_add_epi16(twice, _mm256_set1_epi16((int16_t)(8 * upper))), words);
+        mask = (uint16_t)(mask >> upper);
+    }
+    store_words(place, size, mask, words);
+}
+
+/* The same of codes in words of 32 bits. */
+INLINE void store_part_codes(void *place, int64_t size, int apart, uint16_t mask, vector_uint codes)
+{
+    if (apart == 2) {
+        const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+        int upper = (mask & 0xaaaa) != 0;
+        codes = (vector_uint)_mm512_permutexvar_epi32(_mm512_add_epi32(twice, _mm512_set1_epi32(8 * upper)), (__m512i)codes);
+        mask = (uint16_t)(mask >> upper);
+    }
+    store_masked_codes(place, size, mask, codes);
+}
+
 /* Whole vectors are read, so that a load finds what one store wrote just before. */
-INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format)
+INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int apart, int format)
 {
     const int64_t size = code_size(format), step = result->wish.row_step;
     char *place = result->wish.place;
@@ -190,8 +214,8 @@ INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t row
                                            finished_vector(tile + pitch + v * WIDTH, WIDTH, result->bias, r + 1));
             for (; part < result->first[v + 1]; part++) {
                 char *first = place + result->wish.offsets[part];
-                store_words(first, size, result->masks[part], _mm512_castsi512_si256(codes));
-                store_words(first + step, size, result->masks[part], _mm512_extracti64x4_epi64(codes, 1));
+                store_part_words(first, size, apart, result->masks[part], _mm512_castsi512_si256(codes));
+                store_part_words(first + step, size, apart, result->masks[part], _mm512_extracti64x4_epi64(codes, 1));
             }
         }
     }
@@ -200,14 +224,17 @@ INLINE void scatter_parts_format(const float *tile, ptrdiff_t pitch, int64_t row
         for (int v = 0; part < result->wish.parts; v++) {
             vector_uint codes = codes_of(finished_vector(tile + v * WIDTH, WIDTH, result->bias, r), format);
             for (; part < result->first[v + 1]; part++)
-                store_masked_codes(place + result->wish.offsets[part], size, result->masks[part], codes);
+                store_part_codes(place + result->wish.offsets[part], size, apart, result->masks[part], codes);
         }
     }
 }
 
 static void SUFFIX(scatter_parts)(const float *tile, ptrdiff_t pitch, int64_t rows, const tile_result *result, int format)
 {
-    BY_FORMAT(format, scatter_parts_format, tile, pitch, rows, result, known_format)
+    if (result->apart == 2)
+        BY_FORMAT(format, scatter_parts_format, tile, pitch, rows, result, 2, known_format)
+    else
+        BY_FORMAT(format, scatter_parts_format, tile, pitch, rows, result, 1, known_format)
 }
 #else
 #define SCATTER_PARTS NULL

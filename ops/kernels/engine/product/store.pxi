@@ -26,7 +26,8 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
     cdef tile_wish* wish = &result.wish
     wish.parts, wish.row_step, wish.reach = 0, p.output.c * size, (near - 1) * p.output.x[2] * size
     result.direct = p.cell == NULL and p.output.x[2] == 1
-    result.together = isa.scatter_parts != NULL and result.direct
+    result.apart = 2 if p.output.x[2] == 2 else 1
+    result.together = isa.scatter_parts != NULL and p.cell == NULL and p.output.x[2] == result.apart
     result.direct = result.direct and not on_matrix(p.pairs) and p.output.format == NUMBER_FLOAT32
     for i in range(span_count):
         lane, end = spans[i].lane, spans[i].lane + spans[i].count
@@ -37,6 +38,8 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
                 result.first[vector] = wish.parts
             right = min(near, left + end - lane)
             result.masks[wish.parts] = <uint16_t>((1 << right) - (1 << left))
+            if result.apart == 2:
+                result.masks[wish.parts] = <uint16_t>(((1 << 2 * right) - (1 << 2 * left) & 0x5555) << (lane // near % 2))
             wish.offsets[wish.parts] = (spans[i].offset + (lane - left - spans[i].lane) * spans[i].step) * size
             wish.parts += 1
             if right - left < isa.width and not result.together:  # a part of a vector is stored under a mask
