@@ -27,16 +27,19 @@ INLINE __m512i pick_words(const void *p, int format, int64_t n, int64_t step)
     return words;
 }
 
-/* Numbers [low, high) of the 32 at p of which every other is one, as 16 bits each; zeros in the places of the others. */
-INLINE __m512i load_every_other_word(const void *p, int format, int64_t low, int64_t high)
+/* Bits of every other number, of numbers [low, high) with high > 0. */
+INLINE uint64_t every_other_bit(int64_t low, int64_t high)
 {
-    if (high == 0)
-        return _mm512_setzero_si512();
-    const __mmask64 taken = ~(__mmask64)0 >> (65 - 2 * high) & ~(__mmask64)0 << 2 * low;
+    return ~(uint64_t)0 >> (65 - 2 * high) & ~(uint64_t)0 << 2 * low;
+}
+
+/* Every other number at p, 32 of them, as 16 bits each; zeros in the places of those not `taken`. */
+INLINE __m512i load_every_other_word(const void *p, int format, uint64_t taken)
+{
     if (format != NUMBER_BFLOAT16)
         return _mm512_and_si512(_mm512_maskz_loadu_epi8(taken, p), _mm512_set1_epi16(0xff));
     const __m512i even = _mm512_xor_si512(_mm512_set1_epi16(62), _mm512_slli_epi16(reversed_words(), 1));
-    __m512i second = high > 16 ? _mm512_maskz_loadu_epi16((__mmask32)(taken >> 32), at(p, format, 32)) : _mm512_setzero_si512();
+    __m512i second = taken >> 32 ? _mm512_maskz_loadu_epi16((__mmask32)(taken >> 32), at(p, format, 32)) : _mm512_setzero_si512();
     return _mm512_permutex2var_epi16(_mm512_maskz_loadu_epi16((__mmask32)taken, p), even, second);
 }
 
@@ -44,7 +47,7 @@ INLINE __m512i load_every_other_word(const void *p, int format, int64_t low, int
 INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t step)
 {
     if (step == 2)
-        return load_every_other_word(p, format, 0, n);
+        return load_every_other_word(p, format, every_other_bit(0, n));
     if (step == 4 && format != NUMBER_BFLOAT16) {
         __m128i half[2];
 #pragma GCC unroll 2
@@ -77,7 +80,8 @@ INLINE void lay_pairs_format(char *first, ptrdiff_t pitch, int64_t lines, const 
             if (step == 1)
                 words = load_words_masked(at(start, format, piece->source), format, piece->mask);
             else if (step == 2)
-                words = load_every_other_word(at(start, format, piece->source), format, piece->low, piece->high);
+                words = load_every_other_word(at(start, format, piece->source), format,
+                                              piece->high > 0 ? every_other_bit(piece->low, piece->high) : 0);
             else {
                 if (piece->low > 0)
                     _mm512_storeu_si512(place, words);
@@ -128,16 +132,21 @@ INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, 
         _mm512_storeu_si512(place - i - 31, _mm512_setzero_si512());
 }
 
-/* Number `low` of a line of at most 32 at `source`: the same, with masks that all lines share. */
-INLINE void lay_short_line(uint16_t *place, int64_t low, int64_t high, const void *source, int format, int64_t step, const decoder *d,
-                           magnitudes *met, __m512i order)
+/* The lines of a plane, of at most 32 numbers each, number `low` of the first at `source`. */
+INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64_t low, int64_t high, const void *source, int64_t line_step,
+                            int format, int64_t step, const decoder *d, magnitudes *met, __m512i order)
 {
-    const void *from = at(source, format, -low * step);
     const uint32_t inside = (uint32_t)(((uint64_t)1 << high) - ((uint64_t)1 << low));
-    __m512i words = step == 1 ? load_words_masked(from, format, inside) : load_every_other_word(from, format, low, high);
-    words = decode_words(d, format, words);
-    note(met, words);
-    _mm512_storeu_si512(place - 31, _mm512_permutexvar_epi16(order, words));
+    const uint64_t taken = high > 0 ? every_other_bit(low, high) : 0;
+    const void *from = at(source, format, -low * step);
+    for (int64_t line = 0; line < lines; line++) {
+        __m512i words = step == 1 ? load_words_masked(from, format, inside) : load_every_other_word(from, format, taken);
+        words = decode_words(d, format, words);
+        note(met, words);
+        _mm512_storeu_si512(place - 31, _mm512_permutexvar_epi16(order, words));
+        place -= count;
+        from = at(from, format, line_step);
+    }
 }
 
 INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void *source, int format, int64_t step, uint16_t *smallest)
@@ -147,13 +156,14 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     magnitudes met = none_met;
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
-    for (int64_t k = first; k < end; k += all->count) {
-        if (all->count <= 32 && (step == 1 || step == 2))
-            lay_short_line(place - k, all->low, all->high, source, format, step, &d, &met, order);
-        else
+    if (all->count <= 32 && (step == 1 || step == 2))
+        lay_short_lines(place - first, all->count, all->end - all->first, all->low, all->high, source, all->line_step, format, step, &d, &met,
+                        order);
+    else
+        for (int64_t k = first; k < end; k += all->count) {
             lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);
-        source = at(source, format, all->line_step);
-    }
+            source = at(source, format, all->line_step);
+        }
     memset(place - numbers + 1, 0, 2 * (numbers - end));
     note_smallest(smallest, &met);
 }
