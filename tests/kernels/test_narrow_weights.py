@@ -44,7 +44,7 @@ LAYERS = {
     "patches of 4": case_of(2, 1, 3, 24, [(32, 8, 4, 4, 1, 0), (68, 17, 4, 4, 1, 0)]),
     "patches of 4, some outside": case_of(2, 1, 3, 24, [(30, 8, 4, 4, 1, 1), (66, 17, 4, 4, 1, 2)]),
     "patches of 8 and 16": case_of(3, 1, 2, 36, [(39, 5, 8, 8, 1, 0), (45, 3, 16, 16, 1, 2)]),
-    "first layer of small volumes": case_of(2, 1, 3, 20, [(6, 6, 3, 1, 1, 1), (14, 7, 5, 2, 1, 2), (16, 8, 3, 2, 1, 1)]),
+    "first layers, small volumes": case_of(2, 1, 3, 20, [(6, 6, 3, 1, 1, 1), (14, 7, 5, 2, 1, 2), (16, 8, 3, 2, 1, 1)]),
     "first layer of many small images": case_of(40, 1, 3, 10, [(12, 6, 5, 2, 1, 2), (10, 5, 5, 2, 1, 2)]),
     "first layer of volumes": case_of(1, 1, 2, 20, [(9, 5, 7, 2, 1, 3), (12, 6, 7, 2, 2, 5), (20, 10, 3, 2, 1, 1)]),
     "waveform": case_of(3, 1, 1, 20, [(340, 43, 16, 8, 1, 4)]),
