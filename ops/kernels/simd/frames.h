@@ -14,20 +14,26 @@ INLINE vector load_masked(const void *p, int format, uint16_t mask)
     return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p))), 16);
 }
 
-enum { SHORT_LINE = 48 };
+enum { SHORT_LINE = 64 };
 
-/* As `frame_vectors`, of lines of 64 codes at most. */
+/* Numbers [low, high) of a short line. */
+INLINE uint64_t short_line_mask(int64_t low, int64_t high)
+{
+    return (high < 64 ? (uint64_t)1 << high : 0) - (low < 64 ? (uint64_t)1 << low : 0);
+}
+
+/* As `frame_vectors`. */
 INLINE void frame_codes(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
                         int format, int64_t line_stride, int64_t next)
 {
     const decoder d = decoder_of(format);
-    const uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
+    const uint64_t mask = short_line_mask(low, high);
     const void *start = at(source, format, -low);
     for (int64_t line = 0; line < lines; line++) {
         __m512i floats[4];
         __builtin_prefetch(at(start, format, next));
         decode_64(&d, format, start, mask, floats);
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int i = 0; i < vectors; i++)
             _mm512_storeu_si512(place + 16 * i, floats[i]);
         place += pitch;
@@ -39,11 +45,11 @@ INLINE void frame_codes(float *place, ptrdiff_t pitch, int64_t lines, int vector
 INLINE void frame_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *source,
                           int format, int64_t line_stride, int64_t next)
 {
-    uint64_t mask = ((uint64_t)1 << high) - ((uint64_t)1 << low);
-    uint16_t masks[3] = {(uint16_t)mask, (uint16_t)(mask >> 16), (uint16_t)(mask >> 32)};
+    uint64_t mask = short_line_mask(low, high);
+    uint16_t masks[4] = {(uint16_t)mask, (uint16_t)(mask >> 16), (uint16_t)(mask >> 32), (uint16_t)(mask >> 48)};
     const void *start = at(source, format, -low);
     for (int64_t line = 0; line < lines; line++) {
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int i = 0; i < vectors; i++) {
             __builtin_prefetch(at(start, format, next + 16 * i));
             *(vector *)(place + 16 * i) = load_masked(at(start, format, 16 * i), format, masks[i]);
@@ -57,7 +63,9 @@ INLINE void frame_short_lines(float *block, ptrdiff_t pitch, int64_t lines, int6
                               const void *source, int format, int64_t line_stride, int64_t next)
 {
     const int bytes = code_size(format) == 1 && byte_look_ups;
-    if (bytes && width > 32)
+    if (bytes && width > 48)
+        frame_codes(block, pitch, lines, 4, low, high, source, format, line_stride, next);
+    else if (bytes && width > 32)
         frame_codes(block, pitch, lines, 3, low, high, source, format, line_stride, next);
     else if (bytes && width > 16)
         frame_codes(block, pitch, lines, 2, low, high, source, format, line_stride, next);
@@ -65,8 +73,10 @@ INLINE void frame_short_lines(float *block, ptrdiff_t pitch, int64_t lines, int6
         frame_vectors(block, pitch, lines, 1, low, high, source, format, line_stride, next);
     else if (width <= 32)
         frame_vectors(block, pitch, lines, 2, low, high, source, format, line_stride, next);
-    else
+    else if (width <= 48)
         frame_vectors(block, pitch, lines, 3, low, high, source, format, line_stride, next);
+    else
+        frame_vectors(block, pitch, lines, 4, low, high, source, format, line_stride, next);
 }
 #endif
 
