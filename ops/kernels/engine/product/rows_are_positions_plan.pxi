@@ -1,7 +1,7 @@
 """How `rows_are_positions` divides its products: panels of channels, boxes of positions, classes that meet the same taps.
 
-uses: core/caches.pxi (middle_cache), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS,
-    staggered), engine/weights/few_pairs.pxi (near_steps)
+uses: core/caches.pxi (middle_cache), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis),
+    engine/product/product.pxi (PositionClass, Product, STEPS, staggered), engine/weights/few_pairs.pxi (near_steps)
 gives: Box, PositionRows, cut_classes, plan_position_rows
 """
 

@@ -71,8 +71,8 @@ cdef void frame_planes(const Weights* w, const WeightsPlan* plan, const instruct
 cdef void frame_lines_of_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t channels, int64_t first,
                               int64_t end, int64_t inside, int64_t beyond, int64_t low, int64_t high, int64_t offset,
                               float* place) noexcept nogil:
-    """Lines of the taps from t1 = `first` to `end`, or of a plane, those from `inside` to `beyond` in the large side; numbers [low, high) of the line of
-    tap 0 from `offset` on. Taps of a channel are framed together where there are fewer channels."""
+    """Lines of the taps from t1 = `first` to `end`, or of a plane, those from `inside` to `beyond` in the large side; numbers
+    [low, high) of the first line, number 0, from `offset` on. Lines of a channel are framed together where there are fewer channels."""
     cdef int64_t t1, c, step = w.d[1] * w.large.x[1]
     if channels_innermost(&w.large, channels):
         for t1 in range(first, end):
