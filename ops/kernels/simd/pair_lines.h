@@ -136,7 +136,7 @@ INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, 
 INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64_t low, int64_t high, const void *source, int64_t line_step,
                             int format, int64_t step, const decoder *d, magnitudes *met, __m512i order)
 {
-    const uint32_t inside = (uint32_t)(((uint64_t)1 << high) - ((uint64_t)1 << low));
+    const uint32_t inside = (uint32_t)short_line_mask(low, high);
     const uint64_t taken = high > 0 ? every_other_bit(low, high) : 0;
     const void *from = at(source, format, -low * step);
     for (int64_t line = 0; line < lines; line++) {

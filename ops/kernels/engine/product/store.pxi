@@ -37,9 +37,10 @@ cdef void find_result(const Product* p, const instruction_set* isa, const lane_s
                 vector += 1
                 result.first[vector] = wish.parts
             right = min(near, left + end - lane)
-            result.masks[wish.parts] = <uint16_t>((1 << right) - (1 << left))
             if result.apart == 2:
                 result.masks[wish.parts] = <uint16_t>(((1 << 2 * right) - (1 << 2 * left) & 0x5555) << (lane // near % 2))
+            else:
+                result.masks[wish.parts] = <uint16_t>((1 << right) - (1 << left))
             wish.offsets[wish.parts] = (spans[i].offset + (lane - left - spans[i].lane) * spans[i].step) * size
             wish.parts += 1
             if right - left < isa.width and not result.together:  # a part of a vector is stored under a mask

@@ -19,9 +19,7 @@ cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instructi
     """Of the channels from `channel` on, at least what these taps meet."""
     cdef int64_t first = first_tap // w.K[2], end = ceiling(end_tap, w.K[2])
     check_room(b"frame_block", block, 4 * channels * plan.channel_floats)
-    if plan.joined:
-        frame_planes(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
-    elif plan.by_taps:
+    if plan.by_taps:
         frame_taps(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
     else:
         frame_rows(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
@@ -29,41 +27,21 @@ cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instructi
 
 cdef void frame_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                      int64_t first, int64_t end, const Row* rows, int64_t row_count, float* block) noexcept nogil:
-    """[channel][row][t0][t1][x2], of the pairs (t0, t1) from number `first` to `end`."""
-    cdef int64_t r, t0, t1, low, high, inside, beyond, x0, x1, x2
-    cdef const Row* row
-    cdef float* place
-    for r in range(row_count):
-        row = &rows[r]
-        x1, x2 = row.y[1] * w.s[1] - w.b[1], row.y[2] * w.s[2] - w.b[2]
-        meet_inside(x1, w.d[1], w.X[1], w.K[1], &inside, &beyond)
-        meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
-        for t0 in range(first // w.K[1], ceiling(end, w.K[1])):
-            x0 = row.y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
-            place = block + r * plan.row_floats + t0 * plan.plane_floats
-            t1 = max(0, first - t0 * w.K[1])
-            frame_lines_of_taps(w, plan, isa, channels, t1, min(w.K[1], end - t0 * w.K[1]), inside,
-                                beyond if 0 <= x0 < w.X[0] else inside, low, high,
-                                row.n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
-                                + (x2 + low) * w.large.x[2], place)
-
-
-cdef void frame_planes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
-                       int64_t first, int64_t end, const Row* rows, int64_t row_count, float* block) noexcept nogil:
-    """[channel][plane][t0][line][x2], of the same pairs. Lines count from that of t1 = 0 and a plane's first row."""
-    cdef int64_t r = 0, last, lines, inside, beyond, low, high, t0, x0, x1
-    meet_inside(-w.b[2], 1, w.X[2], plan.extent, &low, &high)
+    """[channel][row][t0][t1][x2], or if rows are joined [channel][plane][t0][line][x2], of the pairs (t0, t1) from number `first` to `end`.
+    Lines count from that of t1 = 0 and the first row."""
+    cdef int64_t r = 0, last, t0, low, high, inside, beyond, x0, x1, x2, lines
     while r < row_count:
-        last = last_of_plane(rows, row_count, r)
-        lines = (rows[last].y[1] - rows[r].y[1]) * w.s[1]
-        x1 = rows[r].y[1] * w.s[1] - w.b[1]
-        meet_inside(x1, 1, w.X[1], lines + w.K[1], &inside, &beyond)
+        last = last_of_plane(rows, row_count, r) if plan.joined else r
+        lines = (rows[last].y[1] - rows[r].y[1]) * w.s[1]  # beside those of the last row
+        x1, x2 = rows[r].y[1] * w.s[1] - w.b[1], (0 if plan.joined else rows[r].y[2] * w.s[2]) - w.b[2]
+        meet_inside(x1, w.d[1], w.X[1], lines + w.K[1], &inside, &beyond)
+        meet_inside(x2, 1, w.X[2], plan.extent, &low, &high)
         for t0 in range(first // w.K[1], ceiling(end, w.K[1])):
             x0 = rows[r].y[0] * w.s[0] - w.b[0] + t0 * w.d[0]
             frame_lines_of_taps(w, plan, isa, channels, max(0, first - t0 * w.K[1]), lines + min(w.K[1], end - t0 * w.K[1]), inside,
                                 beyond if 0 <= x0 < w.X[0] else inside, low, high,
                                 rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x0 * w.large.x[0] + x1 * w.large.x[1]
-                                + (low - w.b[2]) * w.large.x[2], block + t0 * plan.plane_floats)
+                                + (x2 + low) * w.large.x[2], block + t0 * plan.plane_floats)
         block += plan.row_floats
         r = last + 1
 
@@ -124,7 +102,7 @@ cdef void frame_taps(const Weights* w, const WeightsPlan* plan, const instructio
     cdef int64_t c, line, r, x0, x1
     cdef int64_t lines[SPANS]  # where lines of positions begin, or NO_ELEMENT
     cdef int64_t first, count
-    cdef bint whole = all_inside(w, rows, row_count)
+    cdef bint split = can_split_taps(w, isa), whole = not split and all_inside(w, rows, row_count)
     cdef float* place
     for c in range(channels):
         for line in range(first_line, end_line):
@@ -139,7 +117,7 @@ cdef void frame_taps(const Weights* w, const WeightsPlan* plan, const instructio
                         lines[r] = (rows[first + r].n * w.large.n + g * w.large.g + (channel + c) * w.large.c + x0 * w.large.x[0]
                                     + x1 * w.large.x[1] + (rows[first + r].y[2] * w.s[2] - w.b[2]) * w.large.x[2])
                 place = block + c * plan.channel_floats + line * w.K[2] * plan.extent
-                if can_split_taps(w, isa):
+                if split:
                     split_taps(w, plan, isa, rows + first, count, lines, place)
                 elif whole:
                     turn_lines(w, plan, isa, rows + first, count, lines, place)

@@ -13,10 +13,11 @@ instead (engine/weights/windows.pxi).
 uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix),
     engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (PAIRS_CACHE, laid_out_wide),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (inside_of, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs,
-    keeps_runs, line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands,
-    run_line_tile, shared_taps
+    engine/weights/positions.pxi (in_one_plane, inside_of, last_of_plane, reach_of), engine/weights/sums.pxi
+    (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs,
+    line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile,
+    shared_taps
 """
 
 cdef enum:
@@ -73,7 +74,7 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcep
     cdef int64_t r, segments = 1
     even[0] = True
     for r in range(1, row_count):
-        if rows[r].n != rows[r - 1].n or rows[r].y[0] != rows[r - 1].y[0]:
+        if not in_one_plane(&rows[r], &rows[r - 1]):
             segments += 1
             even[0] = even[0] and rows[r].first % 2 == 0
     return segments
@@ -186,7 +187,7 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
         left = part.count
         r += 1
         if gap > 0:
-            while r < chunk.row_count and rows[r].n == part.n and rows[r].y[0] == part.y[0]:
+            while r < chunk.row_count and in_one_plane(&rows[r], &part):
                 left += rows[r].count
                 r += 1
             left += gap
@@ -194,7 +195,7 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
             part.count = min(left, w.Y[2] - part.y[2]) if shared.axis == 1 else left
             x1 = part.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
             inside, whole = 0 <= x1 < w.X[1], part.count == w.Y[2] and not joined
-            if (last_whole and whole and inside == last_inside and part.n == last.n and part.y[0] == last.y[0]
+            if (last_whole and whole and inside == last_inside and in_one_plane(&part, &last)
                     and part.y[1] == last.y[1] + 1):
                 count = number - line
                 line = number
@@ -282,9 +283,7 @@ cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, cons
             end = chunk.count
             if k > 0:
                 skipped += gap
-            r += 1
-            while r < chunk.row_count and s.rows[r].n == s.rows[r - 1].n and s.rows[r].y[0] == s.rows[r - 1].y[0]:
-                r += 1
+            r = last_of_plane(s.rows, chunk.row_count, r) + 1
             if r < chunk.row_count:
                 end = s.rows[r].first
         next_k = min(end, (k // HALF_BLOCK + 1) * HALF_BLOCK)

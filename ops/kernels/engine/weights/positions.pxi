@@ -2,7 +2,8 @@
 
 uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/kept.pxi (number_of),
     engine/weights/plan.pxi (WeightsPlan)
-gives: cut_rows, inside_of, large_step, last_of_plane, most_rows, reach_of, small_offset, tap_runs
+gives: cut_rows, cut_tap_runs, in_one_plane, inside_of, large_step, last_of_plane, most_rows, reach_of, small_offset,
+    tap_runs
 """
 
 cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
@@ -54,9 +55,13 @@ cdef inline int64_t small_offset(const Weights* w, int64_t g, const Row* row) no
     return row.n * w.small.n + g * w.small.g + row.y[0] * w.small.x[0] + row.y[1] * w.small.x[1] + row.y[2] * w.small.x[2]
 
 
+cdef inline bint in_one_plane(const Row* a, const Row* b) noexcept nogil:
+    return a.n == b.n and a.y[0] == b.y[0]
+
+
 cdef inline int64_t last_of_plane(const Row* rows, int64_t row_count, int64_t r) noexcept nogil:
     """The last row of those in a plane that begin with row r."""
-    while r + 1 < row_count and rows[r + 1].n == rows[r].n and rows[r + 1].y[0] == rows[r].y[0]:
+    while r + 1 < row_count and in_one_plane(&rows[r + 1], &rows[r]):
         r += 1
     return r
 
@@ -76,7 +81,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         row = &rows[r]
         low = 0
         high = row.count
-        if plan.joined and (row.n != rows[first].n or row.y[0] != rows[first].y[0]):
+        if plan.joined and not in_one_plane(row, &rows[first]):
             place += plan.row_floats
             first = r
         if reach != NULL and not inside_of(w, reach, row, &low, &high, x):
@@ -113,6 +118,16 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
                 start -= plan.ring
             low = end
     return number
+
+
+cdef void cut_tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Row* rows, int64_t row_count,
+                       int64_t most, tile_run* runs, int64_t* counts) noexcept nogil:
+    """The runs of every tap, `most` apart."""
+    cdef int64_t tap
+    cdef Reach reach
+    for tap in range(plan.taps):
+        reach_of(w, tap, &reach)
+        counts[tap] = tap_runs(w, plan, isa, &reach, rows, row_count, runs + tap * most)
 
 
 cdef inline int64_t large_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:

@@ -14,10 +14,10 @@ uses: engine/ahead.pxi (ask_ahead, begin_ahead), engine/algorithms.pxi (Problem)
     engine/product/product.pxi (LINE_BYTES), engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide),
     engine/weights/frames.pxi (frame_block, tap_offset), engine/weights/gradient.pxi (Reach, Row, Weights, next_tap,
     tap_at), engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers),
-    engine/weights/lines.pxi (keeps_runs), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
-    large_step, most_rows, reach_of, small_offset, tap_runs), engine/weights/shared_chunks.pxi (lay_out_chunks,
-    meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
-    tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
+    engine/weights/lines.pxi (keeps_runs), engine/weights/plan.pxi, engine/weights/positions.pxi,
+    engine/weights/shared_chunks.pxi (lay_out_chunks, meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi
+    (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows,
+    find_window_rows)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
 """
 
@@ -196,7 +196,6 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
     cdef int64_t first_panel = part.first_panel, end_panel = part.end_panel, first_kept, end_kept, number = piece * plan.piece_chunks
     cdef int64_t most = shared_runs(w, plan)
     cdef bint kept_runs = not plan.mixed and keeps_runs(plan)
-    cdef tile_run* runs
     cdef float* sums = sums_from(plan, space, part.first_strand, first_panel)
     cdef Reach reach
     cdef Chunk chunk = Chunk(0, 0, s.runs, 0, False, -1)
@@ -215,6 +214,8 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
             chunk.row_count = cut_rows(w, first, end, s.rows)
             pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
             begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), s)
+            if kept_runs:
+                cut_tap_runs(w, plan, isa, s.rows, chunk.row_count, most, s.met_runs, s.met_counts)
         if plan.mixed:
             frame_block(w, plan, isa, part.g, 0, w.C, tile_start(w, plan, part.first_strand) // w.C,
                         ceiling(tile_start(w, plan, part.end_strand), w.C), s.rows, chunk.row_count, s.block)
@@ -244,15 +245,11 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                     channels = plan.tile_firsts[c1] - channel
                     frame_block(w, plan, isa, part.g, channel, channels, 0, plan.taps, s.rows, chunk.row_count, s.block)
                 for tap in range(plan.taps):
-                    runs = s.met_runs + tap * most if kept_runs else s.runs
-                    if not plan.shared and (c0 == part.first_strand or not kept_runs):
+                    if kept_runs:
+                        chunk.runs, chunk.run_count = s.met_runs + tap * most, s.met_counts[tap]
+                    else:
                         reach_of(w, tap, &reach)
-                        chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, runs)
-                        if kept_runs:
-                            s.met_counts[tap] = chunk.run_count
-                    elif kept_runs:
-                        chunk.run_count = s.met_counts[tap]
-                    chunk.runs = runs
+                        chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)
                     if chunk.run_count > 0 or not chunk.resume:
                         run_strands(w, plan, isa, part, c0, c1, tap, channel, &chunk, sums, s)
             if last and plan.sums.together > 0:

@@ -3,9 +3,9 @@ pieces of lines. Where the result is cut into parts of rows and all chunks are s
 tasks begin.
 
 uses: core/problem.pxi (Operand), engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi (are_finite),
-    engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi
-    (Reach, Row, Weights), engine/weights/lines.pxi, engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
-    most_rows, reach_of, tap_runs), engine/weights/product.pxi (pack_lanes)
+    engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi (Row,
+    Weights), engine/weights/lines.pxi, engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, cut_tap_runs,
+    most_rows), engine/weights/product.pxi (pack_lanes)
 gives: can_share_chunks, lay_out_chunks, meet_chunk, share_chunks, shared_runs
 """
 
@@ -58,15 +58,11 @@ cdef void share_runs(const Weights* w, const WeightsPlan* plan, const instructio
                      WeightsScratch* s) noexcept nogil:
     """What all groups and panels need of the rows in `s`."""
     cdef WeightsScratch of_chunk = s[0]
-    cdef Reach reach
-    cdef int64_t tap, most = shared_runs(w, plan)
     check_room(b"share_runs", k.rows, chunk.row_count * sizeof(Row))
     memcpy(k.rows, s.rows, chunk.row_count * sizeof(Row))
     k.row_count = chunk.row_count
     if not plan.lines:
-        for tap in range(plan.taps):
-            reach_of(w, tap, &reach)
-            k.met_counts[tap] = tap_runs(w, plan, isa, &reach, k.rows, k.row_count, k.met_runs + tap * most)
+        cut_tap_runs(w, plan, isa, k.rows, k.row_count, shared_runs(w, plan), k.met_runs, k.met_counts)
         return
     of_chunk.rows, of_chunk.pieces, of_chunk.first_piece = k.rows, k.pieces, k.first_piece
     of_chunk.piece_room, of_chunk.met_runs, of_chunk.met_counts = shared_pieces(w, plan), k.met_runs, k.met_counts
@@ -110,7 +106,7 @@ cdef void share_chunks(const Weights* w, const WeightsPlan* plan, const instruct
 
 
 cdef void ask_for_lanes(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t number, WeightsScratch* s) noexcept nogil:
-    """Tiles ask for the lanes of a chunk: those of lines by `ask_ahead`, others in their wishes."""
+    """Tiles ask for the lanes of a chunk: those of lines, and tall ones, by `ask_ahead`, others in their wishes."""
     cdef int64_t panels = part.end_panel - part.first_panel, tiles = (part.end_strand - part.first_strand) * strand_tiles(plan)
     cdef float* place = chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
     cdef NextLines* next = &s.next_lines

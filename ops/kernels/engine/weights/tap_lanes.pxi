@@ -10,11 +10,12 @@ A task is a group, or where there are few a part of its rows, through all pieces
 something infinite may have met a zero of the frame: they are computed again, each tap along the positions that it meets.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED, NUMBER_MOVED, TAP_MOVED,
-    VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at), engine/weights/positions.pxi
-    (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (join_pieces)
-gives: PADDED_STEPS, TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, block_bytes, block_lines, decode_rows,
-    first_column, fits_tap_lanes, lay_out_chunk, lay_out_tap_lanes, met_columns, row_columns, run_tap_lanes, store_tap_lanes,
-    tap_lanes_cycles, wastes_lanes
+    VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at),
+    engine/weights/positions.pxi (cut_rows, last_of_plane, most_rows, small_offset), engine/weights/sums.pxi
+    (join_pieces)
+gives: PADDED_STEPS, TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, block_bytes, block_lines,
+    decode_rows, first_column, fits_tap_lanes, lay_out_chunk, lay_out_tap_lanes, met_columns, row_columns,
+    run_tap_lanes, store_tap_lanes, tap_lanes_cycles, wastes_lanes
 """
 
 cdef enum:
@@ -152,9 +153,7 @@ cdef void lay_out_chunk(const Weights* w, const TapLanes* p, const instruction_s
     cdef const Row* row
     while r < row_count:
         row = &s.rows[r]
-        end = r + 1
-        while not p.windows and end < row_count and s.rows[end].n == row.n and s.rows[end].y[0] == row.y[0]:
-            end += 1
+        end = (r if p.windows else last_of_plane(s.rows, row_count, r)) + 1
         first, columns = first_column(w, p, row), row_columns(w, p, row)
         lines = (s.rows[end - 1].y[1] - row.y[1]) * w.s[1] + (w.K[1] - 1) * w.d[1] + 1
         for i in range(r, end):
