@@ -195,8 +195,7 @@ INLINE void turn_plane_taps(uint16_t *place, ptrdiff_t pitch, int64_t taps, int6
         high = i >= numbers || high < 0 ? 0 : high > some ? some : high;
         const __mmask16 inside = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
         const void *from = at(source, format, x);
-        row[15 - i] = format == NUMBER_BFLOAT16 ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(inside, from))
-                                                : _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(inside, from));
+        row[15 - i] = load_masked_codes(from, format, inside);
     }
     transpose_vectors(row);
     for (int64_t t = 0; t < some; t++) {

@@ -274,43 +274,7 @@ static void SUFFIX(gather_taps_pairs)(float *panel, ptrdiff_t tap_step, ptrdiff_
                           at(source, format, done * row_stride), format, row_stride, channel_stride, taps, tap_count, smallest, 1);
 }
 
-INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                               const void *first, const void *second, int format, int64_t line_stride, int64_t step,
-                               int64_t next, uint16_t *smallest)
-{
-    const decoder d = decoder_of(format);
-    magnitudes met = none_met;
-    for (int64_t line = 0; line < lines; line++) {
-        float *place = block + line * pitch;
-        const void *upper = at(first, format, line * line_stride), *lower = second ? at(second, format, line * line_stride) : NULL;
-        for (int64_t i = 0; i < low; i += WIDTH)
-            *(vector *)(place + i) = (vector){0};
-        if (step == 1 || step == 2)
-            for (int64_t i = low; i < high; i += WIDTH) {
-                __builtin_prefetch(at(upper, format, (i - low) * step + next));
-                if (lower)
-                    __builtin_prefetch(at(lower, format, (i - low) * step + next));
-                put_channels(place + i, at(upper, format, (i - low) * step), lower ? at(lower, format, (i - low) * step) : NULL,
-                             format, high - i, step, &d, &met);
-            }
-        else
-            put_scattered(place + low, upper, lower, format, high - low, step, &d, &met);
-        for (int64_t i = high; i < width; i += WIDTH)
-            *(vector *)(place + i) = (vector){0};
-    }
-    note_smallest(smallest, &met);
-}
-
-static void SUFFIX(frame_pairs)(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
-                                const void *first, const void *second, int format, int64_t line_stride, int64_t step,
-                                int64_t next, uint16_t *smallest)
-{
-    if (format == NUMBER_BFLOAT16)
-        frame_pairs_format(block, pitch, lines, width, low, high, first, second, NUMBER_BFLOAT16, line_stride, step, next,
-                           smallest);
-    else
-        frame_pairs_format(block, pitch, lines, width, low, high, first, second, format, line_stride, step, next, smallest);
-}
+#include "simd/frame_pairs.h"
 
 static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 {
