@@ -192,15 +192,16 @@ def test_threads_may_try_at_the_same_time():
 
 
 @pytest.mark.parametrize(("arguments", "runs", "settled"), [
-    ("2  30 10 20  5 3 4", "112200112211111", 1),    # 5 is more than twice 3, weighed; then 4 is too far
-    ("2  30 10 20  5 3 3.1", "11220011221122111", 1),
+    ("2  30 10 20  5e-4 3e-4 4e-4", "112211001122111", 1),  # 5 is more than twice 3, weighed; then 4 is too far
+    ("2  30 10 20  5 3 4", "112110112111", 1),              # long calls, slow ones once in a turn
+    ("2  30 10 20  5 3 3.1", "1122110112211221", 1),
     # the lowest estimate runs again though it is far from the fastest
-    ("2  30 10 20  1 3 9", "1122001100110011000", 0),
-    ("2  0 10 0  1 3 9", "111111111", 1),            # 0: no candidate
+    ("2  30 10 20  1 3 9", "1121100001001000", 0),
+    ("2  0 10 0  1 3 9", "111111111", 1),                   # 0: no candidate
     ("4  10 11  3 2", "00110011001100111", 1),
-    ("4  10 11  1e30 2", "00110011001100111", 1),    # what always fails is left in the end
-    ("2  11 10  2.95 3", "11001100110011001", 1),    # a little faster, with a higher estimate
-    ("3  30 10 20  5 3 4", "112112200112211111", 1), # other problems take its place after three calls
+    ("4  10 11  1e30 2", "00110110110111", 1),              # what always fails is left in the end
+    ("2  11 10  2.95 3", "11001100110011001", 1),           # a little faster, with a higher estimate
+    ("3  30 10 20  5 3 4", "112112110112111", 1),           # other problems take its place after three calls
 ])
 def test_the_rules(tmp_path, arguments, runs, settled):
     program = compiled(tmp_path, RULES)

@@ -3,7 +3,9 @@
  * A problem is known by a key.  Its first calls run each candidate in turn, the cheapest estimate first; then those that came
  * near the fastest run again, since clocks change.  The cheapest estimate always runs again: most of the time it is right, and
  * other programs may have held it up.  A turn is two calls, of which the shorter counts: the first one may find cold caches,
- * fresh memory and sleeping threads.  From then on the fastest runs.  Of two that are about as fast, the one with the lower
+ * fresh memory and sleeping threads.  That does not slow a long call by half, so that an algorithm which takes so long has no
+ * second one.  After a turn of another one the fastest so far has a turn, unless it has had all of its own: a caller who makes
+ * few calls pays for few slow ones.  From then on the fastest runs.  Of two that are about as fast, the one with the lower
  * estimate counts as faster: times are few, and other programs disturb them.  The table has a fixed size: a problem that loses
  * its place begins anew.  Callers that meet in the table do not wait: one of them takes the estimate.
  */
@@ -28,6 +30,9 @@ enum {
 /* Times of the fastest within which a candidate takes part in a round. */
 static const double trial_margins[TRIAL_ROUNDS] = {0, 2, 1.3, 1.15};
 
+/* A longer call, in seconds, is not tried again in its turn if it took so many times the fastest. */
+static const double TRIAL_LONG = 2e-3, TRIAL_SLOW = 1.5;
+
 /* Seconds of a run whose results are not those of the definition. */
 static const float TRIAL_FAILED = 1e30f;
 
@@ -36,6 +41,7 @@ typedef struct {
     float seconds[TRIAL_ALGORITHMS];  /* the shortest time */
     uint8_t runs[TRIAL_ALGORITHMS];
     uint8_t settled;                  /* 1 more than the fastest, or 0 */
+    uint8_t after_other;              /* the last turn was not of the fastest */
 } trial_record;
 
 static trial_record trial_table[TRIAL_PROBLEMS];
@@ -138,13 +144,20 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     for (int i = 0; i < count; i++) {
         if (cycles[i] <= 0)
             continue;
-        if (record->runs[i] % TRIAL_TURN)
-            next = i;
         if (cheapest < 0 || cycles[i] < cycles[cheapest])
             cheapest = i;
         if (record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
             fastest = i;
     }
+    for (int i = 0; i < count; i++)
+        if (cycles[i] > 0 && record->runs[i] % TRIAL_TURN) { /* in the middle of a turn */
+            if (record->seconds[i] > TRIAL_LONG && weighed_time(record, cycles, i) > TRIAL_SLOW * weighed_time(record, cycles, fastest))
+                record->runs[i]++;
+            else
+                next = i;
+        }
+    if (next < 0 && fastest >= 0 && record->after_other && record->runs[fastest] < TRIAL_ROUNDS * TRIAL_TURN)
+        next = fastest;
     for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
         for (int i = 0; i < count; i++)
             if (cycles[i] > 0 && record->runs[i] == round * TRIAL_TURN && (next < 0 || cycles[i] < cycles[next])
@@ -154,6 +167,7 @@ static int next_trial(uint64_t key, const double *cycles, int count)
         next = fastest;
         record->settled = fastest + 1;
     }
+    record->after_other = fastest >= 0 && next != fastest;
     unlock_trials();
     return next;
 }
