@@ -127,7 +127,7 @@ static double trial_seconds(uint64_t key, int algorithm)
     return seconds;
 }
 
-/* A time, lengthened by the fourth root of an estimate. */
+/* The time of an algorithm that has run, lengthened by the fourth root of its estimate. */
 static inline double weighed_time(const trial_record *record, const double *cycles, int algorithm)
 {
     return record->seconds[algorithm] * sqrt(sqrt(cycles[algorithm]));
@@ -141,17 +141,20 @@ static int next_trial(uint64_t key, const double *cycles, int count)
         return next;
     trial_record *record = take_trial(key);
     int fastest = NOT_SETTLED, cheapest = NOT_SETTLED;
+    double least = 0; /* the weighed time of the fastest */
     for (int i = 0; i < count; i++) {
         if (cycles[i] <= 0)
             continue;
         if (cheapest < 0 || cycles[i] < cycles[cheapest])
             cheapest = i;
-        if (record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < weighed_time(record, cycles, fastest)))
+        if (record->runs[i] && (fastest < 0 || weighed_time(record, cycles, i) < least)) {
             fastest = i;
+            least = weighed_time(record, cycles, i);
+        }
     }
     for (int i = 0; i < count; i++)
         if (cycles[i] > 0 && record->runs[i] % TRIAL_TURN) { /* in the middle of a turn */
-            if (record->seconds[i] > TRIAL_LONG && weighed_time(record, cycles, i) > TRIAL_SLOW * weighed_time(record, cycles, fastest))
+            if (record->seconds[i] > TRIAL_LONG && weighed_time(record, cycles, i) > TRIAL_SLOW * least)
                 record->runs[i]++;
             else
                 next = i;
@@ -161,7 +164,7 @@ static int next_trial(uint64_t key, const double *cycles, int count)
     for (int round = 0; round < TRIAL_ROUNDS && next < 0; round++)
         for (int i = 0; i < count; i++)
             if (cycles[i] > 0 && record->runs[i] == round * TRIAL_TURN && (next < 0 || cycles[i] < cycles[next])
-                && (round == 0 || i == cheapest || weighed_time(record, cycles, i) <= trial_margins[round] * weighed_time(record, cycles, fastest)))
+                && (round == 0 || i == cheapest || weighed_time(record, cycles, i) <= trial_margins[round] * least))
                 next = i;
     if (next < 0) {
         next = fastest;

@@ -4,14 +4,6 @@
  * REDUCTION_CHAINS apart in a line, or in two lines, where a line has no more.  A unit is a vector with a pair of each chain; on the
  * large side it is wider, by what taps reach. */
 
-/* 16 numbers that a mask tells, as 32 bits each, zeros in the places of others. */
-INLINE __m512i load_chain(const void *p, int format, uint32_t mask)
-{
-    if (format == NUMBER_BFLOAT16)
-        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)mask, p));
-    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)mask, p));
-}
-
 /* Which of 32 numbers from `first` on lie in [low, high). */
 INLINE uint32_t chain_mask(int64_t low, int64_t high, int64_t first)
 {
@@ -45,7 +37,8 @@ INLINE void lay_vectors(int noted, float *place, const chain_units *u, const cha
         } else if (u->whole)
             pairs = _mm512_permutexvar_epi16(order, load_words_masked(first, format, taken));
         else
-            pairs = _mm512_or_si512(_mm512_slli_epi32(load_chain(first, format, taken), 16), load_chain(second, format, partners));
+            pairs = _mm512_or_si512(_mm512_slli_epi32(load_masked_codes(first, format, (__mmask16)taken), 16),
+                                    load_masked_codes(second, format, (__mmask16)partners));
         pairs = decode_words(d, format, pairs);
         _mm512_storeu_si512(place, pairs);
         if (noted)

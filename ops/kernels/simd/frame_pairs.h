@@ -1,8 +1,8 @@
 /* Lines of two channels to lines of pairs, with zeros before and behind: included by simd/pairs.h. */
 
-/* As `frame_short_lines`, of two channels. */
-INLINE void frame_short_pairs(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *first,
-                              const void *second, int format, int64_t line_stride, int64_t next, const decoder *d, magnitudes *met)
+/* As `frame_vectors`, of two channels. */
+INLINE void frame_pair_vectors(float *place, ptrdiff_t pitch, int64_t lines, int vectors, int64_t low, int64_t high, const void *first,
+                               const void *second, int format, int64_t line_stride, int64_t next, const decoder *d, magnitudes *met)
 {
     const uint64_t mask = short_line_mask(low, high), second_mask = second ? mask : 0;
     const void *upper = at(first, format, -low), *lower = second ? at(second, format, -low) : upper;
@@ -21,6 +21,19 @@ INLINE void frame_short_pairs(float *place, ptrdiff_t pitch, int64_t lines, int 
     }
 }
 
+INLINE void frame_short_pairs(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high, const void *first,
+                              const void *second, int format, int64_t line_stride, int64_t next, const decoder *d, magnitudes *met)
+{
+    if (width <= 16)
+        frame_pair_vectors(block, pitch, lines, 1, low, high, first, second, format, line_stride, next, d, met);
+    else if (width <= 32)
+        frame_pair_vectors(block, pitch, lines, 2, low, high, first, second, format, line_stride, next, d, met);
+    else if (width <= 48)
+        frame_pair_vectors(block, pitch, lines, 3, low, high, first, second, format, line_stride, next, d, met);
+    else
+        frame_pair_vectors(block, pitch, lines, 4, low, high, first, second, format, line_stride, next, d, met);
+}
+
 INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t width, int64_t low, int64_t high,
                                const void *first, const void *second, int format, int64_t line_stride, int64_t step,
                                int64_t next, uint16_t *smallest)
@@ -28,14 +41,7 @@ INLINE void frame_pairs_format(float *block, ptrdiff_t pitch, int64_t lines, int
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
     if (step == 1 && width <= SHORT_LINE) {
-        if (width <= 16)
-            frame_short_pairs(block, pitch, lines, 1, low, high, first, second, format, line_stride, next, &d, &met);
-        else if (width <= 32)
-            frame_short_pairs(block, pitch, lines, 2, low, high, first, second, format, line_stride, next, &d, &met);
-        else if (width <= 48)
-            frame_short_pairs(block, pitch, lines, 3, low, high, first, second, format, line_stride, next, &d, &met);
-        else
-            frame_short_pairs(block, pitch, lines, 4, low, high, first, second, format, line_stride, next, &d, &met);
+        frame_short_pairs(block, pitch, lines, width, low, high, first, second, format, line_stride, next, &d, &met);
         note_smallest(smallest, &met);
         return;
     }

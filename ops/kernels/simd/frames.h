@@ -7,11 +7,11 @@ INLINE vector load_masked(const void *p, int format, uint16_t mask)
     if (format == NUMBER_FLOAT32)
         return (vector)_mm512_maskz_loadu_ps(mask, p);
     if (format == NUMBER_BFLOAT16)
-        return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16);
+        return (vector)_mm512_slli_epi32(load_masked_codes(p, NUMBER_BFLOAT16, mask), 16);
     if (format == NUMBER_FLOAT16)
         return (vector)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
     const decoder d = decoder_of(format);
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p))), 16);
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, load_masked_codes(p, format, mask)), 16);
 }
 
 enum { SHORT_LINE = 64 };

@@ -70,6 +70,14 @@ INLINE __m512i decode_words(const decoder *d, int format, __m512i codes)
     return _mm512_mask_mov_epi16(value, _mm512_cmpeq_epi16_mask(codes, d->nan), _mm512_set1_epi16(0x7fc0));
 }
 
+/* Of 16 codes at p those in the mask, as 32 bits each; zeros in the places of the others. */
+INLINE __m512i load_masked_codes(const void *p, int format, __mmask16 mask)
+{
+    if (format == NUMBER_BFLOAT16)
+        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
+}
+
 /* Upper halves of floats in words of 16 bits: those in the lower words of 32 bits, and those in the upper ones. */
 INLINE void floats_of_words(__m512i words, vector *lower, vector *upper)
 {

@@ -27,14 +27,6 @@ INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
         *smallest = found;
 }
 
-/* Of 16 codes at p those in the mask, as 32 bits each; zeros in the places of the others. */
-INLINE __m512i load_masked_codes(const void *p, int format, __mmask16 mask)
-{
-    if (format == NUMBER_BFLOAT16)
-        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
-    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
-}
-
 /* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
 INLINE __m512i load_codes(const void *p, int format, int64_t n, int64_t step)
 {

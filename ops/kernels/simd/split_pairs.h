@@ -7,10 +7,7 @@ INLINE __m512i codes_inside(const void *p, int format, int64_t first, int64_t co
     const int64_t low = first < 0 ? -first : 0, high = count - first < WIDTH ? count - first : WIDTH;
     if (low >= high)
         return _mm512_setzero_si512();
-    const __mmask16 mask = (__mmask16)((1u << high) - (1u << low));
-    if (format == NUMBER_BFLOAT16)
-        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at(p, format, first)));
-    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, at(p, format, first)));
+    return load_masked_codes(at(p, format, first), format, (__mmask16)((1u << high) - (1u << low)));
 }
 
 INLINE void split_pair_lines(int ways, float *block, ptrdiff_t between, ptrdiff_t pitch, int64_t lines, int64_t width,
