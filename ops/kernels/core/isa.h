@@ -333,6 +333,7 @@ typedef struct {
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
     tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `whole_blocks` */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of a matrix unit the first, for any rows */
+    tile_function blocks_in_parts[TILE_ROWS][TILE_VECTORS]; /* likewise, with fewer stores and more loads; NULL of a matrix unit */
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */

@@ -269,6 +269,7 @@ cdef extern from "core/isa.h" nogil:
         unit_function end
         tile_function tile[8][3]
         tile_function blocks[8][3]
+        tile_function blocks_in_parts[8][3]
         turn_function turn
         line_rows_function line_rows
         strided_function whole_blocks[8][3]

@@ -20,7 +20,7 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, SUMS_FAR, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE,
     TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST,
     loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles,
-    strided_moved, waiting_assumed
+    stores_wait, strided_moved, waiting_assumed
 """
 
 cdef enum:
@@ -187,6 +187,13 @@ cdef inline bint loads_wait() noexcept nogil:
         return waiting_assumed
     measured = measured_rates()
     return measured != NULL and vectors_a_cycle(measured) > LOADS_WAIT
+
+
+cdef inline bint stores_wait() noexcept nogil:
+    """Whether units are half as wide as a vector of 16 lanes, as far as is known: a store takes the time of two multiply-adds."""
+    if waiting_assumed >= 0:
+        return not waiting_assumed
+    return measured_rates() != NULL and not loads_wait()
 
 
 cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) noexcept nogil:

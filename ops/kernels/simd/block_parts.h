@@ -128,8 +128,24 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
                        resume);                                                                                            \
     }
 
-/* A tile whose rows are one part takes that; for others one half of a block after the other is faster, since of several parts the first
- * would wait for all lanes. */
+/* Rows of a panel. Each part loads the lanes again, and no sum is stored between blocks. */
+#define BLOCKS_IN_PARTS(name, r, v, pairs)                                                                                 \
+    static void SUFFIX(name##_in_parts_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,       \
+                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, \
+                                                  int resume, copying *meanwhile, const tile_result *result)               \
+    {                                                                                                                      \
+        (void)meanwhile;                                                                                                   \
+        const int parts = parts_of(r, v);                                                                                  \
+        for (int part = 0; part < parts; part++) {                                                                         \
+            int low = r * part / parts, high = r * (part + 1) / parts;                                                     \
+            SUFFIX(name##_panel)[high - low - 1][(v) - 1](runs, run_count, row_panel + low, part == 0 ? next : 0,          \
+                                                          lane_panel, lane_pitch, c + low * VECTORS * WIDTH, resume);      \
+        }                                                                                                                  \
+        finish_blocks(r, v, c, result);                                                                                    \
+    }
+
+/* A tile whose rows are one part takes that; for others one half of a block after the other is faster, unless stores take time from
+ * multiply-adds and lanes are whole cache lines. */
 #define IN_ONE_PART(name, r, v)                                                                                          \
     if (parts_of(r, v) == 1)                                                                                             \
         SUFFIX(name##_panel)[(r) - 1][(v) - 1](runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume);     \

@@ -73,6 +73,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
     """One row panel along the gathered steps of a column panel; `next` as for a tile, and `result`, which wants a last
     stretch of all vectors."""
     cdef int64_t i, pitch = isa.vectors * isa.width
+    cdef bint in_parts = stores_wait()
     cdef const Stretch* some
     check_room(b"run_stretches", tile, 4 * rows * pitch)
     if not resume and not (stretch_count > 0 and s.stretches.high - s.stretches.low == vectors):
@@ -80,7 +81,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         resume = True
     for i in range(stretch_count):
         some = &s.stretches[i]
-        tile_of(isa, p.pairs, p.blocks, rows, some.high - some.low)(
+        tile_of(isa, p.pairs, p.blocks, in_parts, rows, some.high - some.low)(
             s.runs + some.first_run, some.end_run - some.first_run, panel, next, s.lanes + some.low * isa.width, pitch,
             tile + some.low * isa.width, resume, NULL, result if i == stretch_count - 1 else NULL)
         resume = True

@@ -49,12 +49,15 @@ cdef inline bint are_finite(const instruction_set* isa, const pair_functions* pa
     return isa.finite(values, count) if pairs == NULL else pairs.finite(values, count)
 
 
-cdef inline tile_function tile_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
+cdef inline tile_function tile_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, bint in_parts, int64_t rows,
                                   int64_t vectors) noexcept nogil:
+    """The tile whose rows are a panel; `in_parts`: of blocks of pairs, the one that loads lanes several times and stores less."""
     if on_matrix(pairs):
         return pairs.blocks[0][vectors - 1]
     if pairs != NULL:
-        return pairs.blocks[rows - 1][vectors - 1] if blocks else pairs.tile[rows - 1][vectors - 1]
+        if blocks:
+            return pairs.blocks_in_parts[rows - 1][vectors - 1] if in_parts else pairs.blocks[rows - 1][vectors - 1]
+        return pairs.tile[rows - 1][vectors - 1]
     return isa.blocks[rows - 1][vectors - 1] if blocks else isa.tile[rows - 1][vectors - 1]
 
 
