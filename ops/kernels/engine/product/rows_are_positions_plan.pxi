@@ -1,7 +1,8 @@
 """How `rows_are_positions` divides its products: panels of channels, boxes of positions, classes that meet the same taps.
 
-uses: core/caches.pxi (middle_cache), engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis),
-    engine/product/product.pxi (PositionClass, Product, STEPS, staggered), engine/weights/few_pairs.pxi (near_steps)
+uses: core/caches.pxi (middle_cache), engine/costs.pxi (stores_wait), engine/product/position_classes.pxi
+    (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS, staggered),
+    engine/weights/few_pairs.pxi (near_steps)
 gives: Box, PositionRows, cut_classes, plan_position_rows
 """
 
@@ -87,7 +88,9 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.items = p.G * plan.panels
     plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
     plan.tap_floats = staggered(p.S * plan.pitch)
-    near = STEPS if p.blocks else max(1, NEAR_WEIGHTS // plan.pitch)  # tiles add each block to sums in memory: more saves nothing
+    near = max(1, NEAR_WEIGHTS // plan.pitch)
+    if p.blocks and (p.pairs == NULL or not stores_wait()):
+        near = STEPS  # tiles add each block to sums in memory, or store sums beside products: more steps save nothing
     plan.near_taps = max(1, min(p.tap_count, near // p.S))
     plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
     plan.near_steps = ceiling(ceiling(p.S, ceiling(p.S, near)), p.block) * p.block
