@@ -68,12 +68,11 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
 
 
 cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t stretch_count, int64_t rows, int64_t vectors,
-                        const float* panel, int64_t next, float* tile, bint resume, const tile_result* result,
+                        const float* panel, int64_t next, float* tile, bint resume, bint in_parts, const tile_result* result,
                         ProductScratch* s) noexcept nogil:
-    """One row panel along the gathered steps of a column panel; `next` as for a tile, and `result`, which wants a last
-    stretch of all vectors."""
+    """One row panel along the gathered steps of a column panel; `next` and `in_parts` as for a tile, and `result`, which wants a
+    last stretch of all vectors."""
     cdef int64_t i, pitch = isa.vectors * isa.width
-    cdef bint in_parts = stores_wait()
     cdef const Stretch* some
     check_room(b"run_stretches", tile, 4 * rows * pitch)
     if not resume and not (stretch_count > 0 and s.stretches.high - s.stretches.low == vectors):
@@ -101,7 +100,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef int64_t tile_floats = p.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
     cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, stretch_count, run_count, span_count, row, rows
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
-    cdef bint resume = p.started, last, finish
+    cdef bint resume = p.started, last, finish, in_parts = stores_wait()
     cdef masked_function run_masked
     cdef Piece* piece
     cdef const tile_result* result
@@ -155,7 +154,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                     for i in range(rows):
                         run_masked(s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume, s.masks)
                 else:
-                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, result, s)
+                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, in_parts, result, s)
                 if finish and not result.direct:
                     store_tile(p, isa, tile, rows, result, s.spans, span_count)
         if last:

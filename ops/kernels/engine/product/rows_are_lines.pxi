@@ -284,6 +284,8 @@ cdef double line_rows_bias(const Problem* q, bint waits) noexcept nogil:
         bias = LINE_ROWS_CHAINS
     if p.tap_count > 1 and s.span[2] == 0:
         bias *= LINE_ROWS_COLUMN
+    if p.pairs != NULL and p.tap_count <= FEW_TAPS and not waits:
+        bias *= LINE_ROWS_PAIRS
     if p.R > 8 and waits:
         bias *= LINE_ROWS_LOADS * (LINE_ROWS_DECODED if element_size(p.input.format) == 1 else 1)
     return bias
