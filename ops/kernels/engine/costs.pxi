@@ -191,10 +191,9 @@ cdef inline bint loads_wait() noexcept nogil:
 
 
 cdef inline bint stores_wait() noexcept nogil:
-    """Whether units are half as wide as a vector of 16 lanes, as far as is known: a store takes the time of two multiply-adds."""
-    if waiting_assumed >= 0:
-        return not waiting_assumed
-    return measured_rates() != NULL and not loads_wait()
+    """Whether units are half as wide as a vector of 16 lanes: a store takes the time of two products. For dot products, since
+    rates are measured where there are any."""
+    return not loads_wait()
 
 
 cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) noexcept nogil:

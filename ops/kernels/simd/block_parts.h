@@ -9,6 +9,12 @@ INLINE int parts_of(int rows, int vectors)
     return (rows + most - 1) / most;
 }
 
+/* The first row of a part; of the one after the last, the rows. */
+INLINE int part_start(int rows, int parts, int part)
+{
+    return rows * part / parts;
+}
+
 /* Of parts with one, two and three vectors: definitions, and a table by rows and vectors. */
 #define PART_SIZES(define, ...)                                                                                          \
     define(1, 1, __VA_ARGS__) define(2, 1, __VA_ARGS__) define(3, 1, __VA_ARGS__) define(4, 1, __VA_ARGS__)              \
@@ -112,9 +118,9 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
 {
     const int parts = parts_of(rows, vectors);
     for (int part = 0; part < parts; part++) {
-        int low = rows * part / parts, high = rows * (part + 1) / parts;
-        part_of[high - low - 1][vectors - 1](runs, run_count, start, offsets + low, row_step, lane_panel, lane_pitch,
-                                             c + low * vectors * WIDTH, resume);
+        int low = part_start(rows, parts, part), some = part_start(rows, parts, part + 1) - low;
+        part_of[some - 1][vectors - 1](runs, run_count, start, offsets + low, row_step, lane_panel, lane_pitch,
+                                       c + low * vectors * WIDTH, resume);
     }
 }
 
@@ -128,25 +134,32 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
                        resume);                                                                                            \
     }
 
-/* Rows of a panel. Each part loads the lanes again, and no sum is stored between blocks. */
-#define BLOCKS_IN_PARTS(name, r, v, pairs)                                                                                 \
-    static void SUFFIX(name##_in_parts_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,       \
-                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, \
-                                                  int resume, copying *meanwhile, const tile_result *result)               \
-    {                                                                                                                      \
-        (void)meanwhile;                                                                                                   \
-        const int parts = parts_of(r, v);                                                                                  \
-        for (int part = 0; part < parts; part++) {                                                                         \
-            int low = r * part / parts, high = r * (part + 1) / parts;                                                     \
-            SUFFIX(name##_panel)[high - low - 1][(v) - 1](runs, run_count, row_panel + low, part == 0 ? next : 0,          \
-                                                          lane_panel, lane_pitch, c + low * VECTORS * WIDTH, resume);      \
-        }                                                                                                                  \
-        finish_blocks(r, v, c, result);                                                                                    \
+/* The same with rows of a panel and sums as `tile_function` has them. */
+INLINE void panel_in_parts(int rows, int vectors, const panel_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
+                           const float *row_panel, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
+{
+    const int parts = parts_of(rows, vectors);
+    for (int part = 0; part < parts; part++) {
+        int low = part_start(rows, parts, part), some = part_start(rows, parts, part + 1) - low;
+        part_of[some - 1][vectors - 1](runs, run_count, row_panel + low, part == 0 ? next : 0, lane_panel, lane_pitch,
+                                       c + low * VECTORS * WIDTH, resume);
+    }
+}
+
+/* Each part loads the lanes again, and no sum is stored between blocks. */
+#define BLOCKS_IN_PARTS(name, r, v, pairs)                                                                                     \
+    static void SUFFIX(name##_in_parts_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,           \
+                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c,     \
+                                                  int resume, copying *meanwhile, const tile_result *result)                   \
+    {                                                                                                                          \
+        (void)meanwhile;                                                                                                       \
+        panel_in_parts(r, v, SUFFIX(name##_panel), runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume);       \
+        finish_blocks(r, v, c, result);                                                                                        \
     }
 
 /* A tile whose rows are one part takes that; for others one half of a block after the other is faster, unless stores take time from
  * multiply-adds and lanes are whole cache lines. */
 #define IN_ONE_PART(name, r, v)                                                                                          \
     if (parts_of(r, v) == 1)                                                                                             \
-        SUFFIX(name##_panel)[(r) - 1][(v) - 1](runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume);     \
+        panel_in_parts(r, v, SUFFIX(name##_panel), runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume); \
     else

@@ -161,7 +161,7 @@ static void SUFFIX(line_pairs)(int rows, int vectors, const tile_run *runs, ptrd
     for (const tile_run *run = runs, *done; run < last; run = done) {
         if (is_stretch(run, last))
             for (int part = 0; part < parts; part++) {
-                int low = rows * part / parts, some = rows * (part + 1) / parts - low;
+                int low = part_start(rows, parts, part), some = part_start(rows, parts, part + 1) - low;
                 done = whole_of[some - 1][vectors - 1](run, last, start, offsets + low, lane_panel, lane_pitch,
                                                        c + low * vectors * WIDTH);
             }

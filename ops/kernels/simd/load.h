@@ -97,8 +97,7 @@ INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
 {
 #if WIDTH == 16
     const decoder d = decoder_of(format);
-    __m512i codes = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - n)), p));
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, codes), 16);
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, load_masked_codes(p, format, (__mmask16)(0xffffu >> (16 - n)))), 16);
 #elif WIDTH == 8
     __m128i codes = n == 8 ? _mm_loadl_epi64((const __m128i *)p) : _mm_cvtsi64_si128((int64_t)load_few_bytes(p, n));
     vector first, second;
