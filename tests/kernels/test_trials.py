@@ -209,6 +209,46 @@ def test_the_rules(tmp_path, arguments, runs, settled):
     assert done.stdout.split() == [runs, str(settled), "0", "-1"]
 
 
+REPEATED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "trials.h"
+/* Times of two algorithms while other programs disturb them, and afterwards; prints the settled algorithm after each
+ * repetition of the last round, and the number of calls until then. */
+int main(int count, char **numbers)
+{
+    double cycles[2] = {10, 11};
+    double disturbed[2] = {atof(numbers[1]), atof(numbers[2])}, seconds[2] = {atof(numbers[3]), atof(numbers[4])};
+    int settled = 0, before = 0;
+    for (int call = 0; call < 800; call++) {
+        int next = call_settled(7);
+        if (next < 0) {
+            next = next_trial(7, cycles, 2);
+            note_trial(7, next, settled ? seconds[next] : disturbed[next]);
+            before++;
+        } else if (before) {
+            printf("%d %d ", call, settled_trial(7));
+            settled = 1;
+            before = 0;
+        }
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("times", "calls"), [
+    # 16, 64 and 256 calls of the fastest lie between repetitions of three calls: two of the lowest estimate, which
+    # leaves the other one no turn, and one that finds the fastest
+    ("1 2 1 2", "10 0 29 0 96 0 355 0"),
+    ("2.5 2 1 2", "17 1 36 0 103 0 362 0"),  # the lowest estimate was disturbed
+])
+def test_the_last_round_is_repeated(tmp_path, times, calls):
+    program = compiled(tmp_path, REPEATED)
+    done = subprocess.run([program, *times.split()], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == calls
+
+
 @pytest.mark.parametrize(("value", "trials", "warns"), [("0", False, False), ("1", True, False), ("", True, False),
                                                        ("no", True, True)])
 def test_the_environment_decides(value, trials, warns):

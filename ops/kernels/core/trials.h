@@ -6,7 +6,8 @@
  * fresh memory and sleeping threads.  That does not slow a long call by half, so that an algorithm which takes so long has no
  * second one.  After a turn of another one the fastest so far has a turn, unless it has had all of its own: a caller who makes
  * few calls pays for few slow ones.  From then on the fastest runs.  Of two that are about as fast, the one with the lower
- * estimate counts as faster: times are few, and other programs disturb them.  The table has a fixed size: a problem that loses
+ * estimate counts as faster: times are few, and other programs disturb them.  They may disturb all of them, so that the last
+ * round is repeated after some calls, and again after four times as many.  The table has a fixed size: a problem that loses
  * its place begins anew.  Callers that meet in the table do not wait: one of them takes the estimate.
  */
 #ifndef CONVREG_TRIALS_H
@@ -23,6 +24,9 @@ enum {
     TRIAL_PROBLEMS = 1024, /* that are remembered */
     TRIAL_ROUNDS = 4,
     TRIAL_TURN = 2,        /* calls */
+    TRIAL_CALLS = 16,      /* of the fastest, after which the last round is repeated for the first time */
+    TRIAL_GROWTH = 4,      /* times as many calls until the next repetition */
+    MANY_CALLS = 1 << 28,  /* the number grows no more */
     TRIAL_PLACES = 4,      /* of the table, in which a problem may lie */
     NOT_SETTLED = -1
 };
@@ -42,6 +46,8 @@ typedef struct {
     uint8_t runs[TRIAL_ALGORITHMS];
     uint8_t settled;                  /* 1 more than the fastest, or 0 */
     uint8_t after_other;              /* the last turn was not of the fastest */
+    uint8_t open;                     /* the last round is being repeated */
+    uint32_t calls, calls_to_make;    /* of the fastest since it was found, and until the last round is repeated */
 } trial_record;
 
 static trial_record trial_table[TRIAL_PROBLEMS];
@@ -114,6 +120,45 @@ static int settled_trial(uint64_t key)
     return found;
 }
 
+/* Repeats the last round for those that took part in it. */
+static inline void open_last_round(trial_record *record)
+{
+    for (int i = 0; i < TRIAL_ALGORITHMS; i++)
+        if (record->runs[i] == TRIAL_ROUNDS * TRIAL_TURN)
+            record->runs[i] -= TRIAL_TURN;
+    record->open = 1;
+}
+
+static inline void settle_trial(trial_record *record, int fastest)
+{
+    if (!record->settled) {
+        record->calls_to_make = TRIAL_CALLS;
+    } else if (record->open) {
+        record->calls = 0;
+        if (record->calls_to_make < MANY_CALLS)
+            record->calls_to_make *= TRIAL_GROWTH;
+    }
+    record->open = 0;
+    record->settled = fastest + 1;
+}
+
+/* The algorithm that runs in a call without a trial; or NOT_SETTLED, and `next_trial` tells. */
+static int call_settled(uint64_t key)
+{
+    int found = NOT_SETTLED;
+    if (lock_trials()) {
+        trial_record *record = find_trial(key);
+        if (record && record->settled && !record->open) {
+            if (record->calls++ < record->calls_to_make)
+                found = record->settled - 1;
+            else
+                open_last_round(record);
+        }
+        unlock_trials();
+    }
+    return found;
+}
+
 /* The shortest time of an algorithm on a problem in seconds, or 0. */
 static double trial_seconds(uint64_t key, int algorithm)
 {
@@ -168,7 +213,7 @@ static int next_trial(uint64_t key, const double *cycles, int count)
                 next = i;
     if (next < 0) {
         next = fastest;
-        record->settled = fastest + 1;
+        settle_trial(record, fastest);
     }
     record->after_other = fastest >= 0 && next != fastest;
     unlock_trials();

@@ -9,6 +9,7 @@ cdef extern from "core/trials.h" nogil:
     uint64_t trial_key(uint64_t key, int64_t number)
     double trial_clock()
     int settled_trial(uint64_t key)
+    int call_settled(uint64_t key)
     double trial_seconds(uint64_t key, int algorithm)
     int next_trial(uint64_t key, const double* cycles, int count)
     void note_trial(uint64_t key, int algorithm, double seconds)

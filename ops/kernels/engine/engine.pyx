@@ -37,7 +37,7 @@ from reduction cimport (
     HALF_BLOCK, REDUCTION_CHAINS, REDUCTION_FEW, REDUCTION_LEVELS, SUM_BLOCK, chain_sum, cut_reduction, piece_start,
     positions_in_blocks, reduction_cut, sums_in_blocks,
 )
-from trials cimport NOT_SETTLED, TRIAL_FAILED, forget_trials, next_trial, note_trial, settled_trial, trial_clock, trial_key, trial_seconds
+from trials cimport NOT_SETTLED, TRIAL_FAILED, call_settled, forget_trials, next_trial, note_trial, settled_trial, trial_clock, trial_key, trial_seconds
 
 from . import reference, teams
 from .reference import FORMATS

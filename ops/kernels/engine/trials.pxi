@@ -159,7 +159,7 @@ cdef const Algorithm* begin_trial(Problem* q, const Algorithm* best, double* cyc
     if not trying or q.thorough or keep_near(best, cycles) <= 1 and q.pairs == NULL:
         return best
     key = problem_key(q)
-    i = settled_trial(key)
+    i = call_settled(key)
     if i < 0:
         room = trial_room(best, q)
         if keep_small(q, room, cycles) <= 1 and q.pairs == NULL:
