@@ -333,12 +333,13 @@ typedef struct {
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
     tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `whole_blocks` */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of a matrix unit the first, for any rows */
-    tile_function blocks_in_parts[TILE_ROWS][TILE_VECTORS]; /* likewise, with fewer stores and more loads; NULL of a matrix unit */
+    tile_function blocks_by_vector[TILE_ROWS][TILE_VECTORS]; /* likewise, with fewer stores and more loads; NULL of a matrix unit */
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
     line_rows_function line_rows;                 /* of a matrix unit alone */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];
+    strided_function whole_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer loads of lanes and more of rows */
     line_blocks_function line_blocks;
     lay_lines_function lay_lines;
     lay_plane_function lay_plane;
@@ -374,9 +375,11 @@ typedef struct {
     tall_function tall[TALL_ROWS - TILE_ROWS]; /* of TILE_ROWS + 1 rows and more, or NULL */
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];   /* likewise: a run begins with a block and has any length */
+    strided_function whole_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer loads of lanes and more of rows */
     tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];
     masked_function masked[TILE_VECTORS];        /* [vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of sums in blocks (core/reduction.h), whose runs begin with a block */
+    tile_function blocks_by_vector[TILE_ROWS][TILE_VECTORS]; /* likewise, with fewer stores and more loads if there are registers for it */
     masked_function masked_blocks[TILE_VECTORS];
     line_function lines;
     ncx_function depthwise_ncx[NCX_SLOTS];           /* [slots - 1]; NULL beyond the registers, and where nothing is loaded under a mask */

@@ -137,7 +137,7 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*ncx_weights_function)(
         int, float*, Py_ssize_t, const void*, Py_ssize_t, const int64_t*, int, const void*, Py_ssize_t, int64_t, int64_t, int64_t,
         int64_t, int64_t, const ncx_masks*, int64_t, unsigned) noexcept
-    ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t) noexcept
+    ctypedef void (*weave_function)(void*, int, int64_t, int64_t, const float*, Py_ssize_t, int64_t, const float*) noexcept
     ctypedef void (*load_planes_function)(float*, int64_t, const void*, int, int64_t, int64_t) noexcept
     ctypedef void (*store_planes_function)(void*, int, int64_t, int64_t, const float*, int64_t, const float*) noexcept
     ctypedef struct plane_row:
@@ -269,10 +269,11 @@ cdef extern from "core/isa.h" nogil:
         unit_function end
         tile_function tile[8][3]
         tile_function blocks[8][3]
-        tile_function blocks_in_parts[8][3]
+        tile_function blocks_by_vector[8][3]
         turn_function turn
         line_rows_function line_rows
         strided_function whole_blocks[8][3]
+        strided_function whole_by_vector[8][3]
         line_blocks_function line_blocks
         lay_lines_function lay_lines
         lay_plane_function lay_plane
@@ -308,9 +309,11 @@ cdef extern from "core/isa.h" nogil:
         tall_function tall[8]  # TALL_ROWS - TILE_ROWS
         strided_function strided_blocks[8][3]
         strided_function whole_blocks[8][3]
+        strided_function whole_by_vector[8][3]
         tap_lanes_function tap_tile[8][3]
         masked_function masked[3]
         tile_function blocks[8][3]
+        tile_function blocks_by_vector[8][3]
         masked_function masked_blocks[3]
         line_function lines
         ncx_function depthwise_ncx[4]

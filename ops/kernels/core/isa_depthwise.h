@@ -50,9 +50,10 @@ typedef void (*ncx_weights_function)(int format, float *sums, ptrdiff_t sum_row,
                                      int64_t lines_end, int64_t first, int64_t end, int64_t apart, const ncx_masks *masks,
                                      int64_t vectors, unsigned last);
 
-/* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, rounded to `format`. */
+/* Element i*step of `target` = source[i % ways * between + i / ways] for i < count, as a sum that is finished: a +0 and the bias,
+ * if there is one, are added, and the result is rounded to `format`. */
 typedef void (*weave_function)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
-                               int64_t count);
+                               int64_t count, const float *bias);
 
 /* block[p*width + lane] for p < count, lane < width: number p of plane `lane`, which begins `apart` elements after the one before.
  * Asks for what lies `ahead` bytes further. */

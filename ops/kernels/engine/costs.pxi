@@ -15,12 +15,12 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS,
     LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_ONE_PANEL, LINE_ROWS_PAIRS, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
     LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES,
-    PACK_WHOLE, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
-    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, QUARTERS, REGION_CYCLES, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE,
+    PACK_WHOLE, PANELS_STORES, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
+    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, POSITION_ROWS_STORES, QUARTERS, REGION_CYCLES, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE,
     ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, SUMS_FAR, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE,
-    TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST,
+    TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, far_results,
     loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles,
-    stores_wait, strided_moved, waiting_assumed
+    stores_wait, strided_moved, wait_found
 """
 
 cdef enum:
@@ -31,6 +31,12 @@ cdef enum:
     LINE_LANES = 48      # positions: a line of more begins in every panel (TILE_LANES)
     QUARTERS = 4         # quarters of a cycle in a cycle
     FEW_TAPS = 3         # taps of products whose rows are lines: more are cheaper, each
+
+cdef enum:  # what products beside them wait for, as measured rates tell
+    NOT_ASKED
+    NOTHING_KNOWN
+    LOADS
+    STORES
 
 # Products
 
@@ -55,7 +61,12 @@ cdef double LAID_OUT_CLASSES = 1.35    # ... of stride classes along three axes 
 cdef double PANEL_ENDS = 128           # steps that a tile of panels or blocks takes before and after its sums, in groups, where positions
                                        # as rows come near ("Formats beside float32, without dot products")
 
-cdef int waiting_assumed = -1          # what `loads_wait` tells, unless negative
+cdef double PANELS_STORES = 0.96       # factor of panels of pairs where stores wait ("One vector of lanes after the other")
+cdef double POSITION_ROWS_STORES = 1.06 # ... of positions as rows
+cdef double FAR_RESULTS = 0.4          # cycles for a result where all of them do not stay in the middle caches, unless rows are lines
+cdef int64_t NEAR_RESULTS = 4 << 20    # bytes of results that do
+
+cdef int wait_found = NOT_ASKED        # what `loads_wait` and `stores_wait` tell
 cdef double LOADS_WAIT = 1.4           # multiply-adds of vectors in a cycle: of more, loads are too few
 
 cdef double ONE_VECTOR = 1.5           # factor of products whose panels are one vector wide: they wait for rows
@@ -181,19 +192,37 @@ cdef inline double number_cycles(const Product* p, const instruction_set* isa) n
     return MATRIX_NUMBER if on_matrix(p.pairs) else 1.0 / (VECTORS_A_CYCLE * isa.width)
 
 
+cdef int what_waits() noexcept nogil:
+    cdef const product_rates* measured = measured_rates()
+    if measured == NULL:
+        return NOTHING_KNOWN
+    return LOADS if vectors_a_cycle(measured) > LOADS_WAIT else STORES
+
+
 cdef inline bint loads_wait() noexcept nogil:
     """Whether multiply-adds begin as fast as loads, as far as is known: tiles with a load for each of them wait."""
-    cdef const product_rates* measured
-    if waiting_assumed >= 0:
-        return waiting_assumed
-    measured = measured_rates()
-    return measured != NULL and vectors_a_cycle(measured) > LOADS_WAIT
+    global wait_found
+    if wait_found == NOT_ASKED:
+        wait_found = what_waits()
+    return wait_found == LOADS
 
 
 cdef inline bint stores_wait() noexcept nogil:
-    """Whether units are half as wide as a vector of 16 lanes: a store takes the time of two products. For dot products, since
-    rates are measured where there are any."""
-    return not loads_wait()
+    """Whether units are half as wide as a vector of 16 lanes, as far as is known: one product begins in a cycle, and a store takes the
+    time of two."""
+    global wait_found
+    if wait_found == NOT_ASKED:
+        wait_found = what_waits()
+    return wait_found == STORES
+
+
+cdef double far_results(const Problem* q) noexcept nogil:
+    """Cycles that results take which are stored in pieces of a line (machine 1)."""
+    cdef double results = 0
+    cdef int64_t i
+    for i in range(q.count):
+        results += <double>q.products[i].columns * q.products[i].G * q.products[i].R
+    return FAR_RESULTS * results if stores_wait() and results * element_size(q.products.output.format) > NEAR_RESULTS else 0
 
 
 cdef inline double narrow_panels(int64_t vectors, const instruction_set* isa) noexcept nogil:

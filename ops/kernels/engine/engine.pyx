@@ -272,8 +272,8 @@ def choices(str kernel, first, second, result, *, stride, dilation, begin, forma
 def assume_loads_wait(wait: bool | None) -> None:
     """Choose tiles and algorithms as a processor does whose multiply-adds wait for loads, or do not; None: as this one's measured
     rates say. For tests, which compare the bits of both."""
-    global waiting_assumed
-    waiting_assumed = -1 if wait is None else wait
+    global wait_found
+    wait_found = NOT_ASKED if wait is None else LOADS if wait else STORES
 
 
 def try_algorithms(tried: bool) -> None:

@@ -17,7 +17,7 @@
 /* Whether both halves take steps in turns. */
 INLINE int in_turns(int rows, int vectors)
 {
-    return 2 * rows * vectors <= ROWS * VECTORS && !(ROWS == 4 && vectors == 3 && rows == 2); /* too many registers for GCC 12 */
+    return 2 * rows * vectors <= ROWS * VECTORS;
 }
 
 /* The first step of a half.  A chain of products that begins with one, not with +0, can differ in the sign of a zero: no total

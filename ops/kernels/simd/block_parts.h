@@ -88,8 +88,9 @@ INLINE void block_part(int rows, int vectors, const tile_run *runs, ptrdiff_t ru
 typedef void (*panel_part_function)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                                     const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
 typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets,
-                                   ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
+                                   ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume);
 
+/* With many rows a step that is not constant takes registers that their places need. */
 #define BLOCK_PART(rows, vectors, name, pairs)                                                                           \
     static __attribute__((noinline)) void SUFFIX(name##_panel_##rows##_##vectors)(                                       \
         const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next, const float *lane_panel,      \
@@ -100,10 +101,14 @@ typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, co
     }                                                                                                                    \
     static __attribute__((noinline)) void SUFFIX(name##_rows_##rows##_##vectors)(                                        \
         const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets, ptrdiff_t row_step,       \
-        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)                                             \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume)                                  \
     {                                                                                                                    \
-        block_part(rows, vectors, runs, run_count, start, offsets, row_step, 0, lane_panel, lane_pitch, c, vectors,      \
-                   resume, pairs);                                                                                       \
+        if (vectors == 1 && row_step == 1)                                                                               \
+            block_part(rows, vectors, runs, run_count, start, offsets, 1, 0, lane_panel, lane_pitch, c, pitch, resume,   \
+                       pairs);                                                                                           \
+        else                                                                                                             \
+            block_part(rows, vectors, runs, run_count, start, offsets, row_step, 0, lane_panel, lane_pitch, c, pitch,    \
+                       resume, pairs);                                                                                   \
     }
 #define PANEL_PART(rows, vectors, name) SUFFIX(name##_panel_##rows##_##vectors)
 #define ROWS_PART(rows, vectors, name) SUFFIX(name##_rows_##rows##_##vectors)
@@ -120,7 +125,7 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
     for (int part = 0; part < parts; part++) {
         int low = part_start(rows, parts, part), some = part_start(rows, parts, part + 1) - low;
         part_of[some - 1][vectors - 1](runs, run_count, start, offsets + low, row_step, lane_panel, lane_pitch,
-                                       c + low * vectors * WIDTH, resume);
+                                       c + low * vectors * WIDTH, vectors, resume);
     }
 }
 
@@ -134,32 +139,45 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
                        resume);                                                                                            \
     }
 
-/* The same with rows of a panel and sums as `tile_function` has them. */
-INLINE void panel_in_parts(int rows, int vectors, const panel_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
-                           const float *row_panel, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume)
+/* One vector of lanes after the other, with all rows: lanes are loaded once, but each product loads its factor.  That is for
+ * processors that begin one product in a cycle. */
+INLINE int by_vector(int rows, int vectors)
 {
-    const int parts = parts_of(rows, vectors);
-    for (int part = 0; part < parts; part++) {
-        int low = part_start(rows, parts, part), some = part_start(rows, parts, part + 1) - low;
-        part_of[some - 1][vectors - 1](runs, run_count, row_panel + low, part == 0 ? next : 0, lane_panel, lane_pitch,
-                                       c + low * VECTORS * WIDTH, resume);
-    }
+    return parts_of(rows, vectors) > 1;
 }
 
-/* Each part loads the lanes again, and no sum is stored between blocks. */
-#define BLOCKS_IN_PARTS(name, r, v, pairs)                                                                                     \
-    static void SUFFIX(name##_in_parts_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,           \
-                                                  ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c,     \
-                                                  int resume, copying *meanwhile, const tile_result *result)                   \
-    {                                                                                                                          \
-        (void)meanwhile;                                                                                                       \
-        panel_in_parts(r, v, SUFFIX(name##_panel), runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume);       \
-        finish_blocks(r, v, c, result);                                                                                        \
+#define WHOLE_BY_VECTOR(name, r, v, pairs)                                                                                 \
+    static void SUFFIX(whole_##name##_by_vector_##r##_##v)(                                                                \
+        const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets, ptrdiff_t row_step,         \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)                        \
+    {                                                                                                                      \
+        (void)wish;                                                                                                        \
+        const int once = by_vector(r, v) ? 1 : v;                                                                          \
+        for (int j = 0; j < v; j += once)                                                                                  \
+            SUFFIX(name##_rows)[r - 1][once - 1](runs, run_count, start, offsets, row_step, lane_panel + j * WIDTH,        \
+                                                 lane_pitch, c + j * WIDTH, v, resume);                                    \
     }
 
-/* A tile whose rows are one part takes that; for others one half of a block after the other is faster, unless stores take time from
- * multiply-adds and lanes are whole cache lines. */
+/* The same with rows of a panel and sums as `tile_function` has them. */
+#define PANEL_BY_VECTOR(name, r, v, once)                                                                                  \
+    for (int j = 0; j < v; j += once)                                                                                      \
+        SUFFIX(name##_panel)[r - 1][once - 1](runs, run_count, row_panel, j == 0 ? next : 0, lane_panel + j * WIDTH,       \
+                                              lane_pitch, c + j * WIDTH, resume);
+
+#define BLOCKS_BY_VECTOR(name, r, v, pairs)                                                                                \
+    static void SUFFIX(name##_by_vector_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,      \
+                                                   ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c,\
+                                                   int resume, copying *meanwhile, const tile_result *result)              \
+    {                                                                                                                      \
+        (void)meanwhile;                                                                                                   \
+        const int once = by_vector(r, v) ? 1 : v;                                                                          \
+        PANEL_BY_VECTOR(name, r, v, once)                                                                                  \
+        finish_blocks(r, v, c, result);                                                                                    \
+    }
+
+/* A tile whose rows are one part takes that; for others one half of a block after the other is faster where a product is not the only one
+ * that begins in a cycle. */
 #define IN_ONE_PART(name, r, v)                                                                                          \
-    if (parts_of(r, v) == 1)                                                                                             \
-        panel_in_parts(r, v, SUFFIX(name##_panel), runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume); \
-    else
+    if (!by_vector(r, v)) {                                                                                              \
+        PANEL_BY_VECTOR(name, r, v, v)                                                                                   \
+    } else

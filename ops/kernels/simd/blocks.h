@@ -73,3 +73,10 @@ ALL_BLOCKS(PART_OF_BLOCK, blocks, 0)
 ALL_BLOCKS(BLOCKS_TILE, blocks, 0)
 ALL_BLOCKS(STRIDED_BLOCKS, strided_blocks, 0)
 ALL_BLOCKS(WHOLE_BLOCKS, blocks, 0)
+#if ROWS == 8
+ALL_BLOCKS(BLOCKS_BY_VECTOR, blocks, 0)
+ALL_BLOCKS(WHOLE_BY_VECTOR, blocks, 0)
+#define BY_VECTOR(kind) ALL_ENTRIES(kind##_by_vector)
+#else
+#define BY_VECTOR(kind) ALL_ENTRIES(kind)
+#endif

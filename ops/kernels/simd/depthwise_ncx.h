@@ -121,23 +121,17 @@ INLINE void store_floats(void *place, int format, int64_t n, vector values)
 }
 
 INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
-                         int64_t count)
+                         int64_t count, const float *bias)
 {
     if (ways == 1 && step == 1) {
-        int64_t i = 0;
-        for (; i + 2 * WIDTH <= count; i += 2 * WIDTH)
-            store_two_vectors((void *)at(target, format, i), format, *(const vector *)(source + i), *(const vector *)(source + i + WIDTH));
-        for (; i + WIDTH <= count; i += WIDTH)
-            store_vector((void *)at(target, format, i), format, WIDTH, *(const vector *)(source + i));
-        if (i < count)
-            store_vector((void *)at(target, format, i), format, count - i, load_vector(source + i, NUMBER_FLOAT32, count - i));
+        store_whole_line(target, format, source, count, bias, 0);
         return;
     }
     if (ways == 2 && step == 1) {
         for (int64_t i = 0; i < count; i += 2 * WIDTH) {
             vector low, high;
-            interleave(load_vector(source + i / 2, NUMBER_FLOAT32, (count - i + 1) / 2),
-                       load_vector(source + between + i / 2, NUMBER_FLOAT32, (count - i) / 2), &low, &high);
+            interleave(finished_vector(source + i / 2, (count - i + 1) / 2, bias, 0),
+                       finished_vector(source + between + i / 2, (count - i) / 2, bias, 0), &low, &high);
             if (count - i >= 2 * WIDTH) {
                 store_two_vectors((void *)at(target, format, i), format, low, high);
                 continue;
@@ -152,14 +146,14 @@ INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, c
         for (int64_t i = 0, all = (count - way + ways - 1) / ways; i < all; i += WIDTH) {
             int64_t n = all - i < WIDTH ? all - i : WIDTH;
             store_apart((void *)at(target, format, (way + i * ways) * step), format, ways * step, n,
-                        load_vector(source + way * between + i, NUMBER_FLOAT32, n));
+                        finished_vector(source + way * between + i, n, bias, 0));
         }
 }
 
 static void SUFFIX(weave)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
-                          int64_t count)
+                          int64_t count, const float *bias)
 {
-    BY_FORMAT(format, weave_format, target, known_format, step, ways, source, between, count)
+    BY_FORMAT(format, weave_format, target, known_format, step, ways, source, between, count, bias)
 }
 
 #include "simd/depthwise_ncx_weights.h"

@@ -7,7 +7,8 @@ PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES
 BLOCK_PARTS(pair_blocks, 1)
 ALL_BLOCKS(PART_OF_BLOCK, pair_blocks, 1)
 ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
-ALL_BLOCKS(BLOCKS_IN_PARTS, pair_blocks, 1)
+ALL_BLOCKS(BLOCKS_BY_VECTOR, pair_blocks, 1)
+ALL_BLOCKS(WHOLE_BY_VECTOR, pair_blocks, 1)
 ALL_BLOCKS(WHOLE_BLOCKS, pair_blocks, 1)
 
 static void SUFFIX(lines_of_pairs)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
@@ -308,8 +309,9 @@ const pair_functions SUFFIX(pairs) = {
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
     .blocks = ALL_ENTRIES(pair_blocks),
-    .blocks_in_parts = ALL_ENTRIES(pair_blocks_in_parts),
+    .blocks_by_vector = ALL_ENTRIES(pair_blocks_by_vector),
     .whole_blocks = ALL_ENTRIES(whole_pair_blocks),
+    .whole_by_vector = ALL_ENTRIES(whole_pair_blocks_by_vector),
     .line_blocks = SUFFIX(line_pairs),
     .lay_lines = SUFFIX(lay_pairs),
     .lay_plane = SUFFIX(lay_plane_pairs),

@@ -186,11 +186,11 @@ cdef void store_staged(const NcxPlan* s, const NcxBlock* block, const instructio
         count = last * width + numbers_of_row(s, block, 0 if s.down < 0 else last)
         if s.down < 0:
             source, target = source - last * width, target + last * down
-        isa.weave(target, images.format, images.step, 1, source, 0, count)
+        isa.weave(target, images.format, images.step, 1, source, 0, count, NULL)
         return
     for j in range(block.height):
         isa.weave(target + j * down, images.format, images.step, 1, source + (-j if s.down < 0 else j) * width, 0,
-                  numbers_of_row(s, block, j))
+                  numbers_of_row(s, block, j), NULL)
 
 
 cdef inline int64_t numbers_of_row(const NcxPlan* s, const NcxBlock* block, int64_t j) noexcept nogil:
@@ -236,7 +236,8 @@ cdef void run_ncx_task(const NcxCall* call, const instruction_set* isa, int64_t 
                 run_ncx(call, s, isa, &images, part, bias, scratch)
                 if call.images:
                     for n in range(count):
-                        isa.weave(results[n], p.output.format, p.output.x[2], 1, <const float*>images.results[n], 0, image_numbers(p))
+                        isa.weave(results[n], p.output.format, p.output.x[2], 1, <const float*>images.results[n], 0, image_numbers(p),
+                                  NULL)
                 continue
             step = p.Q[0] * p.Q[1] * call.pitch
             check_room(b"run_ncx_task", scratch.finished, 4 * call.columns * count * step)
@@ -261,7 +262,7 @@ cdef void weave_image(const NcxCall* call, int64_t first, const instruction_set*
         for q1 in range(p.Q[1]):
             isa.weave(<char*>p.output.data + (offset + q0 * p.output.x[0] + q1 * p.output.x[1])
                       * element_size(p.output.format), p.output.format, call.apart, call.columns,
-                      finished + (n * lines + q0 * p.Q[1] + q1) * call.pitch, images * lines * call.pitch, count)
+                      finished + (n * lines + q0 * p.Q[1] + q1) * call.pitch, images * lines * call.pitch, count, NULL)
 
 
 cdef void lay_out_ncx_scratch(NcxScratch* s, const NcxCall* call, workspace* memory) noexcept nogil:

@@ -138,7 +138,7 @@ cdef void run_few_columns_task(const Product* p, const instruction_set* isa, con
         span_count = output_spans(p, 0, all.fragments + j * TILE_LANES, all.fragment_count[j], s.spans)
         find_result(p, isa, s.spans, span_count, &s.result)
         result = result_rows(p, 0, row, rows, &s.result)
-        tile_of(isa, p.pairs, p.blocks, False, rows, all.pitch[j] // isa.width)(
+        tile_of(isa, p.pairs, p.blocks, rows, all.pitch[j] // isa.width)(
             all.runs + j * run_count, run_count, s.packed, 0, all.lanes[j], all.pitch[j], s.sums, False, NULL, result)
         if not result.direct:
             store_tile(p, isa, s.sums, rows, result, s.spans, span_count)

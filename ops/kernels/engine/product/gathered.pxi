@@ -68,9 +68,9 @@ cdef int64_t gather_pieces(const Product* p, const instruction_set* isa, int64_t
 
 
 cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t stretch_count, int64_t rows, int64_t vectors,
-                        const float* panel, int64_t next, float* tile, bint resume, bint in_parts, const tile_result* result,
+                        const float* panel, int64_t next, float* tile, bint resume, const tile_result* result,
                         ProductScratch* s) noexcept nogil:
-    """One row panel along the gathered steps of a column panel; `next` and `in_parts` as for a tile, and `result`, which wants a
+    """One row panel along the gathered steps of a column panel; `next` as for a tile, and `result`, which wants a
     last stretch of all vectors."""
     cdef int64_t i, pitch = isa.vectors * isa.width
     cdef const Stretch* some
@@ -80,7 +80,7 @@ cdef void run_stretches(const Product* p, const instruction_set* isa, int64_t st
         resume = True
     for i in range(stretch_count):
         some = &s.stretches[i]
-        tile_of(isa, p.pairs, p.blocks, in_parts, rows, some.high - some.low)(
+        tile_of(isa, p.pairs, p.blocks, rows, some.high - some.low)(
             s.runs + some.first_run, some.end_run - some.first_run, panel, next, s.lanes + some.low * isa.width, pitch,
             tile + some.low * isa.width, resume, NULL, result if i == stretch_count - 1 else NULL)
         resume = True
@@ -100,7 +100,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
     cdef int64_t tile_floats = p.rows * isa.vectors * isa.width, pitch = isa.vectors * isa.width
     cdef int64_t j, i, r, column, width, steps, tap = 0, channel = 0, piece_count, stretch_count, run_count, span_count, row, rows
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
-    cdef bint resume = p.started, last, finish, in_parts = stores_wait()
+    cdef bint resume = p.started, last, finish
     cdef masked_function run_masked
     cdef Piece* piece
     cdef const tile_result* result
@@ -154,7 +154,7 @@ cdef void run_block(const Product* p, const instruction_set* isa, int64_t g, int
                     for i in range(rows):
                         run_masked(s.runs, run_count, panel + i, s.lanes, pitch, tile + i * pitch, resume, s.masks)
                 else:
-                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, in_parts, result, s)
+                    run_stretches(p, isa, stretch_count, rows, width // isa.width, panel, next, tile, resume, result, s)
                 if finish and not result.direct:
                     store_tile(p, isa, tile, rows, result, s.spans, span_count)
         if last:
@@ -194,11 +194,11 @@ cdef double panel_cycles(const Problem* q, bint decoded, bint narrow) noexcept n
                                + pack_cycles(p) * <double>p.tap_count * p.R)
         if are_far(row_panels(p) * p.panel_size):
             cycles += p.S * p.G * (p.columns * <double>p.tap_count * p.R / (FAR_WEIGHTS * BLOCK * TILE_LANES))
-    return cycles
+    return cycles * PANELS_STORES if q.pairs != NULL and stores_wait() else cycles
 
 
 cdef double gathered_cycles(const Problem* q) noexcept nogil:
-    return panel_cycles(q, True, True)
+    return panel_cycles(q, True, True) + far_results(q)
 
 
 cdef void lay_out_gathered(Problem* q, workspace* memory) noexcept nogil:

@@ -65,9 +65,6 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
     cdef const tile_result* result
     cdef int64_t next = next_panel(p, end_row_panel - first_row_panel)
     cdef bint single = end_row_panel - first_row_panel == 1, near = on_matrix(p.pairs) and not single
-    # Parts of a tile load whole cache lines; across two of them loads take twice as long.
-    cdef bint in_parts = (p.pairs != NULL and stores_wait() and l.lane_pitch % isa.width == 0
-                          and (at.end[0] - at.first[0] == 1 or l.u[1] * l.u[2] % isa.width == 0))
     cdef const float* lanes_from
     cdef const tile_run* runs
     check_room(b"run_filled", s.runs, p.tap_count * (1 if single else ceiling(p.S, STEPS)) * sizeof(tile_run))
@@ -78,7 +75,6 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
         while done < p.S:
             steps = p.S if single else min(STEPS, p.S - done)
             row, shift = t * p.tap_floats + done * p.rows, tap_lanes(l, &p.taps[t], at.first) + done * l.lane_pitch
-            in_parts = in_parts and shift % isa.width == 0
             run = &s.runs[run_count - 1]
             if (run_count > 0 and run.rows + run.steps * p.rows == row and run.lanes + run.steps * l.lane_pitch == shift
                     and run.steps % p.block == 0 and (single or run.steps + steps <= STEPS)):
@@ -119,7 +115,7 @@ cdef void run_filled(const Product* p, const Layout* l, const instruction_set* i
                     tile = s.sums + (r - first_row_panel) * p.rows * isa.vectors * isa.width
                     check_room(b"run_filled", tile, 4 * rows * isa.vectors * isa.width)
                     result = result_rows(p, at.g, row, rows, &s.result) if next_run == run_count else NULL
-                    tile_of(isa, p.pairs, p.blocks, in_parts, rows, vector_count)(
+                    tile_of(isa, p.pairs, p.blocks, rows, vector_count)(
                         runs, next_run - done, packed + (r - first_row_panel) * p.panel_size, next, lanes_from, pitch, tile,
                         done > 0, &s.meanwhile, result)
                     if result != NULL and not result.direct:
@@ -199,7 +195,8 @@ cdef double laid_out_cycles(const Problem* q) noexcept nogil:
                 bias *= LAID_OUT_GROUPS
             elif q.count == 1 and 16 < q.products.R <= 32 and q.products.tap_count > FEW_TAPS and q.products.Q[2] < 2 * DOT_LANES:
                 bias *= LAID_OUT_SHORT
-    return panel_cycles(q, not pays, True) * bias * (laid_out / gathered if gathered > 0 else 1)
+    return (panel_cycles(q, not pays, True) * bias * (laid_out / gathered if gathered > 0 else 1)
+            + (far_results(q) if q.pairs != NULL else 0))
 
 
 cdef void lay_out_laid_out(Problem* q, workspace* memory) noexcept nogil:

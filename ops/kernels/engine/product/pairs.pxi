@@ -3,7 +3,7 @@
 A dot product of pairs takes adjacent channels; a matrix unit takes channels half a block of sums apart (`core/reduction.h`), sixteen
 steps and rows at a time, and lanes from cache lines of their own.
 
-uses: engine/product/product.pxi (Product, ProductScratch)
+uses: engine/costs.pxi (stores_wait), engine/product/product.pxi (Product, ProductScratch)
 gives: are_finite, begin_tiles, bring_near, end_tiles, first_channel, gather_steps, never_subnormal, on_matrix,
     steps_of, strided_of, tile_of, whole_of
 """
@@ -49,16 +49,16 @@ cdef inline bint are_finite(const instruction_set* isa, const pair_functions* pa
     return isa.finite(values, count) if pairs == NULL else pairs.finite(values, count)
 
 
-cdef inline tile_function tile_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, bint in_parts, int64_t rows,
+cdef inline tile_function tile_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
                                   int64_t vectors) noexcept nogil:
-    """The tile whose rows are a panel; `in_parts`: of blocks of pairs, the one that loads lanes several times and stores less."""
+    """The tile whose rows are a panel."""
     if on_matrix(pairs):
         return pairs.blocks[0][vectors - 1]
-    if pairs != NULL:
-        if blocks:
-            return pairs.blocks_in_parts[rows - 1][vectors - 1] if in_parts else pairs.blocks[rows - 1][vectors - 1]
-        return pairs.tile[rows - 1][vectors - 1]
-    return isa.blocks[rows - 1][vectors - 1] if blocks else isa.tile[rows - 1][vectors - 1]
+    if not blocks:
+        return isa.tile[rows - 1][vectors - 1] if pairs == NULL else pairs.tile[rows - 1][vectors - 1]
+    if stores_wait():
+        return isa.blocks_by_vector[rows - 1][vectors - 1] if pairs == NULL else pairs.blocks_by_vector[rows - 1][vectors - 1]
+    return isa.blocks[rows - 1][vectors - 1] if pairs == NULL else pairs.blocks[rows - 1][vectors - 1]
 
 
 cdef inline strided_function strided_of(const instruction_set* isa, bint blocks, int64_t rows, int64_t vectors) noexcept nogil:
@@ -66,12 +66,15 @@ cdef inline strided_function strided_of(const instruction_set* isa, bint blocks,
     return isa.strided_blocks[rows - 1][vectors - 1] if blocks else isa.strided[rows - 1][vectors - 1]
 
 
-cdef inline strided_function whole_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, int64_t rows,
-                                      int64_t vectors) noexcept nogil:
-    """The same; where sums are taken in blocks, as those of pairs are, each run begins with one."""
-    if pairs != NULL:
-        return pairs.whole_blocks[rows - 1][vectors - 1]
-    return isa.whole_blocks[rows - 1][vectors - 1] if blocks else isa.strided[rows - 1][vectors - 1]
+cdef inline strided_function whole_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, bint by_vector,
+                                      int64_t rows, int64_t vectors) noexcept nogil:
+    """The same; where sums are taken in blocks, as those of pairs are, each run begins with one. `by_vector`: the one with fewer loads of
+    lanes and more of rows."""
+    if pairs == NULL and not blocks:
+        return isa.strided[rows - 1][vectors - 1]
+    if by_vector:
+        return isa.whole_by_vector[rows - 1][vectors - 1] if pairs == NULL else pairs.whole_by_vector[rows - 1][vectors - 1]
+    return isa.whole_blocks[rows - 1][vectors - 1] if pairs == NULL else pairs.whole_blocks[rows - 1][vectors - 1]
 
 
 cdef void bring_near(const instruction_set* isa, const float* lanes, const tile_run* runs, int64_t run_count, int64_t pitch,

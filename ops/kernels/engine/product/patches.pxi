@@ -187,7 +187,7 @@ cdef void run_patches_task(const Problem* q, int64_t task, PatchesScratch* scrat
             first = share(p.Q[2], s.tiles, tile)
             rows = share(p.Q[2], s.tiles, tile + 1) - first
             check_room(b"run_patches_task", scratch.sums, 4 * rows * pitch)
-            tile_of(q.isa, q.pairs, p.blocks, False, rows, vectors)(
+            tile_of(q.isa, q.pairs, p.blocks, rows, vectors)(
                 &run, 1, packed, 0, scratch.lanes, pitch, scratch.sums, False, NULL, NULL)
             if p.bias != NULL:
                 add_patch_biases(scratch, rows, pitch, lanes)

@@ -230,7 +230,7 @@ cdef void run_class(const Product* p, const instruction_set* isa, int64_t vector
                 isa.tall[rows - TILE_ROWS - 1](runs, run_count, <const float*>p.input.data + s.bases[low], p.step[2] * p.input.x[2], p.input.c,
                                                packed, pitch, s.sums + low * width, resume)
                 continue
-            whole_of(isa, p.pairs, p.blocks, rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
+            whole_of(isa, p.pairs, p.blocks, stores_wait(), rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
                                                            pitch, s.sums + low * width, resume, NULL)
         first += count
 
@@ -343,8 +343,8 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     if not lies_transposed(q.products):
         cycles += (TRANSPOSE_CYCLES if q.pairs == NULL else TRANSPOSE_PAIRS) * inputs
     if q.pairs != NULL and q.products.blocks:
-        cycles *= POSITION_ROWS_PAIRS * (POSITION_ROWS_LOADS if loads_wait() else 1)
-    return POSITION_ROWS_BIAS * cycles * q.products.S * q.products.G
+        cycles *= POSITION_ROWS_PAIRS * (POSITION_ROWS_LOADS if loads_wait() else POSITION_ROWS_STORES if stores_wait() else 1)
+    return POSITION_ROWS_BIAS * cycles * q.products.S * q.products.G + (far_results(q) if q.pairs != NULL else 0)
 
 
 cdef void lay_out_rows_are_positions(Problem* q, workspace* memory) noexcept nogil:

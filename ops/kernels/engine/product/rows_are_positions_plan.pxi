@@ -89,8 +89,8 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
     plan.tap_floats = staggered(p.S * plan.pitch)
     near = max(1, NEAR_WEIGHTS // plan.pitch)
-    if p.blocks and (p.pairs == NULL or not stores_wait()):
-        near = STEPS  # tiles add each block to sums in memory, or store sums beside products: more steps save nothing
+    if p.blocks and (isa.width < DOT_LANES or not stores_wait()):
+        near = STEPS  # tiles add each block to sums in memory, or load lanes several times: more steps save nothing
     plan.near_taps = max(1, min(p.tap_count, near // p.S))
     plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
     plan.near_steps = ceiling(ceiling(p.S, ceiling(p.S, near)), p.block) * p.block

@@ -39,6 +39,7 @@ cdef struct Strip:  # a stacked tile
 
 cdef struct Stack:
     bint chosen
+    int64_t columns    # products, one after the other, that take turns along the innermost axis
     int64_t Q[3]       # output positions, those of the largest product
     int64_t lines      # of the result that a tile takes at once
     int64_t strip_count
@@ -129,7 +130,7 @@ cdef void plan_stack(const Product* products, int64_t count, int64_t columns, co
     cdef int axis
     cdef bint descending = descends(products, count)
     cdef Strip* s
-    m.lines, m.strips, m.floats = lines_to_stack(products, count, isa), strips, 0
+    m.lines, m.strips, m.floats, m.columns = lines_to_stack(products, count, isa), strips, 0, columns
     for axis in range(3):
         m.Q[axis] = 0
         for i in range(count):
@@ -276,7 +277,7 @@ cdef void run_strip(const Job* job, const instruction_set* isa, const Filled* at
     cdef const Layout* l = job.layout
     cdef const float* packed = job.stacked
     cdef int64_t vectors = ceiling(lanes, isa.width), panels = ceiling(vectors, isa.vectors), pitch = isa.vectors * isa.width
-    cdef int64_t panel, lane, count, width, i, e, span_count, R = products.R
+    cdef int64_t panel, lane, count, width, i, e, low, span_count, R = products.R
     cdef const Stretch* some
     cdef const Product* p
     cdef tile_function run_tile
@@ -297,10 +298,53 @@ cdef void run_strip(const Job* job, const instruction_set* isa, const Filled* at
                     run_tile = products.pairs.tile[(some.high - some.low) * R - 1][width - 1]
                 run_tile(scratch.runs + some.first_run, some.end_run - some.first_run, packed + some.low * R, 0, block + lane,
                          l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
-        for e in range(strip.count):
+        e = 0
+        while e < strip.count:
+            low = first_of_two(job, isa, strip, e)
+            if low >= 0:
+                store_two_entries(job, isa, at, strip, low, 2 * e + 1 - low, q0, q1, lane, count, scratch)
+                e += 2
+                continue
             p = &products[strip.entries[e].product]
-            span_count = laid_out_spans(p, l, at, q0, q1 + strip.entries[e].line, l.block[1] if job.stack.lines == 1 else 1, lane,
-                                        count, scratch.spans)
+            span_count = entry_spans(job, at, &strip.entries[e], q0, q1, lane, count, scratch.spans)
             if span_count > 0:
                 isa.scatter(scratch.sums + e * R * pitch, pitch, R, p.output.data, p.output.format, p.output.c, scratch.spans,
                             span_count, biases(p, at.g, 0))
+            e += 1
+
+
+cdef inline int64_t entry_spans(const Job* job, const Filled* at, const Entry* entry, int64_t q0, int64_t q1, int64_t lane,
+                                int64_t count, lane_span* spans) noexcept nogil:
+    """Where `count` lanes of an entry go, the first of them `lane` lanes after the beginning of line q1 of plane q0."""
+    return laid_out_spans(&job.product[entry.product], job.layout, at, q0, q1 + entry.line,
+                          job.layout.block[1] if job.stack.lines == 1 else 1, lane, count, spans)
+
+
+cdef inline int64_t first_of_two(const Job* job, const instruction_set* isa, const Strip* strip, int64_t e) noexcept nogil:
+    """Of entries e and e + 1, if their results alternate in memory, the one that has the first result; or -1."""
+    cdef const Entry* one = &strip.entries[e]
+    cdef const Entry* other = &strip.entries[e + 1]
+    if (e + 1 == strip.count or job.stack.columns != 2 or isa.weave == NULL or job.product.output.x[2] != 2
+            or one.line != other.line or one.product // 2 != other.product // 2):
+        return -1
+    return e if one.product < other.product else e + 1
+
+
+cdef void store_two_entries(const Job* job, const instruction_set* isa, const Filled* at, const Strip* strip, int64_t low, int64_t high,
+                            int64_t q0, int64_t q1, int64_t lane, int64_t count, ProductScratch* scratch) noexcept nogil:
+    """The results of two entries that alternate in memory, those of `low` first."""
+    cdef const Product* p = &job.product[strip.entries[low].product]
+    cdef lane_span* spans = scratch.spans
+    cdef lane_span* others = scratch.spans + TILE_LANES
+    cdef int64_t number = entry_spans(job, at, &strip.entries[low], q0, q1, lane, count, spans)
+    cdef int64_t other_number = entry_spans(job, at, &strip.entries[high], q0, q1, lane, count, others)
+    cdef int64_t i, r, results, found = 0, pitch = isa.vectors * isa.width
+    for i in range(number):
+        results = spans[i].count
+        if found < other_number and others[found].lane == spans[i].lane:  # a line of odd length ends with a result of `low`
+            results += others[found].count
+            found += 1
+        for r in range(p.R):
+            isa.weave(<char*>p.output.data + (spans[i].offset + r * p.output.c) * element_size(p.output.format), p.output.format, 1, 2,
+                      scratch.sums + (low * p.R + r) * pitch + spans[i].lane, (high - low) * p.R * pitch, results,
+                      biases(p, at.g, r))

@@ -156,9 +156,9 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         if s.unbounded:
             run_masked_rows(w, plan, isa, chunk, first, rows, vectors, lanes, c, s)
         elif on_matrix(plan.pairs):
-            tile_of(isa, plan.pairs, True, False, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, chunk.resume, NULL, NULL)
+            tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, chunk.resume, NULL, NULL)
         else:
-            whole_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, offsets, plan.rows, lanes, pitch, c, chunk.resume, NULL)
+            whole_of(isa, plan.pairs, True, False, rows, vectors)(&whole, 1, s.block, offsets, plan.rows, lanes, pitch, c, chunk.resume, NULL)
 
 
 cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
