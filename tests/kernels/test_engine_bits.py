@@ -160,6 +160,26 @@ def test_blocks_that_are_laid_out(axes, channels, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_stride_classes_that_alternate(channels, number_format):
+    """Results of two classes, which alternate along a line, leave a tile together: lines of even and odd length, of one
+    number and of several tiles, with a bias and without."""
+    rng = random.Random(channels)
+    for width in (1, 2, 31, 32, 33, 65, 96, 97, 195):
+        case = case_of(2, 1, channels, 20, [(7, 4, 3, 2, 1, 1), (width, (width + 1) // 2, 3, 2, 1, 1)])
+        arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+        operands, formats = [arrays[name] for name in OPERANDS["backward_data"]], (number_format,) * 3
+        bias = drawn_values(rng, (channels,), "float32") if width % 3 else None
+        expected = by_plain_loops("backward_data", case, operands, formats, bias)
+        for isa in each_instruction_set():
+            got = np.full_like(operands[2], 7)
+            engine.backward_data(*operands[:2], got, **case.window, formats=formats, bias=bias, threads=2,
+                                 algorithm="laid_out")
+            check_bits(got, expected, number_format, isa, width)
+
+
+@pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("batch", "rows", "axes"), [
     (2, 48, [(5, 3, 3, 1, 1, 0), (5, 5, 3, 1, 1, 1), (5, 5, 5, 1, 1, 2)]),
