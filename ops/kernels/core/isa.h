@@ -332,6 +332,7 @@ typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
     int apart;                                    /* channels of a pair: adjacent, or HALF_BLOCK within a block of sums */
     tile_function tile[TILE_ROWS][TILE_VECTORS];  /* NULL where pairs are not adjacent, as `lines` and `whole_blocks` */
+    halves_function halves[TILE_ROWS / 2][TILE_VECTORS]; /* likewise; [rows/2 - 1][vectors - 1] */
     tile_function blocks[TILE_ROWS][TILE_VECTORS]; /* of a matrix unit the first, for any rows */
     tile_function blocks_by_vector[TILE_ROWS][TILE_VECTORS]; /* likewise, with fewer stores and more loads; NULL of a matrix unit */
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */

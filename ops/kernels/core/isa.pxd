@@ -268,6 +268,7 @@ cdef extern from "core/isa.h" nogil:
         unit_function begin
         unit_function end
         tile_function tile[8][3]
+        halves_function halves[4][3]
         tile_function blocks[8][3]
         tile_function blocks_by_vector[8][3]
         turn_function turn

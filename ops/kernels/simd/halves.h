@@ -1,6 +1,6 @@
 /* Tiles of two halves, each with its own steps: included by simd/tile.h.  Sums stay in registers while runs serve both or one. */
 INLINE void halves_body(int rows, int vectors, const half_run *runs, ptrdiff_t run_count, const float *row_panel,
-                        const float *lane_panel, ptrdiff_t lane_pitch, float *c, copying *meanwhile)
+                        const float *lane_panel, ptrdiff_t lane_pitch, float *c, copying *meanwhile, int pairs)
 {
     vector sum[ROWS][VECTORS];
     const float *row[ROWS];
@@ -13,31 +13,34 @@ INLINE void halves_body(int rows, int vectors, const half_run *runs, ptrdiff_t r
         const float *b = lane_panel + runs[r].run.lanes;
         ptrdiff_t a = runs[r].run.rows, k = runs[r].run.steps;
         if (runs[r].halves == 3)
-            run_steps(rows, vectors, sum, row, a, ROWS, 0, b, lane_pitch, NULL, k, meanwhile, 0);
+            run_steps(rows, vectors, sum, row, a, ROWS, 0, b, lane_pitch, NULL, k, meanwhile, pairs);
         else if (runs[r].halves == 1)
-            run_steps(half, vectors, sum, row, a, ROWS, 0, b, lane_pitch, NULL, k, meanwhile, 0);
+            run_steps(half, vectors, sum, row, a, ROWS, 0, b, lane_pitch, NULL, k, meanwhile, pairs);
         else
-            run_steps(half, vectors, sum + half, row + half, a, ROWS, 0, b, lane_pitch, NULL, k, meanwhile, 0);
+            run_steps(half, vectors, sum + half, row + half, a, ROWS, 0, b, lane_pitch, NULL, k, meanwhile, pairs);
     }
     store_sums(rows, vectors, sum, c, VECTORS);
 }
 
-#define HALF_TILE(rows, vectors)                                                                                         \
-    static void SUFFIX(halves_##rows##_##vectors)(const half_run *runs, ptrdiff_t run_count, const float *row_panel,     \
+#define HALF_TILE(name, rows, vectors, pairs)                                                                            \
+    static void SUFFIX(name##_##rows##_##vectors)(const half_run *runs, ptrdiff_t run_count, const float *row_panel,     \
                                                   const float *lane_panel, ptrdiff_t lane_pitch, float *c,               \
                                                   copying *meanwhile)                                                    \
     {                                                                                                                    \
         if (COPIES && meanwhile->left)                                                                                   \
-            halves_body(rows, vectors, runs, run_count, row_panel, lane_panel, lane_pitch, c, meanwhile);                \
+            halves_body(rows, vectors, runs, run_count, row_panel, lane_panel, lane_pitch, c, meanwhile, pairs);         \
         else                                                                                                             \
-            halves_body(rows, vectors, runs, run_count, row_panel, lane_panel, lane_pitch, c, NULL);                     \
+            halves_body(rows, vectors, runs, run_count, row_panel, lane_panel, lane_pitch, c, NULL, pairs);              \
     }
-#define HALF_TILES(rows) HALF_TILE(rows, 1) HALF_TILE(rows, 2) HALF_TILE(rows, 3)
-#define HALF_ENTRIES(rows) {SUFFIX(halves_##rows##_1), SUFFIX(halves_##rows##_2), SUFFIX(halves_##rows##_3)}
-HALF_TILES(2) HALF_TILES(4)
+#define HALF_ROWS(name, rows, pairs)                                                                                     \
+    HALF_TILE(name, rows, 1, pairs) HALF_TILE(name, rows, 2, pairs) HALF_TILE(name, rows, 3, pairs)
+#define HALF_ENTRIES(name, rows) {SUFFIX(name##_##rows##_1), SUFFIX(name##_##rows##_2), SUFFIX(name##_##rows##_3)}
 #if ROWS == 8
-HALF_TILES(6) HALF_TILES(8)
-#define HALVES {HALF_ENTRIES(2), HALF_ENTRIES(4), HALF_ENTRIES(6), HALF_ENTRIES(8)}
+#define HALF_TILES(name, pairs) \
+    HALF_ROWS(name, 2, pairs) HALF_ROWS(name, 4, pairs) HALF_ROWS(name, 6, pairs) HALF_ROWS(name, 8, pairs)
+#define HALVES(name) {HALF_ENTRIES(name, 2), HALF_ENTRIES(name, 4), HALF_ENTRIES(name, 6), HALF_ENTRIES(name, 8)}
 #else
-#define HALVES {HALF_ENTRIES(2), HALF_ENTRIES(4)}
+#define HALF_TILES(name, pairs) HALF_ROWS(name, 2, pairs) HALF_ROWS(name, 4, pairs)
+#define HALVES(name) {HALF_ENTRIES(name, 2), HALF_ENTRIES(name, 4)}
 #endif
+HALF_TILES(halves, 0)

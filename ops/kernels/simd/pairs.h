@@ -4,6 +4,7 @@
 
 #define PAIR_TILES(rows) PANEL_TILE(pairs, rows, 1, 1) PANEL_TILE(pairs, rows, 2, 1) PANEL_TILE(pairs, rows, 3, 1)
 PAIR_TILES(1) PAIR_TILES(2) PAIR_TILES(3) PAIR_TILES(4) PAIR_TILES(5) PAIR_TILES(6) PAIR_TILES(7) PAIR_TILES(8)
+HALF_TILES(pair_halves, 1)
 BLOCK_PARTS(pair_blocks, 1)
 ALL_BLOCKS(PART_OF_BLOCK, pair_blocks, 1)
 ALL_BLOCKS(BLOCKS_TILE, pair_blocks, 1)
@@ -308,6 +309,7 @@ const pair_functions SUFFIX(pairs) = {
     .panel_rows = ROWS,
     .apart = 1,
     .tile = ALL_ENTRIES(pairs),
+    .halves = HALVES(pair_halves),
     .blocks = ALL_ENTRIES(pair_blocks),
     .blocks_by_vector = ALL_ENTRIES(pair_blocks_by_vector),
     .whole_blocks = ALL_ENTRIES(whole_pair_blocks),

@@ -189,9 +189,9 @@ cdef void pack_stacked(const Product* products, const Stack* m, const instructio
                 source[e] += products[s.entries[e].product].tap_floats
 
 
-cdef inline bint has_halves(const Product* p, const Strip* s) noexcept nogil:
+cdef inline bint has_halves(const Strip* s) noexcept nogil:
     """Whether one tile takes the runs of a strip, whichever entries they are of."""
-    return s.count == 2 and p.pairs == NULL
+    return s.count == 2
 
 
 cdef int64_t stacked_stretches(const Product* p, const Layout* l, const Strip* s, const instruction_set* isa, const Filled* at,
@@ -255,7 +255,7 @@ cdef void run_stacked(const Job* job, const instruction_set* isa, Filled* at, Pr
         at.end[axis] = min(m.Q[axis], at.first[axis] + l.block[axis])
     for number in range(m.strip_count):
         strip = &m.strips[number]
-        if has_halves(products, strip):
+        if has_halves(strip):
             stretches = stacked_halves(products, l, strip, isa, at, s)
         else:
             stretches = stacked_stretches(products, l, strip, isa, at, s)
@@ -281,14 +281,15 @@ cdef void run_strip(const Job* job, const instruction_set* isa, const Filled* at
     cdef const Stretch* some
     cdef const Product* p
     cdef tile_function run_tile
+    cdef halves_function run_halves
     cdef const float* block = scratch.block + ((q0 - at.first[0]) * l.u[1] + q1 - at.first[1]) * l.u[2]
     for panel in range(panels):
         lane = share(vectors, panels, panel) * isa.width
         width = share(vectors, panels, panel + 1) - share(vectors, panels, panel)
         count = min(lanes - lane, width * isa.width)
-        if has_halves(products, strip):
-            isa.halves[R - 1][width - 1](scratch.halves, stretches, packed, block + lane, l.lane_pitch, scratch.sums,
-                                         &scratch.meanwhile)
+        if has_halves(strip):
+            run_halves = isa.halves[R - 1][width - 1] if products.pairs == NULL else products.pairs.halves[R - 1][width - 1]
+            run_halves(scratch.halves, stretches, packed, block + lane, l.lane_pitch, scratch.sums, &scratch.meanwhile)
         else:
             memset(scratch.sums, 0, strip.count * R * pitch * sizeof(float))
             for i in range(stretches):
