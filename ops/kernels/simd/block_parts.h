@@ -175,8 +175,8 @@ INLINE int by_vector(int rows, int vectors)
         finish_blocks(r, v, c, result);                                                                                    \
     }
 
-/* A tile whose rows are one part takes that; for others one half of a block after the other is faster where a product is not the only one
- * that begins in a cycle. */
+/* A tile whose rows are one part takes that; for others one half of a block after the other is faster where a core begins two products
+ * in a cycle. */
 #define IN_ONE_PART(name, r, v)                                                                                          \
     if (!by_vector(r, v)) {                                                                                              \
         PANEL_BY_VECTOR(name, r, v, v)                                                                                   \
