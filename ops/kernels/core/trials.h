@@ -46,8 +46,7 @@ typedef struct {
     uint8_t runs[TRIAL_ALGORITHMS];
     uint8_t settled;                  /* 1 more than the fastest, or 0 */
     uint8_t after_other;              /* the last turn was not of the fastest */
-    uint8_t open;                     /* the last round is being repeated */
-    uint32_t calls, calls_to_make;    /* of the fastest since it was found, and until the last round is repeated */
+    uint32_t calls, calls_to_make;    /* of the fastest since it was found: of more, the last round is being repeated */
 } trial_record;
 
 static trial_record trial_table[TRIAL_PROBLEMS];
@@ -120,25 +119,29 @@ static int settled_trial(uint64_t key)
     return found;
 }
 
-/* Repeats the last round for those that took part in it. */
+static inline int repeats_last_round(const trial_record *record)
+{
+    return record->calls > record->calls_to_make;
+}
+
+/* Those that took part in the last round run in it again. */
 static inline void open_last_round(trial_record *record)
 {
     for (int i = 0; i < TRIAL_ALGORITHMS; i++)
         if (record->runs[i] == TRIAL_ROUNDS * TRIAL_TURN)
             record->runs[i] -= TRIAL_TURN;
-    record->open = 1;
 }
 
+/* The last round has ended, for the first time or once more. */
 static inline void settle_trial(trial_record *record, int fastest)
 {
     if (!record->settled) {
         record->calls_to_make = TRIAL_CALLS;
-    } else if (record->open) {
+    } else if (repeats_last_round(record)) {
         record->calls = 0;
         if (record->calls_to_make < MANY_CALLS)
             record->calls_to_make *= TRIAL_GROWTH;
     }
-    record->open = 0;
     record->settled = fastest + 1;
 }
 
@@ -148,7 +151,7 @@ static int call_settled(uint64_t key)
     int found = NOT_SETTLED;
     if (lock_trials()) {
         trial_record *record = find_trial(key);
-        if (record && record->settled && !record->open) {
+        if (record && record->settled && !repeats_last_round(record)) {
             if (record->calls++ < record->calls_to_make)
                 found = record->settled - 1;
             else

@@ -15,8 +15,9 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS,
     LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_ONE_PANEL, LINE_ROWS_PAIRS, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
     LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, NUMBER_MOVED, PACK_CYCLES,
-    PACK_WHOLE, PANELS_STORES, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE, PLANES_WASTE, POSITION_ROWS_BIAS,
-    POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, POSITION_ROWS_STORES, QUARTERS, REGION_CYCLES, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE,
+    PACK_WHOLE, PANELS_STORES, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE,
+    PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, POSITION_ROWS_STORES, QUARTERS,
+    REGION_CYCLES, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE,
     ROW_LINE, ROW_PACKED, STORED_CYCLES, STRIDED_PIECES, SUMS_FAR, TAP_MOVED, TAP_PAIRS_JOINED, TAP_PAIRS_LINE,
     TAP_PAIRS_MOVED, TILE_STEPS, TRANSPOSE_CYCLES, TRANSPOSE_PAIRS, UNALIGNED, VECTORS_A_CYCLE, WAITING_COST, far_results,
     loads_wait, moved_cycles, narrow_moved, narrow_panels, number_cycles, number_quarters, pack_cycles, peak_cycles,
@@ -192,28 +193,25 @@ cdef inline double number_cycles(const Product* p, const instruction_set* isa) n
     return MATRIX_NUMBER if on_matrix(p.pairs) else 1.0 / (VECTORS_A_CYCLE * isa.width)
 
 
-cdef int what_waits() noexcept nogil:
-    cdef const product_rates* measured = measured_rates()
-    if measured == NULL:
-        return NOTHING_KNOWN
-    return LOADS if vectors_a_cycle(measured) > LOADS_WAIT else STORES
+cdef inline int what_waits() noexcept nogil:
+    """LOADS, STORES or NOTHING_KNOWN; rates are looked at once."""
+    global wait_found
+    cdef const product_rates* measured
+    if wait_found == NOT_ASKED:
+        measured = measured_rates()
+        wait_found = NOTHING_KNOWN if measured == NULL else LOADS if vectors_a_cycle(measured) > LOADS_WAIT else STORES
+    return wait_found
 
 
 cdef inline bint loads_wait() noexcept nogil:
     """Whether multiply-adds begin as fast as loads, as far as is known: tiles with a load for each of them wait."""
-    global wait_found
-    if wait_found == NOT_ASKED:
-        wait_found = what_waits()
-    return wait_found == LOADS
+    return what_waits() == LOADS
 
 
 cdef inline bint stores_wait() noexcept nogil:
     """Whether units are half as wide as a vector of 16 lanes, as far as is known: one product begins in a cycle, and a store takes the
     time of two."""
-    global wait_found
-    if wait_found == NOT_ASKED:
-        wait_found = what_waits()
-    return wait_found == STORES
+    return what_waits() == STORES
 
 
 cdef double far_results(const Problem* q) noexcept nogil:

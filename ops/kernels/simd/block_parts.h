@@ -139,11 +139,11 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
                        resume);                                                                                            \
     }
 
-/* One vector of lanes after the other, with all rows: lanes are loaded once, but each product loads its factor.  That is for
- * processors that begin one product in a cycle. */
-INLINE int by_vector(int rows, int vectors)
+/* How many vectors of lanes all rows of a tile take together: all if the rows are one part, or one after the other.  Lanes are then
+ * loaded once, but each product loads its factor.  That is for processors that begin one product in a cycle. */
+INLINE int vectors_together(int rows, int vectors)
 {
-    return parts_of(rows, vectors) > 1;
+    return parts_of(rows, vectors) == 1 ? vectors : 1;
 }
 
 #define WHOLE_BY_VECTOR(name, r, v, pairs)                                                                                 \
@@ -152,32 +152,29 @@ INLINE int by_vector(int rows, int vectors)
         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)                        \
     {                                                                                                                      \
         (void)wish;                                                                                                        \
-        const int once = by_vector(r, v) ? 1 : v;                                                                          \
-        for (int j = 0; j < v; j += once)                                                                                  \
-            SUFFIX(name##_rows)[r - 1][once - 1](runs, run_count, start, offsets, row_step, lane_panel + j * WIDTH,        \
-                                                 lane_pitch, c + j * WIDTH, v, resume);                                    \
+        const int together = vectors_together(r, v);                                                                       \
+        for (int j = 0; j < v; j += together)                                                                              \
+            SUFFIX(name##_rows)[r - 1][together - 1](runs, run_count, start, offsets, row_step, lane_panel + j * WIDTH,    \
+                                                     lane_pitch, c + j * WIDTH, v, resume);                                \
     }
 
 /* The same with rows of a panel and sums as `tile_function` has them. */
-#define PANEL_BY_VECTOR(name, r, v, once)                                                                                  \
-    for (int j = 0; j < v; j += once)                                                                                      \
-        SUFFIX(name##_panel)[r - 1][once - 1](runs, run_count, row_panel, j == 0 ? next : 0, lane_panel + j * WIDTH,       \
-                                              lane_pitch, c + j * WIDTH, resume);
-
 #define BLOCKS_BY_VECTOR(name, r, v, pairs)                                                                                \
     static void SUFFIX(name##_by_vector_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,      \
                                                    ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c,\
                                                    int resume, copying *meanwhile, const tile_result *result)              \
     {                                                                                                                      \
         (void)meanwhile;                                                                                                   \
-        const int once = by_vector(r, v) ? 1 : v;                                                                          \
-        PANEL_BY_VECTOR(name, r, v, once)                                                                                  \
+        const int together = vectors_together(r, v);                                                                       \
+        for (int j = 0; j < v; j += together)                                                                              \
+            SUFFIX(name##_panel)[r - 1][together - 1](runs, run_count, row_panel, j == 0 ? next : 0,                       \
+                                                      lane_panel + j * WIDTH, lane_pitch, c + j * WIDTH, resume);          \
         finish_blocks(r, v, c, result);                                                                                    \
     }
 
 /* A tile whose rows are one part takes that; for others one half of a block after the other is faster where a core begins two products
  * in a cycle. */
 #define IN_ONE_PART(name, r, v)                                                                                          \
-    if (!by_vector(r, v)) {                                                                                              \
-        PANEL_BY_VECTOR(name, r, v, v)                                                                                   \
-    } else
+    if (parts_of(r, v) == 1)                                                                                             \
+        SUFFIX(name##_panel)[(r) - 1][(v) - 1](runs, run_count, row_panel, next, lane_panel, lane_pitch, c, resume);     \
+    else

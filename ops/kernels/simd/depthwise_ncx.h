@@ -123,10 +123,6 @@ INLINE void store_floats(void *place, int format, int64_t n, vector values)
 INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,
                          int64_t count, const float *bias)
 {
-    if (ways == 1 && step == 1) {
-        store_whole_line(target, format, source, count, bias, 0);
-        return;
-    }
     if (ways == 2 && step == 1) {
         for (int64_t i = 0; i < count; i += 2 * WIDTH) {
             vector low, high;
@@ -143,11 +139,8 @@ INLINE void weave_format(void *target, int format, int64_t step, int64_t ways, c
         return;
     }
     for (int64_t way = 0; way < ways; way++) /* numbers of a way lie ways * step apart */
-        for (int64_t i = 0, all = (count - way + ways - 1) / ways; i < all; i += WIDTH) {
-            int64_t n = all - i < WIDTH ? all - i : WIDTH;
-            store_apart((void *)at(target, format, (way + i * ways) * step), format, ways * step, n,
-                        finished_vector(source + way * between + i, n, bias, 0));
-        }
+        store_line((void *)at(target, format, way * step), format, ways * step, source + way * between,
+                   (count - way + ways - 1) / ways, bias, 0);
 }
 
 static void SUFFIX(weave)(void *target, int format, int64_t step, int64_t ways, const float *source, ptrdiff_t between,

@@ -230,8 +230,8 @@ cdef void run_class(const Product* p, const instruction_set* isa, int64_t vector
                 isa.tall[rows - TILE_ROWS - 1](runs, run_count, <const float*>p.input.data + s.bases[low], p.step[2] * p.input.x[2], p.input.c,
                                                packed, pitch, s.sums + low * width, resume)
                 continue
-            whole_of(isa, p.pairs, p.blocks, stores_wait(), rows, vectors)(runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed,
-                                                           pitch, s.sums + low * width, resume, NULL)
+            whole_of(isa, p.pairs, p.blocks, stores_wait(), rows, vectors)(
+                runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed, pitch, s.sums + low * width, resume, NULL)
         first += count
 
 

@@ -277,7 +277,7 @@ cdef void run_strip(const Job* job, const instruction_set* isa, const Filled* at
     cdef const Layout* l = job.layout
     cdef const float* packed = job.stacked
     cdef int64_t vectors = ceiling(lanes, isa.width), panels = ceiling(vectors, isa.vectors), pitch = isa.vectors * isa.width
-    cdef int64_t panel, lane, count, width, i, e, low, span_count, R = products.R
+    cdef int64_t panel, lane, count, width, i, e, span_count, R = products.R
     cdef const Stretch* some
     cdef const Product* p
     cdef tile_function run_tile
@@ -301,9 +301,8 @@ cdef void run_strip(const Job* job, const instruction_set* isa, const Filled* at
                          l.lane_pitch, scratch.sums + some.low * R * pitch, True, &scratch.meanwhile, NULL)
         e = 0
         while e < strip.count:
-            low = first_of_two(job, isa, strip, e)
-            if low >= 0:
-                store_two_entries(job, isa, at, strip, low, 2 * e + 1 - low, q0, q1, lane, count, scratch)
+            if results_alternate(job, isa, strip, e):
+                store_two_entries(job, isa, at, strip, e, q0, q1, lane, count, scratch)
                 e += 2
                 continue
             p = &products[strip.entries[e].product]
@@ -321,19 +320,18 @@ cdef inline int64_t entry_spans(const Job* job, const Filled* at, const Entry* e
                           job.layout.block[1] if job.stack.lines == 1 else 1, lane, count, spans)
 
 
-cdef inline int64_t first_of_two(const Job* job, const instruction_set* isa, const Strip* strip, int64_t e) noexcept nogil:
-    """Of entries e and e + 1, if their results alternate in memory, the one that has the first result; or -1."""
+cdef inline bint results_alternate(const Job* job, const instruction_set* isa, const Strip* strip, int64_t e) noexcept nogil:
+    """Whether results of entries e and e + 1 alternate in memory."""
     cdef const Entry* one = &strip.entries[e]
     cdef const Entry* other = &strip.entries[e + 1]
-    if (e + 1 == strip.count or job.stack.columns != 2 or isa.weave == NULL or job.product.output.x[2] != 2
-            or one.line != other.line or one.product // 2 != other.product // 2):
-        return -1
-    return e if one.product < other.product else e + 1
+    return (e + 1 < strip.count and job.stack.columns == 2 and isa.weave != NULL and job.product.output.x[2] == 2
+            and one.line == other.line and one.product // 2 == other.product // 2)
 
 
-cdef void store_two_entries(const Job* job, const instruction_set* isa, const Filled* at, const Strip* strip, int64_t low, int64_t high,
-                            int64_t q0, int64_t q1, int64_t lane, int64_t count, ProductScratch* scratch) noexcept nogil:
-    """The results of two entries that alternate in memory, those of `low` first."""
+cdef void store_two_entries(const Job* job, const instruction_set* isa, const Filled* at, const Strip* strip, int64_t e, int64_t q0,
+                            int64_t q1, int64_t lane, int64_t count, ProductScratch* scratch) noexcept nogil:
+    """The results of entries e and e + 1, which alternate in memory; `low` has the first one."""
+    cdef int64_t low = e if strip.entries[e].product < strip.entries[e + 1].product else e + 1, high = 2 * e + 1 - low
     cdef const Product* p = &job.product[strip.entries[low].product]
     cdef lane_span* spans = scratch.spans
     cdef lane_span* others = scratch.spans + TILE_LANES
