@@ -83,6 +83,7 @@ cdef struct Problem:
     PositionRowsScratch* position_rows
     PositionRowsJob* position_jobs
     int64_t products_together    # by positions as rows
+    int64_t joined_taps          # ... of all products, whose weights are packed together, or 0
     int64_t transposed_images    # at a time
     float* transposed
     PositionClass* position_classes

@@ -1,6 +1,6 @@
 /* Row panels of weights whose taps lie side by side: vectors of taps, one for each of 8 rows, become for each tap 8 rows. */
 #if WIDTH == 16 && ROWS == 8
-enum { AHEAD = 16 }; /* channels */
+enum { AHEAD = 16 /* channels */, LEAST_TURNED = 3 /* taps of a group; fewer are as fast number by number */ };
 
 typedef struct { /* taps [first, end), of which all weights lie among `numbers` <= 16 from `low` on */
     int64_t first;
@@ -23,10 +23,9 @@ INLINE tap_group group_taps(const int64_t *taps, int64_t tap_count, int64_t firs
     return (tap_group){first, end, low, high - low + 1};
 }
 
-/* Groups of fewer taps are as fast number by number. */
 INLINE int worth_turning(const tap_group *group)
 {
-    return group->end - group->first >= 3;
+    return group->end - group->first >= LEAST_TURNED;
 }
 
 /* `row` holds the numbers of a group for 8 rows, and is lost; they go to place + tap*step. */
@@ -99,26 +98,75 @@ INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
     return group.end;
 }
 
-/* Whether no two taps of a group lie at one place, as those of a view with a stride of 0 do. */
-INLINE int lie_apart(const int64_t *taps, const tap_group *group)
+typedef struct { /* taps of which all weights lie among `numbers` <= 16 from `low` on, wherever they stand in the sum */
+    int64_t low;
+    int64_t numbers;
+    int64_t taps;
+    int64_t tap_of[16]; /* which tap each number is the weight of, or -1 */
+} wide_group;
+
+/* The lowest taps at `from` or above; false if there are none. */
+INLINE int find_wide_group(wide_group *group, const int64_t *taps, int64_t tap_count, int64_t from)
 {
-    uint32_t seen = 0, before;
-    for (int64_t t = group->first; t < group->end; t++) {
-        before = seen;
-        seen |= 1u << (taps[t] - group->low);
-        if (seen == before)
-            return 0;
-    }
-    return 1;
+    *group = (wide_group){.low = INT64_MAX};
+    for (int64_t t = 0; t < tap_count; t++)
+        if (taps[t] >= from && taps[t] < group->low)
+            group->low = taps[t];
+    for (int i = 0; i < 16; i++)
+        group->tap_of[i] = -1;
+    for (int64_t t = 0; t < tap_count; t++)
+        if (taps[t] >= group->low && taps[t] - group->low < 16) {
+            int64_t number = taps[t] - group->low;
+            group->taps++;
+            group->tap_of[number] = t;
+            group->numbers = number + 1 > group->numbers ? number + 1 : group->numbers;
+        }
+    return group->taps > 0;
 }
 
-/* Which tap each number of a group is the weight of, or -1. */
-INLINE void find_taps(int64_t *tap_of, const int64_t *taps, const tap_group *group)
+/* Groups that are turned one after the other while their channel is near. */
+enum { WIDE_GROUPS = 8, WIDE_AHEAD = 1 << 14 /* bytes */ };
+
+typedef struct {
+    int count;
+    int64_t low; /* the first number of all */
+    int64_t numbers;
+    wide_group group[WIDE_GROUPS];
+} wide_groups;
+
+/* The groups from `from` on; false if there are none. */
+INLINE int find_wide_groups(wide_groups *all, const int64_t *taps, int64_t tap_count, int64_t from)
 {
-    for (int i = 0; i < 16; i++)
-        tap_of[i] = -1;
-    for (int64_t t = group->first; t < group->end; t++)
-        tap_of[taps[t] - group->low] = t;
+    for (all->count = 0; all->count < WIDE_GROUPS; all->count++) {
+        wide_group *group = &all->group[all->count];
+        if (!find_wide_group(group, taps, tap_count, from))
+            break;
+        from = group->low + group->numbers;
+    }
+    all->low = all->group[0].low;
+    all->numbers = from - all->low;
+    return all->count > 0;
+}
+
+/* How many channels ahead 16 of `wide` rows are prefetched: as many as some bytes hold. */
+INLINE int64_t channels_ahead(const void *source, int wide, int format, int64_t row_stride)
+{
+    int64_t bytes = (const char *)at(source, format, wide * row_stride) - (const char *)source;
+    return bytes <= WIDE_AHEAD / AHEAD ? AHEAD : bytes >= WIDE_AHEAD ? 1 : WIDE_AHEAD / bytes;
+}
+
+/* All groups of 16 rows of a channel to come. */
+INLINE void prefetch_wide_rows(const wide_groups *all, const void *rows, int format, int64_t row_stride)
+{
+    ptrdiff_t row = (const char *)at(rows, format, row_stride) - (const char *)rows;
+    ptrdiff_t size = (const char *)at(rows, format, all->numbers) - (const char *)rows;
+    if (row <= size + 64)
+        for (ptrdiff_t i = 0; i < 15 * row + size; i += 64)
+            __builtin_prefetch((const char *)rows + i);
+    else
+        for (int r = 0; r < 16; r++)
+            for (ptrdiff_t i = 0; i < size; i += 64)
+                __builtin_prefetch((const char *)rows + r * row + i);
 }
 
 /* 16 rows of the numbers of a group, which leave as whole vectors. */
@@ -131,36 +179,49 @@ INLINE void store_wide_rows(float *place, ptrdiff_t tap_step, __m512i *row, cons
             _mm512_storeu_si512(place + tap_of[i] * tap_step, row[i]);
 }
 
-/* The same for 16 rows at a time, `wide` in all. */
+/* The same for 16 rows at a time, `wide` in all; groups of few taps number by number. */
 INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wide, int64_t channels, const void *source, int format,
-                      int64_t row_stride, int64_t channel_stride, const int64_t *taps, const tap_group *group)
+                      int64_t row_stride, int64_t channel_stride, const wide_groups *all)
 {
-    int64_t tap_of[16];
-    find_taps(tap_of, taps, group);
+    int64_t ahead = channels_ahead(source, wide, format, row_stride);
     for (int64_t c = 0; c < channels; c++)
         for (int r = 0; r < wide; r += 16) {
-            const void *rows = at(source, format, group->low + c * channel_stride + r * row_stride);
-            __m512i row[16];
-            for (int i = 0; i < 16; i += 8)
-                prefetch_rows(at(rows, format, AHEAD * channel_stride + i * row_stride), format, row_stride);
+            const void *rows = at(source, format, c * channel_stride + r * row_stride);
+            float *place = panel + c * pitch + r;
+            prefetch_wide_rows(all, at(rows, format, all->low + ahead * channel_stride), format, row_stride);
+            for (const wide_group *group = all->group; group < all->group + all->count; group++) {
+                __m512i row[16];
+                if (group->taps < LEAST_TURNED) {
+                    for (int64_t number = 0; number < group->numbers; number++)
+                        for (int i = 0; i < 16 && group->tap_of[number] >= 0; i++)
+                            place[group->tap_of[number] * tap_step + i] =
+                                load_number(rows, format, group->low + number + i * row_stride);
+                    continue;
+                }
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; i++)
-                row[i] = (__m512i)load_vector(at(rows, format, i * row_stride), format, group->numbers);
-            store_wide_rows(panel + c * pitch + r, tap_step, row, tap_of);
+                for (int i = 0; i < 16; i++)
+                    row[i] = (__m512i)load_vector(at(rows, format, group->low + i * row_stride), format, group->numbers);
+                store_wide_rows(place, tap_step, row, group->tap_of);
+            }
         }
 }
 
 /* How many rows are turned in sixteens: whole ones, if they are near one another and so share cache lines, or if taps fill whole
- * ones. */
+ * ones; none where taps lie at one place, as those of a view with a stride of 0 do. */
 INLINE int sixteens(int rows, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
-    tap_group group;
-    for (int64_t t = 0; t < tap_count && rows >= 16; t = group.end) {
-        group = group_taps(taps, tap_count, t);
-        if (!worth_turning(&group) || !lie_apart(taps, &group) || (row_stride >= channel_stride && group.end - group.first < 16))
+    wide_group group;
+    int64_t found = 0, turned = 0;
+    for (int64_t from = INT64_MIN; rows >= 16 && find_wide_group(&group, taps, tap_count, from); from = group.low + group.numbers) {
+        int64_t numbers = 0;
+        for (int i = 0; i < 16; i++)
+            numbers += group.tap_of[i] >= 0;
+        if (numbers < group.taps || (row_stride >= channel_stride && group.taps < 16))
             return 0;
+        found += group.taps;
+        turned += group.taps < LEAST_TURNED ? 0 : group.taps;
     }
-    return rows - rows % 16;
+    return 2 * turned > found ? rows - rows % 16 : 0;
 }
 
 /* Those rows; returns their number. */
@@ -168,13 +229,9 @@ INLINE int turn_sixteens(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
                          int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
     int wide = sixteens(rows, row_stride, channel_stride, taps, tap_count);
-    tap_group group;
-    if (wide == 0)
-        return 0;
-    for (int64_t t = 0; t < tap_count; t = group.end) {
-        group = group_taps(taps, tap_count, t);
-        turn_wide(panel, tap_step, pitch, wide, channels, source, format, row_stride, channel_stride, taps, &group);
-    }
+    wide_groups all;
+    for (int64_t from = INT64_MIN; wide > 0 && find_wide_groups(&all, taps, tap_count, from); from = all.low + all.numbers)
+        turn_wide(panel, tap_step, pitch, wide, channels, source, format, row_stride, channel_stride, &all);
     return wide;
 }
 #else

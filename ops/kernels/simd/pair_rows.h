@@ -66,6 +66,30 @@ static void SUFFIX(gather_positions)(float *rows, ptrdiff_t pitch, int64_t count
         gather_positions_format(rows, pitch, count, channels, source, format, step, channel_stride, smallest);
 }
 
+/* 16 rows of a group, of one channel and of the next, unless that is 0 away. */
+INLINE void turn_wide_pairs(float *place, ptrdiff_t tap_step, const void *first, int format, int64_t row_stride, int64_t next,
+                            const wide_group *group, const decoder *d, magnitudes *met)
+{
+    __m512i row[16];
+    const void *low = at(first, format, group->low);
+    if (group->taps < LEAST_TURNED) {
+        for (int64_t i = 0; i < group->numbers; i++)
+            if (group->tap_of[i] >= 0)
+                put_scattered(place + group->tap_of[i] * tap_step, at(low, format, i), next ? at(low, format, i + next) : NULL, format,
+                              16, row_stride, d, met);
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        const void *source = at(low, format, i * row_stride);
+        __m512i codes = _mm512_slli_epi32(load_codes(source, format, group->numbers, 1), 16);
+        if (next)
+            codes = _mm512_or_si512(codes, load_codes(at(source, format, next), format, group->numbers, 1));
+        row[i] = decode_words(d, format, codes);
+        note(met, row[i]);
+    }
+    store_wide_rows(place, tap_step, row, group->tap_of);
+}
+
 /* As `turn_sixteens`. */
 static int SUFFIX(gather_wide_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int rows, int64_t channels, const void *source,
                                     int format, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count,
@@ -74,30 +98,18 @@ static int SUFFIX(gather_wide_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t 
     const decoder d = decoder_of(format);
     magnitudes met = none_met;
     int wide = sixteens(rows, row_stride, channel_stride, taps, tap_count);
-    tap_group group;
-    for (int64_t t = 0; t < tap_count && wide > 0; t = group.end) {
-        int64_t tap_of[16];
-        group = group_taps(taps, tap_count, t);
-        find_taps(tap_of, taps, &group);
+    int64_t ahead = channels_ahead(source, wide, format, row_stride);
+    wide_groups all;
+    for (int64_t from = INT64_MIN; wide > 0 && find_wide_groups(&all, taps, tap_count, from); from = all.low + all.numbers)
         for (int64_t c = 0; c < channels; c += 2)
             for (int r = 0; r < wide; r += 16) {
-                const void *first = at(source, format, group.low + c * channel_stride + r * row_stride);
-                __m512i row[16];
-                for (int i = 0; i < 16; i += 8) {
-                    prefetch_rows(at(first, format, AHEAD * channel_stride + i * row_stride), format, row_stride);
-                    prefetch_rows(at(first, format, (AHEAD + 1) * channel_stride + i * row_stride), format, row_stride);
-                }
-                for (int i = 0; i < 16; i++) {
-                    const void *place = at(first, format, i * row_stride);
-                    __m512i codes = _mm512_slli_epi32(load_codes(place, format, group.numbers, 1), 16);
-                    if (c + 1 < channels)
-                        codes = _mm512_or_si512(codes, load_codes(at(place, format, channel_stride), format, group.numbers, 1));
-                    row[i] = decode_words(&d, format, codes);
-                    note(&met, row[i]);
-                }
-                store_wide_rows(panel + c / 2 * pitch + r, tap_step, row, tap_of);
+                const void *first = at(source, format, c * channel_stride + r * row_stride);
+                for (int i = 0; i < 2; i++)
+                    prefetch_wide_rows(&all, at(first, format, all.low + (ahead + i) * channel_stride), format, row_stride);
+                for (const wide_group *group = all.group; group < all.group + all.count; group++)
+                    turn_wide_pairs(panel + c / 2 * pitch + r, tap_step, first, format, row_stride,
+                                    c + 1 < channels ? channel_stride : 0, group, &d, &met);
             }
-    }
     note_smallest(smallest, &met);
     return wide;
 }

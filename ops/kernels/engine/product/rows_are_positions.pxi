@@ -23,6 +23,8 @@ cdef enum:
     PANEL_BYTES = 8 << 20         # packed weights of a task, at most
     PRODUCTS_BYTES = 4 << 20      # ... that all threads pack, of products that are computed together
     MOST_TOGETHER = 64            # that are, at most
+    JOINED_COLUMNS = 512          # of each product, at most, where panels hold the weights of all: of more, packing is a small part
+    JOINED_PANEL = 4 << 20        # ... bytes of a panel of one vector of lanes, at most
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
     NEAR_INPUT = 1 << 20          # ... of the input that stays near while one panel after another meets it
     NEAR_IMAGES = 2 << 20         # bytes of transposed images that stay near until they are met, where all panels are packed together
@@ -33,6 +35,8 @@ cdef struct PositionRowsJob:  # one of the products, of some images
     PositionRows plan
     float* packed         # weights of the panels that all threads pack
     int64_t packing       # tasks that pack them
+    int64_t packs         # products whose weights a panel holds, this one's and of those that follow; 0 for these
+    int64_t before        # packed weights of the panel before this one's
 
 
 cdef struct PositionRowsScratch:  # of one thread
@@ -54,14 +58,21 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
     cdef PositionRowsScratch counted_scratch
     cdef PositionRowsJob* job
     cdef PositionRowsScratch* s
-    cdef int64_t i, item_floats = 0, sums = 0, columns = 0, classes = 0, runs = 0
+    cdef int64_t i, item_floats = 0, sums = 0, columns = 0, classes = 0, runs = 0, before = 0
+    cdef float* packed = NULL
     cdef int worker
     for i in range(q.products_together):
         job = &counted if jobs == NULL else &jobs[i]
         job.product = of_images(&q.products[first_product + i], first, count)
-        plan_position_rows(&job.product, q.isa, q.threads, &job.plan)
-        job.packed = <float*>take(memory, panel_bytes(&job.plan))
-        job.packing = (job.plan.items - job.plan.whole) * job.plan.pieces
+        plan_position_rows(&job.product, q.isa, q.threads, q.joined_taps, &job.plan)
+        job.packs = 1 if q.joined_taps == 0 else q.count if i == 0 else 0
+        if job.packs > 0:
+            packed = <float*>take(memory, panel_bytes(&job.plan))
+            before = 0
+        job.before = before
+        before += job.product.tap_count * job.plan.tap_floats
+        job.packed = packed + job.before
+        job.packing = (job.plan.items - job.plan.whole) * job.plan.pieces if job.packs > 0 else 0
         if job.plan.whole > 0:
             item_floats = max(item_floats, job.plan.item_floats)
         sums = max(sums, job.plan.most_columns * job.plan.pitch)
@@ -87,18 +98,22 @@ cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set
     return share(plan.vectors, plan.panels, panel) * isa.width
 
 
-cdef void pack_position_rows(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t first,
-                             int64_t end, float* packed, uint16_t* smallest) noexcept nogil:
+cdef void pack_position_rows(const PositionRowsJob* job, const instruction_set* isa, int64_t item, int64_t first, int64_t end,
+                             float* packed, uint16_t* smallest) noexcept nogil:
     """Steps [first, end) of each tap, of the weights of one panel: packed[tap][step][channel]."""
+    cdef const Product* p = &job.product
+    cdef const PositionRows* plan = &job.plan
     cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), pitch = plan.pitch, t
     cdef int64_t rows = min(p.R, lane_channel(plan, isa, panel + 1)) - row, d = first_channel(p, first)
     cdef const char* start = (<const char*>p.weights.data + (item // plan.panels * p.weights.g + row * p.weights.n + d * p.weights.c)
                               * element_size(p.weights.format))
     cdef Product some = p[0]
     some.D = (p.D if end == p.S else first_channel(p, end)) - d
+    for t in range(1, job.packs):
+        some.tap_count += job[t].product.tap_count  # their offsets follow
     check_room(b"pack_position_rows", packed, 4 * plan.item_floats)
     if rows % isa.width:
-        for t in range(p.tap_count):
+        for t in range(some.tap_count):
             memset(packed + t * plan.tap_floats + first * pitch, 0, 4 * (end - first) * pitch)
     gather_all_taps(&some, isa, packed + first * pitch, plan.tap_floats, pitch, rows, start, smallest)
 
@@ -122,7 +137,7 @@ cdef void prepare_position_rows(const Problem* q, const Product* some, const Ope
     blocks = p.S // p.block
     first = share(blocks, job.plan.pieces, piece) * p.block
     end = p.S if piece + 1 == job.plan.pieces else share(blocks, job.plan.pieces, piece + 1) * p.block
-    pack_position_rows(p, &job.plan, q.isa, job.plan.whole + task, first, end, job.packed + task * job.plan.item_floats, &s.smallest_weight)
+    pack_position_rows(job, q.isa, job.plan.whole + task, first, end, job.packed + task * job.plan.item_floats, &s.smallest_weight)
 
 
 cdef int64_t class_runs(const Product* p, const PositionRows* plan, const PositionClass* positions, int64_t first_tap, int64_t d,
@@ -160,16 +175,23 @@ cdef void find_bases(const Product* p, int64_t g, const Box* box, const Position
                 number += positions.extent[2]
 
 
+cdef inline int64_t position_rows_tasks(const PositionRowsJob* job) noexcept nogil:
+    """Panels that a thread packs by itself are tasks of the product that they are packed for."""
+    return job.plan.tasks if job.packs > 0 else job.plan.tasks - job.plan.whole
+
+
 cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_set* isa, int64_t task,
                                  PositionRowsScratch* s) noexcept nogil:
     """A task of the first of these products, or of one that follows."""
     cdef const Product* p
     cdef const PositionRows* plan
-    cdef int64_t item, box, panel
-    while task >= job.plan.tasks:
-        task -= job.plan.tasks
+    cdef int64_t item, box, panel, i
+    while task >= position_rows_tasks(job):
+        task -= position_rows_tasks(job)
         job += 1
     p, plan = &job.product, &job.plan
+    if job.packs == 0:
+        task += plan.whole
     if plan.together:
         for panel in range(plan.panels):
             item = task // plan.boxes * plan.panels + panel
@@ -178,9 +200,10 @@ cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_s
         item = (task - plan.whole) // plan.boxes
         run_box(p, plan, isa, plan.whole + item, (task - plan.whole) % plan.boxes, job.packed + item * plan.item_floats, s)
     else:
-        pack_position_rows(p, plan, isa, task, 0, p.S, s.packed, &s.smallest_weight)
-        for box in range(plan.boxes):
-            run_box(p, plan, isa, task, box, s.packed, s)
+        pack_position_rows(job, isa, task, 0, p.S, s.packed, &s.smallest_weight)
+        for i in range(job.packs):
+            for box in range(job[i].plan.boxes):
+                run_box(&job[i].product, &job[i].plan, isa, task, box, s.packed + job[i].before, s)
 
 
 cdef void run_box(const Product* p, const PositionRows* plan, const instruction_set* isa, int64_t item, int64_t number,
@@ -289,11 +312,25 @@ cdef int64_t packed_together(const Problem* q, int64_t images) noexcept nogil:
     cdef Product some
     for i in range(q.count):
         some = of_images(&q.products[i], 0, images)
-        plan_position_rows(&some, q.isa, q.threads, &plan)
+        plan_position_rows(&some, q.isa, q.threads, q.joined_taps, &plan)
         if not plan.together:
             return -1
         packed += panel_bytes(&plan)
     return packed
+
+
+cdef int64_t taps_joined(const Problem* q) noexcept nogil:
+    """Taps of all products, if a panel holds their weights together, which are then read once, or 0: stride classes use other
+    numbers of the same cache lines."""
+    cdef const Product* p = q.products
+    cdef int64_t i, taps = 0
+    for i in range(q.count):
+        taps += p[i].tap_count
+        if p[i].columns > JOINED_COLUMNS:
+            return 0
+    if q.count == 1 or q.count > MOST_TOGETHER or q.isa.width < DOT_LANES or p.weights.n == 1 or p.weights.c == 1:
+        return 0
+    return taps if 4 * taps * p.S * q.isa.width <= JOINED_PANEL else 0
 
 
 cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
@@ -308,14 +345,15 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     for i in range(q.count):
         if q.products[i].columns == 0 or q.products[i].tap_count == 0:
             return False
+    q.joined_taps = taps_joined(q)
     q.transposed_images = images_together(q)
     for i in range(q.count):
         some = of_images(&q.products[i], 0, q.transposed_images)
-        plan_position_rows(&some, q.isa, q.threads, &plan)
+        plan_position_rows(&some, q.isa, q.threads, q.joined_taps, &plan)
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
         packed += panel_bytes(&plan)
-    q.products_together = q.count if q.count <= MOST_TOGETHER and packed <= PRODUCTS_BYTES else 1
+    q.products_together = q.count if q.joined_taps > 0 or q.count <= MOST_TOGETHER and packed <= PRODUCTS_BYTES else 1
     return True
 
 
@@ -329,7 +367,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     for i in range(q.count):
         p = &q.products[i]
         some = of_images(p, 0, q.transposed_images)
-        plan_position_rows(&some, q.isa, q.threads, &plan)
+        plan_position_rows(&some, q.isa, q.threads, q.joined_taps, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
         cycles += PACK_WHOLE * p.tap_count * p.R
@@ -401,7 +439,7 @@ cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory
         for i in range(q.products_together):
             jobs[i].product.input = input
             packing += jobs[i].packing
-            tasks += jobs[i].plan.tasks
+            tasks += position_rows_tasks(&jobs[i])
         if first > 0 and q.products_together == q.count:
             packing = 0
         if q.threads == 1:
