@@ -186,8 +186,9 @@ def test_stride_classes_that_alternate(channels, number_format):
     (2, 33, [(4, 2, 3, 2, 1, 1), (7, 4, 3, 2, 1, 1), (6, 3, 3, 2, 1, 1)]),
     (2, 40, [(9, 9, 5, 1, 1, 2), (8, 8, 5, 1, 1, 2)]), (1, 80, [(12, 12, 3, 1, 1, 1), (17, 17, 3, 1, 1, 1)]),
     (2, 16, [(5, 5, 3, 1, 1, 1), (38, 36, 3, 1, 1, 0)]), (1, 16, [(3, 3, 2, 1, 1, 0), (26, 26, 7, 1, 1, 3)]),
+    (1, 100, [(14, 7, 7, 2, 1, 3), (13, 7, 7, 2, 1, 3)]),
 ], ids=["planes of all images", "classes together", "lines of all images", "panels of unlike width", "long lines",
-        "edges"])
+        "edges", "weights of classes packed together"])
 def test_positions_as_rows(batch, rows, axes, number_format):
     """Boxes, and panels that threads share or take alone, also of several products together, and tiles of a line."""
     case = case_of(batch, 1, rows, 20, axes)

@@ -17,7 +17,7 @@ from cython.parallel cimport prange
 from libc.math cimport log2
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from isa cimport (
     LINE_PIECE, NO_TASK, claim, code_values, copy_move, copying, prefetch_lines, DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS,

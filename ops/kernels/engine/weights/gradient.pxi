@@ -3,7 +3,7 @@
     taps[g,m,c,t] = SUM over n, y   large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/product/product.pxi (Product, Tap)
-gives: Reach, Row, Weights, join_lines, large_at, next_tap, reaches_outside, relate_weights, share_tap_rows, tap_at,
+gives: LineReach, Reach, Row, Weights, join_lines, large_at, next_tap, reaches_outside, relate_weights, share_tap_rows, tap_at,
     tap_row_parts, tap_rows_of
 """
 
@@ -37,6 +37,11 @@ cdef struct Reach:  # of a tap on the large side
     int64_t start[3]       # from position 0
     int64_t low            # positions of a line that meet it: [low, high)
     int64_t high
+
+
+cdef struct LineReach:  # of some taps on the outer axes of the large side, from position 0: all or some of [lowest, highest]
+    int64_t lowest[2]
+    int64_t highest[2]
 
 
 cdef inline bint reaches_outside(const Weights* w, int axis) noexcept nogil:

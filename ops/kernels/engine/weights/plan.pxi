@@ -1,7 +1,7 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
 uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/product/pack.pxi (channels_innermost),
-    engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (Row, Weights, reaches_outside),
+    engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (LineReach, Row, Weights, reaches_outside),
     engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi,
     engine/weights/share_work.pxi (own_floats, own_levels, share_work), engine/weights/shared_chunks.pxi
     (shared_runs), engine/weights/windows.pxi (plan_window, window_rows, window_segments)
@@ -59,6 +59,8 @@ cdef struct Chunk:  # positions of a piece that are packed together
     int64_t run_count
     bint resume           # the sums were begun with earlier chunks
     int64_t gap           # lines: behind the segments that the runs are cut for, or -1
+    LineReach outer       # mixed tiles: where a tap at 0 meets the large side, from the lowest and the highest of the positions
+    LineReach reach       # ... of the tiles that have these runs
 
 
 cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them

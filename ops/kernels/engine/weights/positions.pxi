@@ -1,9 +1,9 @@
 """Which positions of the small side a chunk of a weights gradient takes, and where taps meet the large side from there.
 
-uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/kept.pxi (number_of),
+uses: engine/weights/gradient.pxi (LineReach, Reach, Row, Weights, tap_at), engine/weights/kept.pxi (number_of),
     engine/weights/plan.pxi (WeightsPlan)
-gives: cut_rows, cut_tap_runs, in_one_plane, inside_of, large_step, last_of_plane, most_rows, reach_of, small_offset,
-    tap_runs
+gives: cut_rows, cut_tap_runs, in_one_plane, inside_of, large_step, last_of_plane, most_rows, outer_reach,
+    reach_of, reach_of_taps, small_offset, tap_runs
 """
 
 cdef void reach_of(const Weights* w, int64_t tap, Reach* reach) noexcept nogil:
@@ -25,6 +25,44 @@ cdef bint inside_of(const Weights* w, const Reach* reach, const Row* row, int64_
     low[0], high[0] = max(0, reach.low - row.y[2]), min(row.count, reach.high - row.y[2])
     x[2] = (row.y[2] + low[0]) * w.s[2] + reach.start[2]
     return low[0] < high[0]
+
+
+cdef LineReach outer_reach(const Weights* w, const Row* rows, int64_t row_count) noexcept nogil:
+    """Of a tap at 0 from some rows."""
+    cdef LineReach outer
+    cdef int64_t r
+    cdef int axis
+    for axis in range(2):
+        outer.lowest[axis] = outer.highest[axis] = rows.y[axis] * w.s[axis]
+        for r in range(1, row_count):
+            outer.lowest[axis] = min(outer.lowest[axis], rows[r].y[axis] * w.s[axis])
+            outer.highest[axis] = max(outer.highest[axis], rows[r].y[axis] * w.s[axis])
+    return outer
+
+
+cdef LineReach reach_of_taps(const Weights* w, int64_t first_tap, int64_t last_tap, const LineReach* outer) noexcept nogil:
+    """Of some taps, no farther than tells the rows of `outer` apart."""
+    cdef LineReach reach
+    cdef int64_t first[3]
+    cdef int64_t last[3]
+    cdef int axis
+    tap_at(w, first_tap, first)
+    tap_at(w, last_tap, last)
+    if first[0] < last[0]:
+        first[1], last[1] = 0, w.K[1] - 1
+    for axis in range(2):
+        reach.lowest[axis] = max(first[axis] * w.d[axis] - w.b[axis], w.X[axis] - 1 - outer.highest[axis])
+        reach.highest[axis] = min(last[axis] * w.d[axis] - w.b[axis], -outer.lowest[axis])
+    return reach
+
+
+cdef inline bint meets_lines(const Weights* w, const Row* row, const LineReach* reach) noexcept nogil:
+    """Whether one of these taps may meet the large side from a row."""
+    cdef int axis
+    for axis in range(2):
+        if row.y[axis] * w.s[axis] + reach.highest[axis] < 0 or row.y[axis] * w.s[axis] + reach.lowest[axis] >= w.X[axis]:
+            return False
+    return True
 
 
 cdef inline int64_t most_rows(const Weights* w, int64_t positions) noexcept nogil:
@@ -66,10 +104,10 @@ cdef inline int64_t last_of_plane(const Row* rows, int64_t row_count, int64_t r)
     return r
 
 
-cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Reach* reach, const Row* rows,
-                      int64_t row_count, tile_run* runs) noexcept nogil:
-    """Runs of the positions that a tap (NULL: all, inside or not) meets inside, in blocks cut into halves; their rows are
-    addressed relative to tap 0 of channel 0 of a group."""
+cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Reach* reach, const LineReach* lines,
+                      const Row* rows, int64_t row_count, tile_run* runs) noexcept nogil:
+    """Runs of the positions that a tap meets inside (NULL: all of the rows that `lines` meets), in blocks cut into halves; their
+    rows are addressed relative to tap 0 of channel 0 of a group."""
     cdef int64_t x[3]
     cdef int64_t number = 0, r, low, high, end, position, base, start, step = large_step(w, plan), pitch = isa.vectors * isa.width
     cdef int64_t first = 0, place = 0  # of a plane: its first row, and where its frames begin
@@ -84,7 +122,7 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
         if plan.joined and not in_one_plane(row, &rows[first]):
             place += plan.row_floats
             first = r
-        if reach != NULL and not inside_of(w, reach, row, &low, &high, x):
+        if not meets_lines(w, row, lines) if reach == NULL else not inside_of(w, reach, row, &low, &high, x):
             continue
         if plan.kept:
             base = number_of(w, row.n, x[0], x[1], x[2]) - low * step
@@ -127,7 +165,7 @@ cdef void cut_tap_runs(const Weights* w, const WeightsPlan* plan, const instruct
     cdef Reach reach
     for tap in range(plan.taps):
         reach_of(w, tap, &reach)
-        counts[tap] = tap_runs(w, plan, isa, &reach, rows, row_count, runs + tap * most)
+        counts[tap] = tap_runs(w, plan, isa, &reach, NULL, rows, row_count, runs + tap * most)
 
 
 cdef inline int64_t large_step(const Weights* w, const WeightsPlan* plan) noexcept nogil:

@@ -12,7 +12,7 @@ rings would be too large, go through a block of the large side, decoded and fram
 uses: engine/ahead.pxi (ask_ahead, begin_ahead), engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE,
     BLOCKS_PACKED, QUARTERS, narrow_panels), engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of),
     engine/product/product.pxi (LINE_BYTES), engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide),
-    engine/weights/frames.pxi (frame_block, tap_offset), engine/weights/gradient.pxi (Reach, Row, Weights, next_tap,
+    engine/weights/frames.pxi (frame_block, tap_offset), engine/weights/gradient.pxi (LineReach, Reach, Row, Weights, next_tap,
     tap_at), engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers),
     engine/weights/lines.pxi (keeps_runs), engine/weights/plan.pxi, engine/weights/positions.pxi,
     engine/weights/shared_chunks.pxi (lay_out_chunks, meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi
@@ -138,18 +138,24 @@ cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instructio
 
 
 cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                       const Chunk* chunk, bint one_by_one, float* sums, WeightsScratch* s) noexcept nogil:
+                       Chunk* chunk, bint one_by_one, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile that mixes taps; `one_by_one`: each row along the runs of its own tap."""
     cdef int64_t first = tile_start(w, plan, tile), rows = tile_rows(plan, tile), i, run_count
     cdef int64_t offsets[TILE_ROWS]
+    cdef LineReach lines
     cdef Reach reach
     row_offsets(w, plan, first, rows, offsets)
     if not one_by_one:
-        run_panels(w, plan, isa, part, tile, 0, rows, offsets, chunk.runs, chunk.run_count, chunk.resume, sums, s)
+        lines = reach_of_taps(w, first // w.C, (first + rows - 1) // w.C, &chunk.outer)
+        if chunk.run_count < 0 or memcmp(&lines, &chunk.reach, sizeof(LineReach)) != 0:
+            chunk.reach = lines
+            chunk.run_count = tap_runs(w, plan, isa, NULL, &lines, s.rows, chunk.row_count, s.runs)
+        if chunk.run_count > 0 or not chunk.resume:
+            run_panels(w, plan, isa, part, tile, 0, rows, offsets, chunk.runs, chunk.run_count, chunk.resume, sums, s)
         return
     for i in range(rows):
         reach_of(w, (first + i) // w.C, &reach)
-        run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)
+        run_count = tap_runs(w, plan, isa, &reach, NULL, s.rows, chunk.row_count, s.runs)
         run_panels(w, plan, isa, part, tile, i, 1, offsets + i, s.runs, run_count, chunk.resume, sums, s)
 
 
@@ -219,7 +225,8 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
         if plan.mixed:
             frame_block(w, plan, isa, part.g, 0, w.C, tile_start(w, plan, part.first_strand) // w.C,
                         ceiling(tile_start(w, plan, part.end_strand), w.C), s.rows, chunk.row_count, s.block)
-            chunk.run_count = tap_runs(w, plan, isa, NULL, s.rows, chunk.row_count, s.runs)
+            chunk.outer = outer_reach(w, s.rows, chunk.row_count)
+            chunk.run_count = -1
         together = strands_together(plan, plan.channels if plan.framed and not plan.mixed else plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:
@@ -249,7 +256,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
                         chunk.runs, chunk.run_count = s.met_runs + tap * most, s.met_counts[tap]
                     else:
                         reach_of(w, tap, &reach)
-                        chunk.run_count = tap_runs(w, plan, isa, &reach, s.rows, chunk.row_count, s.runs)
+                        chunk.run_count = tap_runs(w, plan, isa, &reach, NULL, s.rows, chunk.row_count, s.runs)
                     if chunk.run_count > 0 or not chunk.resume:
                         run_strands(w, plan, isa, part, c0, c1, tap, channel, &chunk, sums, s)
             if last and plan.sums.together > 0:
