@@ -371,7 +371,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
         cycles += PACK_WHOLE * p.tap_count * p.R
-        if p.columns < FAR_COLUMNS and are_far(p.tap_count * p.S * p.R):
+        if q.joined_taps == 0 and p.columns < FAR_COLUMNS and are_far(p.tap_count * p.S * p.R):
             cycles += FAR_AND_BACK * p.tap_count * p.R
         fetched = p.columns / <double>some.columns * plan.boxes
         if plan.together or 4 * plan.item_floats > NEAR_PANEL:
