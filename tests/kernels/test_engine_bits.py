@@ -204,6 +204,23 @@ def test_positions_as_rows(batch, rows, axes, number_format):
             check_bits(got, expected, number_format, isa, threads)
 
 
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+@pytest.mark.parametrize("repeated", [1, 2, 5], ids=["sums", "results", "taps"])
+def test_weights_that_repeat(repeated, number_format):
+    """Views with a stride of 0 along the channels of the sum, those of the result, or the taps of a line."""
+    case = case_of(2, 1, 40, 20, [(8, 4, 4, 2, 1, 1), (8, 4, 4, 2, 1, 1)])
+    rng = random.Random(repeated)
+    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+    arrays["taps"] = np.broadcast_to(arrays["taps"].take([0], repeated), case.taps)
+    operands, formats = [arrays[name] for name in OPERANDS["backward_data"]], (number_format,) * 3
+    expected = by_plain_loops("backward_data", case, operands, formats)
+    for isa in each_instruction_set():
+        for algorithm in ("rows_are_positions", "gathered"):
+            got = np.full_like(operands[2], 7)
+            engine.backward_data(*operands[:2], got, **case.window, formats=formats, threads=2, algorithm=algorithm)
+            check_bits(got, expected, number_format, isa, algorithm)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_small_volumes(seed):
     """Blocks of several short planes, residues apart: what overruns a line must meet only what is written later."""

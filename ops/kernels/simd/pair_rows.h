@@ -66,24 +66,23 @@ static void SUFFIX(gather_positions)(float *rows, ptrdiff_t pitch, int64_t count
         gather_positions_format(rows, pitch, count, channels, source, format, step, channel_stride, smallest);
 }
 
-/* 16 rows of a group, of one channel and of the next, unless that is 0 away. */
-INLINE void turn_wide_pairs(float *place, ptrdiff_t tap_step, const void *first, int format, int64_t row_stride, int64_t next,
+/* 16 rows of a group, of one channel and of the next, or NULL. */
+INLINE void turn_wide_pairs(float *place, ptrdiff_t tap_step, const void *first, const void *next, int format, int64_t row_stride,
                             const wide_group *group, const decoder *d, magnitudes *met)
 {
     __m512i row[16];
-    const void *low = at(first, format, group->low);
     if (group->taps < LEAST_TURNED) {
         for (int64_t i = 0; i < group->numbers; i++)
             if (group->tap_of[i] >= 0)
-                put_scattered(place + group->tap_of[i] * tap_step, at(low, format, i), next ? at(low, format, i + next) : NULL, format,
-                              16, row_stride, d, met);
+                put_scattered(place + group->tap_of[i] * tap_step, at(first, format, group->low + i),
+                              next ? at(next, format, group->low + i) : NULL, format, 16, row_stride, d, met);
         return;
     }
     for (int i = 0; i < 16; i++) {
-        const void *source = at(low, format, i * row_stride);
-        __m512i codes = _mm512_slli_epi32(load_codes(source, format, group->numbers, 1), 16);
+        int64_t offset = group->low + i * row_stride;
+        __m512i codes = _mm512_slli_epi32(load_codes(at(first, format, offset), format, group->numbers, 1), 16);
         if (next)
-            codes = _mm512_or_si512(codes, load_codes(at(source, format, next), format, group->numbers, 1));
+            codes = _mm512_or_si512(codes, load_codes(at(next, format, offset), format, group->numbers, 1));
         row[i] = decode_words(d, format, codes);
         note(met, row[i]);
     }
@@ -107,8 +106,8 @@ static int SUFFIX(gather_wide_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t 
                 for (int i = 0; i < 2; i++)
                     prefetch_wide_rows(&all, at(first, format, all.low + (ahead + i) * channel_stride), format, row_stride);
                 for (const wide_group *group = all.group; group < all.group + all.count; group++)
-                    turn_wide_pairs(panel + c / 2 * pitch + r, tap_step, first, format, row_stride,
-                                    c + 1 < channels ? channel_stride : 0, group, &d, &met);
+                    turn_wide_pairs(panel + c / 2 * pitch + r, tap_step, first,
+                                    c + 1 < channels ? at(first, format, channel_stride) : NULL, format, row_stride, group, &d, &met);
             }
     note_smallest(smallest, &met);
     return wide;

@@ -6,8 +6,9 @@ meet the same taps (`rows_are_positions_plan.pxi`).  A tile takes some positions
 all taps whose packed weights stay in the middle cache together.  Nothing is gathered for a tap, and no product meets the padding.
 Where the packed weights of all panels are few, all threads pack them first, and a box meets all panels while its input is near;
 otherwise a task packs the panel that it uses for all boxes, and all threads pack only the panels that are left over when each has as
-many.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet, transposing it
-costs more.
+many.  Stride classes of few positions have panels that hold the weights of all classes, which are read once, and as few lanes as
+keep a panel near.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet,
+transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
     (gather_all_taps), engine/product/pairs.pxi (first_channel, never_subnormal, on_matrix, whole_of),
@@ -35,8 +36,8 @@ cdef struct PositionRowsJob:  # one of the products, of some images
     PositionRows plan
     float* packed         # weights of the panels that all threads pack
     int64_t packing       # tasks that pack them
-    int64_t packs         # products whose weights a panel holds, this one's and of those that follow; 0 for these
-    int64_t before        # packed weights of the panel before this one's
+    int64_t packs         # products whose weights its panels hold: its own and those of the products after it, for which this is 0
+    int64_t before        # packed weights of a panel before its own
 
 
 cdef struct PositionRowsScratch:  # of one thread
