@@ -45,12 +45,18 @@ INLINE void store_tap_rows(float *place, int64_t step, __m512i *row, const int64
     }
 }
 
-/* Eight rows of a channel to come, which lies too far away to be foreseen: all lines where they are few. */
-INLINE void prefetch_rows(const void *rows, int format, int64_t row_stride)
+/* `numbers` of some rows of a channel to come, which lies too far away to be foreseen: all lines between them where they are few. */
+INLINE void prefetch_rows(const void *rows, int count, int64_t numbers, int format, int64_t row_stride)
 {
-    ptrdiff_t row = (const char *)at(rows, format, row_stride) - (const char *)rows, step = row <= 128 ? 64 : row;
-    for (ptrdiff_t i = 0; i < 8 * row; i += step)
-        __builtin_prefetch((const char *)rows + i);
+    ptrdiff_t row = (const char *)at(rows, format, row_stride) - (const char *)rows;
+    ptrdiff_t size = (const char *)at(rows, format, numbers) - (const char *)rows;
+    if (row <= size + 64)
+        for (ptrdiff_t i = 0; i < (count - 1) * row + size; i += 64)
+            __builtin_prefetch((const char *)rows + i);
+    else
+        for (int r = 0; r < count; r++)
+            for (ptrdiff_t i = 0; i < size; i += 64)
+                __builtin_prefetch((const char *)rows + r * row + i);
 }
 
 /* Two channels of 8 rows at a time, which lie side by side in a panel of 8 rows; returns how many channels are done. */
@@ -63,7 +69,7 @@ INLINE int64_t turn_pairs(float *panel, ptrdiff_t tap_step, int64_t channels, co
         __m512i row[16];
         float transposed[16][16];
         for (int i = 0; i < 2; i++)
-            prefetch_rows(at(rows, format, (AHEAD + i) * channel_stride), format, row_stride);
+            prefetch_rows(at(rows, format, (AHEAD + i) * channel_stride), 8, group->numbers, format, row_stride);
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)
             row[i] = (__m512i)load_vector(at(rows, format, i / 8 * channel_stride + i % 8 * row_stride), format, group->numbers);
@@ -88,7 +94,7 @@ INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
         c = turn_pairs(panel, tap_step, channels, source, format, row_stride, channel_stride, taps, &group);
     for (; c < channels; c++) {
         __m512i row[8];
-        prefetch_rows(at(source, format, group.low + (c + AHEAD) * channel_stride), format, row_stride);
+        prefetch_rows(at(source, format, group.low + (c + AHEAD) * channel_stride), 8, group.numbers, format, row_stride);
         for (int i = 0; i < 8; i++)
             row[i] = i < rows ? (__m512i)load_vector(at(source, format, group.low + c * channel_stride + i * row_stride), format,
                                                      group.numbers)
@@ -101,7 +107,7 @@ INLINE int64_t turn_taps(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int 
 typedef struct { /* taps of which all weights lie among `numbers` <= 16 from `low` on, wherever they stand in the sum */
     int64_t low;
     int64_t numbers;
-    int64_t taps;
+    int64_t taps; /* at different places */
     int64_t tap_of[16]; /* which tap each number is the weight of, or -1 */
 } wide_group;
 
@@ -117,7 +123,7 @@ INLINE int find_wide_group(wide_group *group, const int64_t *taps, int64_t tap_c
     for (int64_t t = 0; t < tap_count; t++)
         if (taps[t] >= group->low && taps[t] - group->low < 16) {
             int64_t number = taps[t] - group->low;
-            group->taps++;
+            group->taps += group->tap_of[number] < 0;
             group->tap_of[number] = t;
             group->numbers = number + 1 > group->numbers ? number + 1 : group->numbers;
         }
@@ -155,20 +161,6 @@ INLINE int64_t channels_ahead(const void *source, int wide, int format, int64_t 
     return bytes <= WIDE_AHEAD / AHEAD ? AHEAD : bytes >= WIDE_AHEAD ? 1 : WIDE_AHEAD / bytes;
 }
 
-/* All groups of 16 rows of a channel to come. */
-INLINE void prefetch_wide_rows(const wide_groups *all, const void *rows, int format, int64_t row_stride)
-{
-    ptrdiff_t row = (const char *)at(rows, format, row_stride) - (const char *)rows;
-    ptrdiff_t size = (const char *)at(rows, format, all->numbers) - (const char *)rows;
-    if (row <= size + 64)
-        for (ptrdiff_t i = 0; i < 15 * row + size; i += 64)
-            __builtin_prefetch((const char *)rows + i);
-    else
-        for (int r = 0; r < 16; r++)
-            for (ptrdiff_t i = 0; i < size; i += 64)
-                __builtin_prefetch((const char *)rows + r * row + i);
-}
-
 /* 16 rows of the numbers of a group, which leave as whole vectors. */
 INLINE void store_wide_rows(float *place, ptrdiff_t tap_step, __m512i *row, const int64_t *tap_of)
 {
@@ -188,7 +180,7 @@ INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wid
         for (int r = 0; r < wide; r += 16) {
             const void *rows = at(source, format, c * channel_stride + r * row_stride);
             float *place = panel + c * pitch + r;
-            prefetch_wide_rows(all, at(rows, format, all->low + ahead * channel_stride), format, row_stride);
+            prefetch_rows(at(rows, format, all->low + ahead * channel_stride), 16, all->numbers, format, row_stride);
             for (const wide_group *group = all->group; group < all->group + all->count; group++) {
                 __m512i row[16];
                 if (group->taps < LEAST_TURNED) {
@@ -213,15 +205,12 @@ INLINE int sixteens(int rows, int64_t row_stride, int64_t channel_stride, const 
     wide_group group;
     int64_t found = 0, turned = 0;
     for (int64_t from = INT64_MIN; rows >= 16 && find_wide_group(&group, taps, tap_count, from); from = group.low + group.numbers) {
-        int64_t numbers = 0;
-        for (int i = 0; i < 16; i++)
-            numbers += group.tap_of[i] >= 0;
-        if (numbers < group.taps || (row_stride >= channel_stride && group.taps < 16))
+        if (row_stride >= channel_stride && group.taps < 16)
             return 0;
         found += group.taps;
         turned += group.taps < LEAST_TURNED ? 0 : group.taps;
     }
-    return 2 * turned > found ? rows - rows % 16 : 0;
+    return found == tap_count && 2 * turned > found ? rows - rows % 16 : 0;
 }
 
 /* Those rows; returns their number. */

@@ -104,7 +104,7 @@ static int SUFFIX(gather_wide_taps)(float *panel, ptrdiff_t tap_step, ptrdiff_t 
             for (int r = 0; r < wide; r += 16) {
                 const void *first = at(source, format, c * channel_stride + r * row_stride);
                 for (int i = 0; i < 2; i++)
-                    prefetch_wide_rows(&all, at(first, format, all.low + (ahead + i) * channel_stride), format, row_stride);
+                    prefetch_rows(at(first, format, all.low + (ahead + i) * channel_stride), 16, all.numbers, format, row_stride);
                 for (const wide_group *group = all.group; group < all.group + all.count; group++)
                     turn_wide_pairs(panel + c / 2 * pitch + r, tap_step, first,
                                     c + 1 < channels ? at(first, format, channel_stride) : NULL, format, row_stride, group, &d, &met);

@@ -247,8 +247,8 @@ INLINE void gather_taps_apart(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch,
                 put_scattered(place + t * tap_step, first, second, format, rows, row_stride, &d, &met);
                 continue;
             }
-            prefetch_rows(at(first, format, AHEAD * channel_stride), format, row_stride);
-            prefetch_rows(at(first, format, (AHEAD + apart) * channel_stride), format, row_stride);
+            prefetch_rows(at(first, format, AHEAD * channel_stride), 8, group.numbers, format, row_stride);
+            prefetch_rows(at(first, format, (AHEAD + apart) * channel_stride), 8, group.numbers, format, row_stride);
             __m512i row[8];
             for (int i = 0; i < 8; i++) {
                 __m512i codes = _mm512_setzero_si512();

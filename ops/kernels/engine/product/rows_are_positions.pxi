@@ -65,7 +65,7 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
     for i in range(q.products_together):
         job = &counted if jobs == NULL else &jobs[i]
         job.product = of_images(&q.products[first_product + i], first, count)
-        plan_position_rows(&job.product, q.isa, q.threads, q.joined_taps, &job.plan)
+        plan_position_rows(q, &job.product, &job.plan)
         job.packs = 1 if q.joined_taps == 0 else q.count if i == 0 else 0
         if job.packs > 0:
             packed = <float*>take(memory, panel_bytes(&job.plan))
@@ -313,7 +313,7 @@ cdef int64_t packed_together(const Problem* q, int64_t images) noexcept nogil:
     cdef Product some
     for i in range(q.count):
         some = of_images(&q.products[i], 0, images)
-        plan_position_rows(&some, q.isa, q.threads, q.joined_taps, &plan)
+        plan_position_rows(q, &some, &plan)
         if not plan.together:
             return -1
         packed += panel_bytes(&plan)
@@ -350,7 +350,7 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     q.transposed_images = images_together(q)
     for i in range(q.count):
         some = of_images(&q.products[i], 0, q.transposed_images)
-        plan_position_rows(&some, q.isa, q.threads, q.joined_taps, &plan)
+        plan_position_rows(q, &some, &plan)
         if 4 * plan.item_floats > PANEL_BYTES or not 0 < plan.ranges[0] * plan.ranges[1] * plan.ranges[2] <= MOST_CLASSES:
             return False
         packed += panel_bytes(&plan)
@@ -368,7 +368,7 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     for i in range(q.count):
         p = &q.products[i]
         some = of_images(p, 0, q.transposed_images)
-        plan_position_rows(&some, q.isa, q.threads, q.joined_taps, &plan)
+        plan_position_rows(q, &some, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width
                    * (1 + TILE_STEPS / min(p.tap_count * p.S, plan.near_taps * plan.near_steps)))
         cycles += PACK_WHOLE * p.tap_count * p.R

@@ -1,7 +1,7 @@
 """How `rows_are_positions` divides its products: panels of channels, boxes of positions, classes that meet the same taps.
 
-uses: core/caches.pxi (middle_cache), engine/costs.pxi (stores_wait), engine/product/position_classes.pxi
-    (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS, staggered),
+uses: core/caches.pxi (middle_cache), engine/algorithms.pxi (Problem), engine/costs.pxi (stores_wait),
+    engine/product/position_classes.pxi (CUTS_EVERYWHERE, cut_axis), engine/product/product.pxi (PositionClass, Product, STEPS, staggered),
     engine/weights/few_pairs.pxi (near_steps)
 gives: Box, PositionRows, cut_classes, plan_position_rows
 """
@@ -78,9 +78,10 @@ cdef inline int64_t most_columns_of_class(const PositionRows* plan) noexcept nog
     return plan.most_columns // max(1, plan.ranges[0] * plan.ranges[1] * plan.ranges[2])
 
 
-cdef void plan_position_rows(const Product* p, const instruction_set* isa, int threads, int64_t joined_taps,
-                             PositionRows* plan) noexcept nogil:
-    """Panels hold `joined_taps` of several products, or those of this one if that is 0."""
+cdef void plan_position_rows(const Problem* q, const Product* p, PositionRows* plan) noexcept nogil:
+    """Panels hold `joined_taps` of all products of the problem, or those of this one, of some images, if that is 0."""
+    cdef const instruction_set* isa = q.isa
+    cdef int threads = q.threads
     cdef double numbers = max(<double>p.N * p.I[0] * p.I[1] * p.I[2], <double>p.columns) * p.S
     cdef double missed = 0, range_floats = min(<int64_t>RANGE_FLOATS, middle_cache // 4)
     cdef int64_t near, shared
@@ -88,8 +89,8 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     cdef int axis
     plan.vectors = ceiling(p.R, isa.width)
     plan.panels = ceiling(plan.vectors, isa.vectors)
-    if joined_taps > 0:
-        plan.panels = max(plan.panels, ceiling(plan.vectors, max(1, JOINED_BYTES // (4 * joined_taps * p.S * isa.width))))
+    if q.joined_taps > 0:
+        plan.panels = max(plan.panels, ceiling(plan.vectors, max(1, JOINED_BYTES // (4 * q.joined_taps * p.S * isa.width))))
     plan.items = p.G * plan.panels
     plan.pitch = ceiling(plan.vectors, plan.panels) * isa.width
     plan.tap_floats = staggered(p.S * plan.pitch)
@@ -99,14 +100,14 @@ cdef void plan_position_rows(const Product* p, const instruction_set* isa, int t
     plan.near_taps = max(1, min(p.tap_count, near // p.S))
     plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
     plan.near_steps = ceiling(ceiling(p.S, ceiling(p.S, near)), p.block) * p.block
-    plan.item_floats = max(joined_taps, p.tap_count) * plan.tap_floats + isa.width
+    plan.item_floats = max(q.joined_taps, p.tap_count) * plan.tap_floats + isa.width
     plan.met = 1
     plan.extent[0] = p.N
     for axis in range(3):
         plan.extent[axis + 1] = p.Q[axis]
         plan.ranges[axis] = cut_axis(p, axis, CUTS_EVERYWHERE, plan.borders[axis], &missed)
         plan.met *= 1 - missed
-    few = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES and joined_taps == 0
+    few = 4 * plan.items * plan.item_floats <= ALL_PANELS_BYTES and q.joined_taps == 0
     shared = plan.items % threads
     if shared == 0 and plan.vectors % plan.panels != 0 and threads > 1:  # the last thread would get narrower panels
         shared = threads
