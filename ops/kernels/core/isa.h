@@ -375,6 +375,7 @@ typedef struct {
     strided_function strided[TILE_ROWS][TILE_VECTORS];
     tall_function tall[TALL_ROWS - TILE_ROWS]; /* of TILE_ROWS + 1 rows and more, or NULL */
     strided_function strided_blocks[TILE_ROWS][TILE_VECTORS]; /* sums in blocks: no run goes beyond half a block */
+    strided_function strided_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer stores and more loads if there are registers for it */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];   /* likewise: a run begins with a block and has any length */
     strided_function whole_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer loads of lanes and more of rows */
     tap_lanes_function tap_tile[TILE_ROWS][TILE_VECTORS];

@@ -309,6 +309,7 @@ cdef extern from "core/isa.h" nogil:
         strided_function strided[8][3]
         tall_function tall[8]  # TALL_ROWS - TILE_ROWS
         strided_function strided_blocks[8][3]
+        strided_function strided_by_vector[8][3]
         strided_function whole_blocks[8][3]
         strided_function whole_by_vector[8][3]
         tap_lanes_function tap_tile[8][3]

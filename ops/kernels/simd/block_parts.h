@@ -158,7 +158,79 @@ INLINE int vectors_together(int rows, int vectors)
                                                      lane_pitch, c + j * WIDTH, v, resume);                                \
     }
 
-/* The same with rows of a panel and sums as `tile_function` has them. */
+/* Rows that lie anywhere, along runs of which none goes beyond half a block. */
+INLINE void cut_part_body(int rows, int vectors, const tile_run *run, const tile_run *last, const float *start, const int64_t *offsets,
+                          ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume,
+                          asking *asks)
+{
+    const ptrdiff_t half = HALF_BLOCK * lane_pitch;
+    vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
+    const float *row[ROWS];
+    load_sums(rows, vectors, total, c, pitch, resume);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        row[i] = start + offsets[i];
+    for (ptrdiff_t place = 0; run < last; place += 2 * half) {
+        for (int count = SUM_BLOCK; asks->left && count > 0; asks->left--, count--)
+            ask(asks, 0);
+        if (rows * vectors < ROWS && are_block(run, last, place, lane_pitch)) {
+            ptrdiff_t a0 = run[0].rows, a1 = run[1].rows;
+            const float *b = lane_panel + place;
+            first_step(rows, vectors, first, row, a0, b, 0);
+            first_step(rows, vectors, second, row, a1, b + half, 0);
+            for (ptrdiff_t k = 1; k < HALF_BLOCK; k++) {
+                b += lane_pitch;
+                tile_step(rows, vectors, first, row, a0 + k * row_step, b, NULL, 0);
+                tile_step(rows, vectors, second, row, a1 + k * row_step, b + half, NULL, 0);
+            }
+            run += 2;
+        } else {
+            run = half_of_runs(rows, vectors, first, run, last, place + half, row, row_step, lane_panel, lane_pitch);
+            run = half_of_runs(rows, vectors, second, run, last, place + 2 * half, row, row_step, lane_panel, lane_pitch);
+        }
+        add_halves(rows, vectors, total, first, second);
+    }
+    store_sums(rows, vectors, total, c, pitch);
+}
+
+typedef void (*cut_part_function)(const tile_run *run, const tile_run *last, const float *start, const int64_t *offsets,
+                                  ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume,
+                                  asking *asks);
+
+#define CUT_PART(rows, vectors, name)                                                                                      \
+    static __attribute__((noinline)) void SUFFIX(name##_##rows##_##vectors)(                                               \
+        const tile_run *run, const tile_run *last, const float *start, const int64_t *offsets, ptrdiff_t row_step,         \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume, asking *asks)                      \
+    {                                                                                                                      \
+        if (row_step == 1)                                                                                                 \
+            cut_part_body(rows, vectors, run, last, start, offsets, 1, lane_panel, lane_pitch, c, pitch, resume, asks);    \
+        else                                                                                                               \
+            cut_part_body(rows, vectors, run, last, start, offsets, row_step, lane_panel, lane_pitch, c, pitch, resume,    \
+                          asks);                                                                                           \
+    }
+#define CUT_ENTRY(rows, vectors, name) SUFFIX(name##_##rows##_##vectors)
+PART_SIZES(CUT_PART, cut_part)
+static const cut_part_function SUFFIX(cut_part)[ROWS][VECTORS] = PART_ENTRIES(CUT_ENTRY, cut_part);
+
+/* Rows with wide steps are loaded from the next cache, and for each vector again. */
+#define WIDEST_STEP 4
+#define STRIDED_BY_VECTOR(name, r, v, pairs)                                                                               \
+    static void SUFFIX(name##_by_vector_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *start,          \
+                                                   const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,    \
+                                                   ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)      \
+    {                                                                                                                      \
+        const int together = vectors_together(r, v);                                                                       \
+        if (row_step > WIDEST_STEP) {                                                                                      \
+            SUFFIX(name##_##r##_##v)(runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c, resume, wish);  \
+            return;                                                                                                        \
+        }                                                                                                                  \
+        asking asks = begin_asking(wish);                                                                                  \
+        for (int j = 0; j < v; j += together)                                                                              \
+            SUFFIX(cut_part)[r - 1][together - 1](runs, runs + run_count, start, offsets, row_step,                        \
+                                                  lane_panel + j * WIDTH, lane_pitch, c + j * WIDTH, v, resume, &asks);    \
+    }
+
+/* Whole blocks with rows of a panel and sums as `tile_function` has them. */
 #define BLOCKS_BY_VECTOR(name, r, v, pairs)                                                                                \
     static void SUFFIX(name##_by_vector_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel,      \
                                                    ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c,\

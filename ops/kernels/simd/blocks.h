@@ -76,6 +76,7 @@ ALL_BLOCKS(WHOLE_BLOCKS, blocks, 0)
 #if ROWS == 8
 ALL_BLOCKS(BLOCKS_BY_VECTOR, blocks, 0)
 ALL_BLOCKS(WHOLE_BY_VECTOR, blocks, 0)
+ALL_BLOCKS(STRIDED_BY_VECTOR, strided_blocks, 0)
 #define BY_VECTOR(kind) ALL_ENTRIES(kind##_by_vector)
 #else
 #define BY_VECTOR(kind) ALL_ENTRIES(kind)

@@ -371,6 +371,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .strided = ALL_ENTRIES(strided),
     .tall = ALL_TALL,
     .strided_blocks = ALL_ENTRIES(strided_blocks),
+    .strided_by_vector = BY_VECTOR(strided_blocks),
     .whole_blocks = ALL_ENTRIES(whole_blocks),
     .whole_by_vector = BY_VECTOR(whole_blocks),
     .tap_tile = ALL_ENTRIES(tap_lanes),

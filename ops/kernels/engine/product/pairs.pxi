@@ -63,7 +63,9 @@ cdef inline tile_function tile_of(const instruction_set* isa, const pair_functio
 
 cdef inline strided_function strided_of(const instruction_set* isa, bint blocks, int64_t rows, int64_t vectors) noexcept nogil:
     """The tile whose rows lie anywhere; where sums are taken in blocks, no run goes beyond half of one."""
-    return isa.strided_blocks[rows - 1][vectors - 1] if blocks else isa.strided[rows - 1][vectors - 1]
+    if not blocks:
+        return isa.strided[rows - 1][vectors - 1]
+    return isa.strided_by_vector[rows - 1][vectors - 1] if stores_wait() else isa.strided_blocks[rows - 1][vectors - 1]
 
 
 cdef inline strided_function whole_of(const instruction_set* isa, const pair_functions* pairs, bint blocks, bint by_vector,
