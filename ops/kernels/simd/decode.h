@@ -52,11 +52,19 @@ INLINE void decode_line(float *target, const void *source, int format, int64_t c
         }
     }
 #elif WIDTH == 8
-    if (code_size(format) == 1)
+    if (code_size(format) == 1) {
+        for (; i + 32 <= count; i += 32) {
+            vector floats[4];
+            __builtin_prefetch(at(later, format, i));
+            decode_four(_mm256_loadu_si256(at(source, format, i)), format, floats);
+            for (int k = 0; k < 4; k++)
+                *(vector *)(target + i + 8 * k) = floats[k];
+        }
         for (; i + 16 <= count; i += 16) {
             __builtin_prefetch(at(later, format, i));
             decode_two(_mm_loadu_si128(at(source, format, i)), format, (vector *)(target + i), (vector *)(target + i + 8));
         }
+    }
 #endif
     for (; i + WIDTH <= count; i += WIDTH) {
         __builtin_prefetch(at(later, format, i));

@@ -57,29 +57,39 @@ INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t sp
 }
 
 #if WIDTH > 4
-/* Vectors of codes of 8 bits at p and at q. */
-INLINE void decode_both(const void *p, const void *q, int format, vector *first, vector *second)
+enum { ROWS_TOGETHER = WIDTH == 8 ? 4 : 2 };
+
+/* Vectors of codes of 8 bits, of rows that begin there. */
+INLINE void decode_rows(const void *const *row, int format, vector *floats)
 {
 #if WIDTH == 16
     const decoder d = decoder_of(format);
-    __m512i codes = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(q)), 16);
-    codes = decode_words(&d, format, _mm512_or_si512(codes, _mm512_cvtepu8_epi32(_mm_loadu_si128(p))));
-    floats_of_words(codes, first, second);
+    __m512i codes = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(row[1])), 16);
+    codes = decode_words(&d, format, _mm512_or_si512(codes, _mm512_cvtepu8_epi32(_mm_loadu_si128(row[0]))));
+    floats_of_words(codes, floats, floats + 1);
 #else
-    decode_two(codes_at(p, q), format, first, second);
+    __m128i low = _mm_unpacklo_epi64(_mm_loadl_epi64(row[0]), _mm_loadl_epi64(row[1]));
+    __m128i high = _mm_unpacklo_epi64(_mm_loadl_epi64(row[2]), _mm_loadl_epi64(row[3]));
+    decode_four(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1), format, floats);
 #endif
 }
 
-/* Whole moves of two steps. */
-INLINE void move_two(float *panel, ptrdiff_t pitch, const uint8_t *row, int format, int64_t stride, const vector_move *moves,
-                     int64_t move_count)
+/* Whole moves of as many steps. */
+INLINE void move_together(float *panel, ptrdiff_t pitch, const uint8_t *row, int format, int64_t stride, const vector_move *moves,
+                          int64_t move_count)
 {
-    __builtin_prefetch(row + moves[0].offset + 8 * stride); /* as below */
-    __builtin_prefetch(row + moves[0].offset + 9 * stride);
+    for (int k = 0; k < ROWS_TOGETHER; k++)
+        __builtin_prefetch(row + moves[0].offset + (8 + k) * stride); /* as below */
     for (int64_t i = 0; i < move_count; i++) {
-        const uint8_t *first = row + moves[i].offset;
-        float *place = panel + moves[i].lane;
-        decode_both(first, first + stride, format, (vector *)place, (vector *)(place + pitch));
+        const void *first[ROWS_TOGETHER];
+        vector floats[ROWS_TOGETHER];
+#pragma GCC unroll 4
+        for (int k = 0; k < ROWS_TOGETHER; k++)
+            first[k] = row + moves[i].offset + k * stride;
+        decode_rows(first, format, floats);
+#pragma GCC unroll 4
+        for (int k = 0; k < ROWS_TOGETHER; k++)
+            *(vector *)(panel + k * pitch + moves[i].lane) = floats[k];
     }
 }
 
@@ -103,8 +113,8 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
     if (move_count) {
         int64_t k = 0;
 #if WIDTH > 4
-        for (int two = code_size(format) == 1 && whole_moves(moves, move_count); two && k + 2 <= steps; k += 2)
-            move_two(panel + k * pitch, pitch, at(source, format, k * stride), format, stride, moves, move_count);
+        for (int whole = code_size(format) == 1 && whole_moves(moves, move_count); whole && k + ROWS_TOGETHER <= steps; k += ROWS_TOGETHER)
+            move_together(panel + k * pitch, pitch, at(source, format, k * stride), format, stride, moves, move_count);
 #endif
         for (; k < steps; k++) {
             const void *row = at(source, format, k * stride);
@@ -179,9 +189,11 @@ INLINE void load_lines(vector_bits *row, const void *source, int format, const i
 {
 #if WIDTH == 8
     if (code_size(format) == 1 && n == 8) {
-        for (int i = 0; i < 8; i += 2)
-            decode_both(at(source, format, offset[i] + step), at(source, format, offset[i + 1] + step), format, (vector *)(row + i),
-                        (vector *)(row + i + 1));
+        const void *first[8];
+        for (int i = 0; i < 8; i++)
+            first[i] = at(source, format, offset[i] + step);
+        decode_rows(first, format, (vector *)row);
+        decode_rows(first + 4, format, (vector *)row + 4);
         return;
     }
 #endif

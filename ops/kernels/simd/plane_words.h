@@ -91,8 +91,7 @@ INLINE void decode_word(const decoder *d, int format, __m256i word, vector *numb
         number[1] = (vector)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
     } else {
         word = _mm256_permutevar8x32_epi32(transpose_bytes(word), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        decode_two(_mm256_castsi256_si128(word), format, number, number + 1);
-        decode_two(_mm256_extracti128_si256(word, 1), format, number + 2, number + 3);
+        decode_four(word, format, number);
     }
 }
 
