@@ -54,6 +54,10 @@ LAYERS = {
        for images, count, dilation in ((16, 64, 2), (40, 12, 8), (9, 100, 4), (30, 37, 6))},
     **{f"{count} positions on a line, step {step}": case_of(3, 1, 12, 20, [(step * count, count, step + 2, step, 1, 1)])
        for count, step in ((45, 3), (33, 5), (100, 6), (31, 7), (40, 9), (97, 10), (20, 11), (64, 12), (33, 13))},
+    **{f"short lines of {count}, step {step}, padding {begin}":
+       case_of(4, 1, 18, 20, [(9, 4, 3, 2, 1, 0), (9, 5, 2, 2, 1, begin), (step * count + 4, count, 3, step, 1, begin)])
+       for count, step, begin in (
+           (7, 2, 0), (16, 2, 1), (4, 8, 0), (8, 4, 1), (10, 3, 0), (6, 1, 0), (1, 2, 0), (2, 16, 1), (11, 3, 1))},
     "images of volumes": case_of(13, 1, 24, 40, [(2, 2, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1), (5, 5, 3, 1, 1, 1)]),
     "images of volumes, step 2": case_of(9, 1, 12, 40, [(7, 4, 3, 2, 1, 1)] * 3),
     "small planes of whole blocks": case_of(5, 1, 24, 40, [(8, 8, 3, 1, 1, 1), (8, 8, 5, 1, 1, 2)]),

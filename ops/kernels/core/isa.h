@@ -136,15 +136,18 @@ typedef void (*line_blocks_function)(int rows, int vectors, const tile_run *runs
 
 /* A piece of a line: `count` <= LINE_PIECE numbers from number `place` on, zeros but for those whose bit of `mask` is set, where element
  * source + i*step of the line stands.  Where step is not 1, or nothing is loaded under a mask, these are low <= i < high; elsewhere
- * `more` pieces of LINE_PIECE elements follow, each from where the one before ends. */
+ * `more` pieces of LINE_PIECE elements follow, each from where the one before ends.  Where `each` is not 0, `count` numbers are several
+ * lines of so many, whose sources are `further` elements apart; `mask`, `low` and `high` are those of each line. */
 typedef struct {
     int64_t source;
+    int64_t further;
     int32_t place;
     int32_t count;
     int32_t low;
     int32_t high;
     uint32_t mask;
     int32_t more;
+    int32_t each;
 } line_piece;
 
 /* `lines` lines of the same pieces, as `line_blocks_function` takes them, `pitch` bytes apart, bfloat16 codes of `format`; number 0 of the

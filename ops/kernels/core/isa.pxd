@@ -96,12 +96,14 @@ cdef extern from "core/isa.h" nogil:
         int64_t step
     ctypedef struct line_piece:
         int64_t source
+        int64_t further
         int32_t place
         int32_t count
         int32_t low
         int32_t high
         uint32_t mask
         int32_t more
+        int32_t each
     ctypedef void (*lay_lines_function)(
         char*, Py_ssize_t, int64_t, const line_piece*, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*lay_plane_function)(char*, const plane_lines*, const void*, int, uint16_t*) noexcept

@@ -66,18 +66,44 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
+/* Which of LINE_PIECE numbers at the source of a piece are loaded. */
+INLINE uint32_t loaded_of(const line_piece *piece, int64_t step)
+{
+    if (step == 1 || piece->high <= piece->low)
+        return piece->mask;
+    return (uint32_t)(((uint64_t)2 << (piece->high - 1) * step) - ((uint64_t)1 << piece->low * step));
+}
+
+/* The lines of a piece side by side; `places`: element i*step in the place of word i. */
+INLINE __m512i load_lines_of(const line_piece *piece, const void *start, int format, int64_t step, __m512i places)
+{
+    const uint32_t loaded = loaded_of(piece, step);
+    const __m512i each = _mm512_set1_epi16((int16_t)(piece->each * step));
+    const void *source = at(start, format, piece->source);
+    __m512i words = _mm512_setzero_si512();
+    for (int i = 0; i < piece->count; i += piece->each) {
+        words = _mm512_mask_permutexvar_epi16(words, piece->mask << i, places, load_words_masked(source, format, loaded));
+        places = _mm512_sub_epi16(places, each);
+        source = at(source, format, piece->further);
+    }
+    return words;
+}
+
 INLINE void lay_pairs_format(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
                              const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
     const __m512i order = reversed_words();
+    const __m512i places = _mm512_mullo_epi16(_mm512_sub_epi16(_mm512_set1_epi16(31), order), _mm512_set1_epi16((int16_t)step));
     magnitudes met = none_met;
     for (int64_t line = 0; line < lines; line++) {
         const void *start = at(source, format, line * line_stride);
         for (const line_piece *piece = pieces; piece < pieces + piece_count; piece++) {
             uint16_t *place = (uint16_t *)(first + line * pitch) - piece->place - 31;
             __m512i words = _mm512_setzero_si512();
-            if (step == 1)
+            if (piece->each > 0)
+                words = load_lines_of(piece, start, format, step, places);
+            else if (step == 1)
                 words = load_words_masked(at(start, format, piece->source), format, piece->mask);
             else if (step == 2)
                 words = load_every_other_word(at(start, format, piece->source), format,

@@ -125,7 +125,7 @@ cdef int64_t add_pieces(const Weights* w, const Row* part, const int64_t* t, int
         piece = &pieces[number - 1]
         if not (joined and number > 0 and piece.count < LINE_PIECE and piece.source - piece.place == source - place):
             check_room(b"add_pieces", &pieces[number], sizeof(line_piece))
-            pieces[number] = line_piece(source + done * step, <int32_t>(place + done), 0, 0, 0, 0, 0)
+            pieces[number] = line_piece(source + done * step, 0, <int32_t>(place + done), 0, 0, 0, 0, 0, 0)
             piece = &pieces[number]
             number += 1
         first = piece.count
@@ -159,6 +159,30 @@ cdef int64_t repeat_pieces(line_piece* pieces, int64_t number, int64_t count, in
         pieces[i].source += further
         pieces[i].place += <int32_t>apart
     return number + count
+
+
+cdef int64_t merge_pieces(int64_t step, line_piece* pieces, int64_t number) noexcept nogil:
+    """Short lines that are equally far apart as one piece, where a vector holds what is loaded of each; returns the number of pieces."""
+    cdef int64_t i, kept = 0, lines
+    cdef line_piece* piece = pieces
+    cdef const line_piece* next_piece
+    if not 1 <= step <= LINE_PIECE:
+        return number
+    for i in range(1, number):
+        next_piece = &pieces[i]
+        lines = piece.count // piece.each if piece.each > 0 else 1
+        if (next_piece.count * (lines + 1) <= LINE_PIECE and next_piece.count == (piece.each if piece.each > 0 else piece.count)
+                and (next_piece.count - 1) * step < LINE_PIECE and next_piece.place == piece.place + piece.count
+                and next_piece.mask == piece.mask and piece.more == next_piece.more == 0
+                and (lines == 1 or next_piece.source == piece.source + lines * piece.further)):
+            if lines == 1:
+                piece.each, piece.further = piece.count, next_piece.source - piece.source
+            piece.count += piece.each
+            continue
+        kept += 1
+        piece = &pieces[kept]
+        piece[0] = next_piece[0]
+    return min(number, kept + 1)
 
 
 cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* shared, const Row* rows, const int64_t* t, bint joined,
@@ -208,7 +232,7 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
             left -= part.count
             part.y[1] += 1
             part.y[2] = 0
-    return number
+    return merge_pieces(number_step(w), pieces, number)
 
 
 cdef inline bint pieces_joined(const Weights* w, const instruction_set* isa) noexcept nogil:
