@@ -1,12 +1,6 @@
 /* Rows of pairs for `rows_are_positions`: positions whose pairs of channels lie side by side, and lanes of many weights.  Included by
  * simd/pairs.h. */
 
-/* n <= 16 codes, `step` apart, as 32 bits each. */
-INLINE __m512i load_lane_codes(const void *p, int format, int64_t n, int64_t step)
-{
-    return step == 1 || step == 2 ? load_codes(p, format, n, step) : load_scattered(p, format, n, step);
-}
-
 /* Channels lie side by side. */
 INLINE void turn_words(float *rows, ptrdiff_t pitch, int64_t count, int64_t channels, const void *source, int format, int64_t step,
                        const decoder *d, magnitudes *met)
@@ -31,9 +25,9 @@ INLINE void turn_channels(float *rows, ptrdiff_t pitch, int64_t count, int64_t c
             for (int i = 0; i < 16; i++) {
                 row[i] = _mm512_setzero_si512();
                 if (k + 2 * i < channels)
-                    row[i] = _mm512_slli_epi32(load_lane_codes(at(start, format, 2 * i * channel_stride), format, n, step), 16);
+                    row[i] = _mm512_slli_epi32(load_scattered(at(start, format, 2 * i * channel_stride), format, n, step), 16);
                 if (k + 2 * i + 1 < channels)
-                    row[i] = _mm512_or_si512(row[i], load_lane_codes(at(start, format, (2 * i + 1) * channel_stride), format, n, step));
+                    row[i] = _mm512_or_si512(row[i], load_scattered(at(start, format, (2 * i + 1) * channel_stride), format, n, step));
                 row[i] = decode_words(d, format, row[i]);
                 note(met, row[i]);
             }
