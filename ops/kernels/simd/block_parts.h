@@ -208,9 +208,9 @@ typedef void (*cut_part_function)(const tile_run *run, const tile_run *last, con
             cut_part_body(rows, vectors, run, last, start, offsets, row_step, lane_panel, lane_pitch, c, pitch, resume,    \
                           asks);                                                                                           \
     }
-#define CUT_ENTRY(rows, vectors, name) SUFFIX(name##_##rows##_##vectors)
+#define CUT_PART_ENTRY(rows, vectors, name) SUFFIX(name##_##rows##_##vectors)
 PART_SIZES(CUT_PART, cut_part)
-static const cut_part_function SUFFIX(cut_part)[ROWS][VECTORS] = PART_ENTRIES(CUT_ENTRY, cut_part);
+static const cut_part_function SUFFIX(cut_part)[ROWS][VECTORS] = PART_ENTRIES(CUT_PART_ENTRY, cut_part);
 
 /* Rows with wide steps are loaded from the next cache, and for each vector again. */
 #define WIDEST_STEP 4
