@@ -179,6 +179,24 @@ def test_stride_classes_that_alternate(channels, number_format):
             check_bits(got, expected, number_format, isa, width)
 
 
+def drawn_operands(case, seed, number_format):
+    rng = random.Random(seed)
+    return {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+
+
+def check_data_gradient(case, arrays, number_format, algorithms, threads=(2,)):
+    """With every instruction set."""
+    operands, formats = [arrays[name] for name in OPERANDS["backward_data"]], (number_format,) * 3
+    expected = by_plain_loops("backward_data", case, operands, formats)
+    for isa in each_instruction_set():
+        for algorithm in algorithms:
+            for count in threads:
+                got = np.full_like(operands[2], 7)
+                engine.backward_data(*operands[:2], got, **case.window, formats=formats, threads=count,
+                                     algorithm=algorithm)
+                check_bits(got, expected, number_format, isa, f"{algorithm} {count}")
+
+
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("batch", "rows", "axes"), [
@@ -192,16 +210,18 @@ def test_stride_classes_that_alternate(channels, number_format):
 def test_positions_as_rows(batch, rows, axes, number_format):
     """Boxes, and panels that threads share or take alone, also of several products together, and tiles of a line."""
     case = case_of(batch, 1, rows, 20, axes)
-    rng = random.Random(0)
-    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
-    operands, formats = [arrays[name] for name in OPERANDS["backward_data"]], (number_format,) * 3
-    expected = by_plain_loops("backward_data", case, operands, formats)
-    for isa in each_instruction_set():
-        for threads in (1, 2, 3, 5):
-            got = np.full_like(operands[2], 7)
-            engine.backward_data(*operands[:2], got, **case.window, formats=formats, threads=threads,
-                                 algorithm="rows_are_positions")
-            check_bits(got, expected, number_format, isa, threads)
+    arrays = drawn_operands(case, 0, number_format)
+    check_data_gradient(case, arrays, number_format, ["rows_are_positions"], (1, 2, 3, 5))
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["bfloat16", "hifloat8"])
+@pytest.mark.parametrize(("taps", "stride"), [(2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 4), (5, 4)])
+def test_weights_near_one_another(taps, stride, number_format):
+    """Rows of weights 2 to 5 elements apart, of which a class of the stride has one tap or two."""
+    case = case_of(2, 1, 41, 35, [(7 * stride + taps, 8, taps, stride, 1, 0)])
+    arrays = drawn_operands(case, taps, number_format)
+    check_data_gradient(case, arrays, number_format, ["rows_are_positions", "gathered"])
 
 
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
@@ -209,16 +229,9 @@ def test_positions_as_rows(batch, rows, axes, number_format):
 def test_weights_that_repeat(repeated, number_format):
     """Views with a stride of 0 along the channels of the sum, those of the result, or the taps of a line."""
     case = case_of(2, 1, 40, 20, [(8, 4, 4, 2, 1, 1), (8, 4, 4, 2, 1, 1)])
-    rng = random.Random(repeated)
-    arrays = {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+    arrays = drawn_operands(case, repeated, number_format)
     arrays["taps"] = np.broadcast_to(arrays["taps"].take([0], repeated), case.taps)
-    operands, formats = [arrays[name] for name in OPERANDS["backward_data"]], (number_format,) * 3
-    expected = by_plain_loops("backward_data", case, operands, formats)
-    for isa in each_instruction_set():
-        for algorithm in ("rows_are_positions", "gathered"):
-            got = np.full_like(operands[2], 7)
-            engine.backward_data(*operands[:2], got, **case.window, formats=formats, threads=2, algorithm=algorithm)
-            check_bits(got, expected, number_format, isa, algorithm)
+    check_data_gradient(case, arrays, number_format, ["rows_are_positions", "gathered"])
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -158,7 +158,8 @@ INLINE int vectors_together(int rows, int vectors)
                                                      lane_pitch, c + j * WIDTH, v, resume);                                \
     }
 
-/* Rows that lie anywhere, along runs of which none goes beyond half a block. */
+/* Rows that lie anywhere, along runs of which none goes beyond half a block.  Where there are few chains, both halves of a whole block take
+ * steps in turns; of more chains that is slower. */
 INLINE void cut_part_body(int rows, int vectors, const tile_run *run, const tile_run *last, const float *start, const int64_t *offsets,
                           ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume,
                           asking *asks)
@@ -212,7 +213,7 @@ typedef void (*cut_part_function)(const tile_run *run, const tile_run *last, con
 PART_SIZES(CUT_PART, cut_part)
 static const cut_part_function SUFFIX(cut_part)[ROWS][VECTORS] = PART_ENTRIES(CUT_PART_ENTRY, cut_part);
 
-/* Rows with wide steps are loaded from the next cache, and for each vector again. */
+/* Rows with wide steps come from the next cache, and once more for each vector: those keep the tile that loads them once. */
 #define WIDEST_STEP 4
 #define STRIDED_BY_VECTOR(name, r, v, pairs)                                                                               \
     static void SUFFIX(name##_by_vector_##r##_##v)(const tile_run *runs, ptrdiff_t run_count, const float *start,          \

@@ -65,27 +65,28 @@ INLINE void decode_two(__m128i codes, int format, vector *first, vector *second)
         decode_two_e4m3fn(codes, first, second);
 }
 
-/* As `decode_two_hifloat8`.  Multiplied by negative numbers, since 128 is none of 8 bits. */
+/* As `decode_two_hifloat8`: exponents times 128 and steps times their size are added in pairs.  Both factors are negative, since 128
+ * is no number of 8 bits with a sign. */
 INLINE void decode_four_hifloat8(__m256i codes, vector *floats)
 {
     const __m256i start = _mm256_broadcastsi128_si256(_mm_setr_epi8(HIFLOAT8_STARTS));
     const __m256i step = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-128, -16, -16, -16, -16, -16, -16, -16, -32, -32, -32, -32, -64, -64, -64, -64));
     const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(HIFLOAT8_FLIPS));
-    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(-128);
+    const __m256i zero = _mm256_setzero_si256(), lowest = _mm256_set1_epi8(-128);
     /* four codes of each vector in either half of a register */
     codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
     __m256i part = _mm256_srli_epi16(_mm256_and_si256(codes, _mm256_set1_epi8(0x78)), 3);
     __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi8(0x7f));
-    __m256i infinite = _mm256_cmpeq_epi8(magnitude, _mm256_set1_epi8(0x6f)), nan = _mm256_cmpeq_epi8(codes, _mm256_set1_epi8(-128));
+    __m256i infinite = _mm256_cmpeq_epi8(magnitude, _mm256_set1_epi8(0x6f)), nan = _mm256_cmpeq_epi8(codes, lowest);
     __m256i powers = _mm256_andnot_si256(_mm256_cmpeq_epi8(magnitude, zero), _mm256_shuffle_epi8(start, part));
     powers = _mm256_or_si256(_mm256_or_si256(powers, infinite), nan);
     __m256i steps = _mm256_xor_si256(_mm256_and_si256(codes, _mm256_set1_epi8(7)), _mm256_shuffle_epi8(flip, part));
     steps = _mm256_andnot_si256(infinite, steps);
     __m256i size = _mm256_shuffle_epi8(step, part);
-    __m256i sign = _mm256_and_si256(codes, _mm256_set1_epi8(-128)), quiet = _mm256_and_si256(nan, _mm256_set1_epi8(0x40));
-    __m256i low = _mm256_maddubs_epi16(_mm256_unpacklo_epi8(powers, steps), _mm256_unpacklo_epi8(one, size));
-    __m256i high = _mm256_maddubs_epi16(_mm256_unpackhi_epi8(powers, steps), _mm256_unpackhi_epi8(one, size));
+    __m256i sign = _mm256_and_si256(codes, lowest), quiet = _mm256_and_si256(nan, _mm256_set1_epi8(0x40));
+    __m256i low = _mm256_maddubs_epi16(_mm256_unpacklo_epi8(powers, steps), _mm256_unpacklo_epi8(lowest, size));
+    __m256i high = _mm256_maddubs_epi16(_mm256_unpackhi_epi8(powers, steps), _mm256_unpackhi_epi8(lowest, size));
     low = _mm256_sub_epi16(_mm256_unpacklo_epi8(quiet, sign), low);
     high = _mm256_sub_epi16(_mm256_unpackhi_epi8(quiet, sign), high);
     floats[0] = (vector)_mm256_unpacklo_epi16(zero, low);

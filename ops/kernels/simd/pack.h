@@ -59,7 +59,7 @@ INLINE int64_t plan_moves(vector_move *moves, const lane_span *spans, int64_t sp
 #if WIDTH > 4
 enum { ROWS_TOGETHER = WIDTH == 8 ? 4 : 2 };
 
-/* Vectors of codes of 8 bits, of rows that begin there. */
+/* A vector of 8-bit codes of each of ROWS_TOGETHER rows, as floats. */
 INLINE void decode_rows(const void *const *row, int format, vector *floats)
 {
 #if WIDTH == 16
@@ -74,7 +74,7 @@ INLINE void decode_rows(const void *const *row, int format, vector *floats)
 #endif
 }
 
-/* Whole moves of as many steps. */
+/* Whole moves of ROWS_TOGETHER steps. */
 INLINE void move_together(float *panel, ptrdiff_t pitch, const uint8_t *row, int format, int64_t stride, const vector_move *moves,
                           int64_t move_count)
 {
