@@ -78,6 +78,36 @@ INLINE void add_two_halves(int rows, int vectors, float *c, int pitch, vector (*
             *(vector *)(c + (i * pitch + j) * WIDTH) += first[i][j] + second[i][j];
 }
 
+/* Both halves of a whole block, from places a0 and a1 of every row on, whose steps take turns. */
+INLINE void two_halves(int rows, int vectors, vector (*first)[VECTORS], vector (*second)[VECTORS], const float *const *row, ptrdiff_t a0,
+                       ptrdiff_t a1, ptrdiff_t row_step, ptrdiff_t next, const float *b, ptrdiff_t lane_pitch, int pairs)
+{
+    const ptrdiff_t half = pairs ? HALF_BLOCK / 2 : HALF_BLOCK;
+    first_step(rows, vectors, first, row, a0, b, pairs);
+    first_step(rows, vectors, second, row, a1, b + half * lane_pitch, pairs);
+#pragma GCC unroll 1
+    for (ptrdiff_t k = 1; k < half; k++) {
+        if (next) {
+            __builtin_prefetch(row[0] + a0 + next);
+            __builtin_prefetch(row[0] + a1 + next);
+        }
+        a0 += row_step;
+        a1 += row_step;
+        b += lane_pitch;
+        ONE_PLACE(vectors, row_step, a0);
+        ONE_PLACE(vectors, row_step, a1);
+        tile_step(rows, vectors, first, row, a0, b, NULL, pairs);
+        tile_step(rows, vectors, second, row, a1, b + half * lane_pitch, NULL, pairs);
+    }
+}
+
+/* The lines that the steps of a block ask for. */
+INLINE void ask_in_block(asking *asks)
+{
+    for (int count = SUM_BLOCK; asks->left && count > 0; asks->left--, count--)
+        ask(asks, 0);
+}
+
 /* A whole block, its halves from places a0 and a1 of every row on. */
 INLINE void whole_block(int rows, int vectors, const float *const *row, ptrdiff_t a0, ptrdiff_t a1, ptrdiff_t row_step, ptrdiff_t next,
                         const float *b, ptrdiff_t lane_pitch, float *c, int pitch, int pairs)
@@ -87,22 +117,7 @@ INLINE void whole_block(int rows, int vectors, const float *const *row, ptrdiff_
     float first[ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
     if (in_turns(rows, vectors)) {
         vector second[ROWS][VECTORS];
-        first_step(rows, vectors, sum, row, a0, b, pairs);
-        first_step(rows, vectors, second, row, a1, b + half * lane_pitch, pairs);
-#pragma GCC unroll 1
-        for (ptrdiff_t k = 1; k < half; k++) {
-            if (next) {
-                __builtin_prefetch(row[0] + a0 + next);
-                __builtin_prefetch(row[0] + a1 + next);
-            }
-            a0 += row_step;
-            a1 += row_step;
-            b += lane_pitch;
-            ONE_PLACE(vectors, row_step, a0);
-            ONE_PLACE(vectors, row_step, a1);
-            tile_step(rows, vectors, sum, row, a0, b, NULL, pairs);
-            tile_step(rows, vectors, second, row, a1, b + half * lane_pitch, NULL, pairs);
-        }
+        two_halves(rows, vectors, sum, second, row, a0, a1, row_step, next, b, lane_pitch, pairs);
         add_two_halves(rows, vectors, c, pitch, sum, second);
         return;
     }
@@ -163,8 +178,7 @@ INLINE void cut_blocks_body(int rows, int vectors, const tile_run *run, const ti
     for (ptrdiff_t place = 0; run < last; place += 2 * half) {
         vector sum[ROWS][VECTORS];
         float first[ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
-        for (int count = SUM_BLOCK; asks->left && count > 0; asks->left--, count--)
-            ask(asks, 0);
+        ask_in_block(asks);
         if (in_turns(rows, vectors) && row_step == 1 && are_block(run, last, place, lane_pitch)) {
             whole_block(rows, vectors, row, run[0].rows, run[1].rows, 1, 0, lane_panel + place, lane_pitch, c, vectors, 0);
             run += 2;

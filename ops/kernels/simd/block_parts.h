@@ -172,18 +172,9 @@ INLINE void cut_part_body(int rows, int vectors, const tile_run *run, const tile
     for (int i = 0; i < rows; i++)
         row[i] = start + offsets[i];
     for (ptrdiff_t place = 0; run < last; place += 2 * half) {
-        for (int count = SUM_BLOCK; asks->left && count > 0; asks->left--, count--)
-            ask(asks, 0);
+        ask_in_block(asks);
         if (rows * vectors < ROWS && are_block(run, last, place, lane_pitch)) {
-            ptrdiff_t a0 = run[0].rows, a1 = run[1].rows;
-            const float *b = lane_panel + place;
-            first_step(rows, vectors, first, row, a0, b, 0);
-            first_step(rows, vectors, second, row, a1, b + half, 0);
-            for (ptrdiff_t k = 1; k < HALF_BLOCK; k++) {
-                b += lane_pitch;
-                tile_step(rows, vectors, first, row, a0 + k * row_step, b, NULL, 0);
-                tile_step(rows, vectors, second, row, a1 + k * row_step, b + half, NULL, 0);
-            }
+            two_halves(rows, vectors, first, second, row, run[0].rows, run[1].rows, row_step, 0, lane_panel + place, lane_pitch, 0);
             run += 2;
         } else {
             run = half_of_runs(rows, vectors, first, run, last, place + half, row, row_step, lane_panel, lane_pitch);

@@ -22,57 +22,16 @@ INLINE void decode_two_e4m3fn(__m128i codes, vector *first, vector *second)
     *second = (vector)_mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), scale);
 }
 
-/* Of each eight codes whose upper bits agree: the exponent of the power of two that they go on from, by equal steps, and which bits of
- * a code are inverted in its count of steps. */
-#define HIFLOAT8_STARTS \
-    104, 127, (char)128, 126, (char)129, (char)130, 125, 124, (char)131, (char)133, 122, 120, (char)135, (char)139, 116, 112
-#define HIFLOAT8_FLIPS 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 6, 6
-
-/* To the upper 16 bits of floats. */
-INLINE void decode_two_hifloat8(__m128i codes, vector *first, vector *second)
-{
-    /* four codes of either vector in each half of a register, as words */
-    const __m256i order = _mm256_setr_epi8(0, -1, 1, -1, 2, -1, 3, -1, 8, -1, 9, -1, 10, -1, 11, -1,
-                                           4, -1, 5, -1, 6, -1, 7, -1, 12, -1, 13, -1, 14, -1, 15, -1);
-    const __m256i start = _mm256_broadcastsi128_si256(_mm_setr_epi8(HIFLOAT8_STARTS));
-    const __m256i step = _mm256_broadcastsi128_si256(_mm_setr_epi8((char)128, 16, 16, 16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 64, 64));
-    const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(HIFLOAT8_FLIPS));
-    const __m256i low = WORDS(0xff), zero = _mm256_setzero_si256();
-    __m256i words = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), order);
-    __m256i magnitude = _mm256_and_si256(words, WORDS(0x7f)), part = _mm256_srli_epi16(magnitude, 3);
-    __m256i steps = _mm256_xor_si256(_mm256_and_si256(words, WORDS(7)), _mm256_shuffle_epi8(flip, part));
-    __m256i size = _mm256_and_si256(_mm256_shuffle_epi8(step, part), low);
-    __m256i bits = _mm256_slli_epi16(_mm256_shuffle_epi8(start, part), 7);
-    bits = _mm256_add_epi16(bits, _mm256_mullo_epi16(steps, size));
-    bits = _mm256_blendv_epi8(bits, WORDS(0x7f80), _mm256_cmpeq_epi16(magnitude, WORDS(0x6f)));
-    bits = _mm256_andnot_si256(_mm256_cmpeq_epi16(magnitude, zero), bits);
-    __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(words, magnitude), 8);
-    __m256i nan = _mm256_cmpeq_epi16(words, WORDS(0x80)); /* a negative zero */
-    bits = _mm256_or_si256(_mm256_or_si256(bits, sign), _mm256_and_si256(nan, WORDS(0x7fc0)));
-    *first = (vector)_mm256_unpacklo_epi16(zero, bits);
-    *second = (vector)_mm256_unpackhi_epi16(zero, bits);
-}
-
-INLINE void decode_two(__m128i codes, int format, vector *first, vector *second)
-{
-    const __m128i zero = _mm_setzero_si128();
-    if (format == NUMBER_HIFLOAT8)
-        decode_two_hifloat8(codes, first, second);
-    else if (format == NUMBER_FLOAT8_E5M2) { /* the upper half of a float16 */
-        *first = (vector)_mm256_cvtph_ps(_mm_unpacklo_epi8(zero, codes));
-        *second = (vector)_mm256_cvtph_ps(_mm_unpackhi_epi8(zero, codes));
-    } else
-        decode_two_e4m3fn(codes, first, second);
-}
-
-/* As `decode_two_hifloat8`: exponents times 128 and steps times their size are added in pairs.  Both factors are negative, since 128
- * is no number of 8 bits with a sign. */
+/* To the upper 16 bits of floats.  Eight codes whose upper bits agree go on by equal steps, which `step` and `flip` give, from a
+ * power of two.  Its exponent times 128 and the steps times their size are added in pairs; both factors are negative, since 128 is no
+ * number of 8 bits with a sign. */
 INLINE void decode_four_hifloat8(__m256i codes, vector *floats)
 {
-    const __m256i start = _mm256_broadcastsi128_si256(_mm_setr_epi8(HIFLOAT8_STARTS));
+    const __m256i start = _mm256_broadcastsi128_si256(_mm_setr_epi8(104, 127, (char)128, 126, (char)129, (char)130, 125, 124,
+                                                                    (char)131, (char)133, 122, 120, (char)135, (char)139, 116, 112));
     const __m256i step = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-128, -16, -16, -16, -16, -16, -16, -16, -32, -32, -32, -32, -64, -64, -64, -64));
-    const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(HIFLOAT8_FLIPS));
+    const __m256i flip = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 0, 0, 6, 6));
     const __m256i zero = _mm256_setzero_si256(), lowest = _mm256_set1_epi8(-128);
     /* four codes of each vector in either half of a register */
     codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
@@ -93,6 +52,21 @@ INLINE void decode_four_hifloat8(__m256i codes, vector *floats)
     floats[1] = (vector)_mm256_unpackhi_epi16(zero, low);
     floats[2] = (vector)_mm256_unpacklo_epi16(zero, high);
     floats[3] = (vector)_mm256_unpackhi_epi16(zero, high);
+}
+
+INLINE void decode_two(__m128i codes, int format, vector *first, vector *second)
+{
+    const __m128i zero = _mm_setzero_si128();
+    if (format == NUMBER_HIFLOAT8) {
+        vector floats[4]; /* the other two are not computed */
+        decode_four_hifloat8(_mm256_castsi128_si256(codes), floats);
+        *first = floats[0];
+        *second = floats[1];
+    } else if (format == NUMBER_FLOAT8_E5M2) { /* the upper half of a float16 */
+        *first = (vector)_mm256_cvtph_ps(_mm_unpacklo_epi8(zero, codes));
+        *second = (vector)_mm256_cvtph_ps(_mm_unpackhi_epi8(zero, codes));
+    } else
+        decode_two_e4m3fn(codes, first, second);
 }
 
 INLINE void decode_four(__m256i codes, int format, vector *floats)

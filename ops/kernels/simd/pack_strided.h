@@ -74,11 +74,16 @@ INLINE void decode_every_other(float *target, const void *source, int format, in
 #if WIDTH == 16
 enum { APART = 5 }; /* numbers so far apart at most are loaded together */
 
+/* Where every `step`-th number is. */
+INLINE __m512i places_apart(int64_t step)
+{
+    return _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32((int)step));
+}
+
 /* The same with every `step`-th number. */
 INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
 {
-    const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                             _mm512_set1_epi32((int)step));
+    const __m512i place = places_apart(step);
     int64_t numbers = (n < WIDTH ? n - 1 : WIDTH - 1) * step + 1;
     __m512 result = _mm512_setzero_ps();
     for (int64_t i = 0; i < numbers; i += WIDTH) {

@@ -72,11 +72,9 @@ INLINE void put_channels(float *place, const void *first, const void *second, in
 /* n <= 16 codes, 3 or 4 apart, as 32 bits each, from two vectors. */
 INLINE __m512i load_near(const void *p, int format, int64_t n, int64_t step)
 {
-    const uint64_t mask = ~(uint64_t)0 >> (63 - (n - 1) * step);
-    const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                             _mm512_set1_epi32((int)step));
+    const uint64_t mask = short_line_mask(0, (n - 1) * step + 1);
     __m512i low = load_words_masked(p, format, (uint32_t)mask), high = load_words_masked(at(p, format, 32), format, (uint32_t)(mask >> 32));
-    return _mm512_and_si512(_mm512_permutex2var_epi16(low, place, high), _mm512_set1_epi32(0xffff));
+    return _mm512_and_si512(_mm512_permutex2var_epi16(low, places_apart(step), high), _mm512_set1_epi32(0xffff));
 }
 
 /* n <= 16 codes, `step` apart, as 32 bits each; zeros after them. */
@@ -87,8 +85,7 @@ INLINE __m512i load_scattered(const void *p, int format, int64_t n, int64_t step
     if (step == 3 || step == 4)
         return load_near(p, format, n, step);
     if (step > 4 && step < 1 << 24) { /* 32 bits are loaded for each, but for the last, behind which may be nothing */
-        const __m512i place = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                                 _mm512_set1_epi32((int)step));
+        const __m512i place = places_apart(step);
         const __m512i none = _mm512_setzero_si512();
         __mmask16 but_last = (__mmask16)((1u << (n - 1)) - 1);
         __m512i last = _mm512_maskz_set1_epi32((__mmask16)(1u << (n - 1)), (int)load_code(p, format, (n - 1) * step));

@@ -163,21 +163,21 @@ cdef int64_t repeat_pieces(line_piece* pieces, int64_t number, int64_t count, in
 
 cdef int64_t merge_pieces(int64_t step, line_piece* pieces, int64_t number) noexcept nogil:
     """Short lines that are equally far apart as one piece, where a vector holds what is loaded of each; returns the number of pieces."""
-    cdef int64_t i, kept = 0, lines
+    cdef int64_t i, kept = 0, each, lines
     cdef line_piece* piece = pieces
     cdef const line_piece* next_piece
     if not 1 <= step <= LINE_PIECE:
         return number
     for i in range(1, number):
         next_piece = &pieces[i]
-        lines = piece.count // piece.each if piece.each > 0 else 1
-        if (next_piece.count * (lines + 1) <= LINE_PIECE and next_piece.count == (piece.each if piece.each > 0 else piece.count)
-                and (next_piece.count - 1) * step < LINE_PIECE and next_piece.place == piece.place + piece.count
+        each = piece.each if piece.each > 0 else piece.count
+        lines = piece.count // each
+        if (next_piece.count == each and (lines + 1) * each <= LINE_PIECE and (each - 1) * step < LINE_PIECE and next_piece.place == piece.place + piece.count
                 and next_piece.mask == piece.mask and piece.more == next_piece.more == 0
                 and (lines == 1 or next_piece.source == piece.source + lines * piece.further)):
             if lines == 1:
-                piece.each, piece.further = piece.count, next_piece.source - piece.source
-            piece.count += piece.each
+                piece.each, piece.further = <int32_t>each, next_piece.source - piece.source
+            piece.count += <int32_t>each
             continue
         kept += 1
         piece = &pieces[kept]
