@@ -16,9 +16,29 @@
 #define EVEN_OF(a, b) __builtin_shuffle(a, b, (vector_int){EVEN})
 #endif
 
+#if WIDTH == 16
+/* Every other code from p on, n >= 1 of them, zeros after them. Codes are picked before they are decoded. */
+INLINE vector load_every_other_code(const void *p, int format, int64_t n)
+{
+    const __mmask32 taken = (__mmask32)(0x7fffffffu >> 2 * (n < 16 ? 16 - n : 0));
+    if (is_wide(format)) {
+        __m512i words = _mm512_maskz_loadu_epi16(taken, p);
+        return format == NUMBER_BFLOAT16 ? (vector)_mm512_slli_epi32(words, 16)
+                                         : (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+    }
+    const decoder d = decoder_of(format);
+    __m256i codes = _mm256_and_si256(_mm256_maskz_loadu_epi8(taken, p), _mm256_set1_epi16(0xff));
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu16_epi32(codes)), 16);
+}
+#endif
+
 /* Every other number from p on, n >= 1 of them, zeros after them. */
 INLINE vector load_every_other(const void *p, int format, int64_t n)
 {
+#if WIDTH == 16
+    if (format != NUMBER_FLOAT32)
+        return load_every_other_code(p, format, n);
+#endif
     int64_t numbers = 2 * n - 1;
     vector second = {0};
     if (numbers > WIDTH)

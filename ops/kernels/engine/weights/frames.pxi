@@ -19,7 +19,9 @@ cdef void frame_block(const Weights* w, const WeightsPlan* plan, const instructi
     """Of the channels from `channel` on, at least what these taps meet."""
     cdef int64_t first = first_tap // w.K[2], end = ceiling(end_tap, w.K[2])
     check_room(b"frame_block", block, 4 * channels * plan.channel_floats)
-    if plan.by_taps:
+    if plan.by_taps and plan.taps == 1:
+        frame_tap(w, plan, isa, g, channel, channels, rows, row_count, block)
+    elif plan.by_taps:
         frame_taps(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
     else:
         frame_rows(w, plan, isa, g, channel, channels, first, end, rows, row_count, block)
@@ -84,6 +86,22 @@ cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const inst
         memset(place + c * plan.channel_floats, 0, low * sizeof(float))
         memset(place + c * plan.channel_floats + high, 0, (plan.extent - high) * sizeof(float))
     gather_line(&w.large, isa, NULL, place + low, plan.channel_floats, channels, offset, w.large.x[2], high - low, NULL)
+
+
+cdef void frame_tap(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
+                    const Row* rows, int64_t row_count, float* block) noexcept nogil:
+    """[channel][position], of a single tap."""
+    cdef int64_t r, low, high, offset, step = w.s[2] * w.large.x[2]
+    cdef int64_t x[3]
+    cdef Reach reach
+    reach_of(w, 0, &reach)
+    for r in range(row_count):
+        if not inside_of(w, &reach, &rows[r], &low, &high, x):
+            low = high = x[0] = x[1] = x[2] = 0
+        offset = (rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x[0] * w.large.x[0] + x[1] * w.large.x[1]
+                  + x[2] * w.large.x[2])
+        isa.frame(block + rows[r].first, plan.channel_floats, channels, rows[r].count, low, high, large_at(w, offset), w.large.format,
+                  w.large.c, step, rows[r].count * step if rows[r].y[2] + rows[r].count < w.Y[2] else w.s[1] * w.large.x[1])
 
 
 cdef bint all_inside(const Weights* w, const Row* rows, int64_t row_count) noexcept nogil:

@@ -298,11 +298,13 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     plan.chunk = whole_units(plan, LANE_FLOATS // lane_width, unit)
     if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
-    plan.kept = plan.framed and not plan.mixed and can_keep(w)
+    plan.by_taps = plan.framed and 1 < w.s[2] and w.K[2] <= w.s[2] and plan.taps <= FRAMED_TAPS
+    if not plan.mixed:  # of several taps some numbers would be converted again, and of every fourth number whole lines are no slower
+        plan.by_taps = plan.by_taps and plan.taps == 1 and w.s[2] == 2 and not channels_innermost(&w.large, w.C)
+    plan.kept = plan.framed and not plan.mixed and not plan.by_taps and can_keep(w)
     if plan.kept:
         plan_rings(w, isa, plan, met_numbers(w, plan.chunk), 1)
         plan.kept = rings_pay(w, isa, plan)
-    plan.by_taps = plan.mixed and 1 < w.s[2] and w.K[2] <= w.s[2] and plan.taps <= FRAMED_TAPS
     while not plan.kept:
         if plan.by_taps:
             plan.extent = (ceiling(plan.chunk, isa.width) + 1) * isa.width
