@@ -100,15 +100,34 @@ INLINE __m512i places_apart(int64_t step)
     return _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32((int)step));
 }
 
+/* The same of codes, which are picked before they are decoded; all lie within four vectors. */
+INLINE vector load_codes_apart(const void *p, int format, int64_t step, int64_t n)
+{
+    const __m512i place = places_apart(step);
+    const uint64_t taken = ~(uint64_t)0 >> (63 - (n - 1) * step);
+    if (is_wide(format)) {
+        __m512i words = _mm512_maskz_loadu_epi16((__mmask32)taken, p);
+        words = _mm512_permutex2var_epi16(words, place, _mm512_maskz_loadu_epi16((__mmask32)(taken >> 32), at(p, format, 32)));
+        return format == NUMBER_BFLOAT16 ? (vector)_mm512_slli_epi32(words, 16)
+                                         : (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+    }
+    const decoder d = decoder_of(format);
+    __m512i words = _mm512_permutexvar_epi16(_mm512_srli_epi32(place, 1), _mm512_maskz_loadu_epi8(taken, p));
+    words = _mm512_srlv_epi32(words, _mm512_slli_epi32(_mm512_and_si512(place, _mm512_set1_epi32(1)), 3));
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_and_si512(words, _mm512_set1_epi32(0xff))), 16);
+}
+
 /* The same with every `step`-th number. */
 INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
 {
     const __m512i place = places_apart(step);
-    int64_t numbers = (n < WIDTH ? n - 1 : WIDTH - 1) * step + 1;
+    const int64_t last = (n < WIDTH ? n - 1 : WIDTH - 1) * step;
     __m512 result = _mm512_setzero_ps();
-    for (int64_t i = 0; i < numbers; i += WIDTH) {
+    if (format != NUMBER_FLOAT32 && step <= 4)
+        return load_codes_apart(p, format, step, n < WIDTH ? n : WIDTH);
+    for (int64_t i = 0; i <= last; i += WIDTH) {
         __mmask16 here = _mm512_cmpeq_epi32_mask(_mm512_srli_epi32(place, 4), _mm512_set1_epi32((int)(i / WIDTH)));
-        result = _mm512_mask_permutexvar_ps(result, here, place, (__m512)load_vector(at(p, format, i), format, numbers - i));
+        result = _mm512_mask_permutexvar_ps(result, here, place, (__m512)load_vector(at(p, format, i), format, last + 1 - i));
     }
     return (vector)result;
 }
