@@ -224,6 +224,17 @@ def test_weights_near_one_another(taps, stride, number_format):
     check_data_gradient(case, arrays, number_format, ["rows_are_positions", "gathered"])
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("stride", [2, 3, 4, 5, 6])
+def test_positions_apart(stride, number_format):
+    """Every second to sixth number of a line, a vector at a time and fewer."""
+    case = case_of(2, 1, 21, 10, [(3, 3, 1, 1, 1, 0), (18 * stride + 1, 19, 3, stride, 1, 1)])
+    formats = dict.fromkeys(("large", "small", "taps"), number_format)
+    for seed in range(2):
+        compare_all(case, formats, random.Random(seed), ("forward", "backward_weights"))
+
+
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
 @pytest.mark.parametrize("repeated", [1, 2, 5], ids=["sums", "results", "taps"])
 def test_weights_that_repeat(repeated, number_format):

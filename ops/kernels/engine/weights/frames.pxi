@@ -4,9 +4,9 @@ A framed block has, of each channel and line of positions, the lines that taps m
 every line share them: [channel][plane][t0][line][x2]. Where no number of a line is met by two taps, the block has of each tap the
 numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles read whole cache lines.
 
-uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at),
+uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Reach, Row, Weights, large_at),
     engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan), engine/weights/positions.pxi
-    (last_of_plane)
+    (inside_of, last_of_plane, reach_of)
 gives: frame_block, tap_offset
 """
 
