@@ -20,7 +20,7 @@ INLINE void ask(asking *a, int written)
     if (written)
         __builtin_prefetch(place, 1);
     else
-        __builtin_prefetch(place, 0, 2);
+        __builtin_prefetch(place, 0);
     if (++a->row == a->wish->rows) {
         a->row = 0;
         a->part++;

@@ -101,7 +101,7 @@ cdef void frame_tap(const Weights* w, const WeightsPlan* plan, const instruction
         offset = (rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x[0] * w.large.x[0] + x[1] * w.large.x[1]
                   + x[2] * w.large.x[2])
         isa.frame(block + rows[r].first, plan.channel_floats, channels, rows[r].count, low, high, large_at(w, offset), w.large.format,
-                  w.large.c, step, rows[r].count * step if rows[r].y[2] + rows[r].count < w.Y[2] else w.s[1] * w.large.x[1])
+                  w.large.c, step, 0 if asks_for_numbers(w, plan) else rows[r].count * step if rows[r].y[2] + rows[r].count < w.Y[2] else w.s[1] * w.large.x[1])
 
 
 cdef bint all_inside(const Weights* w, const Row* rows, int64_t row_count) noexcept nogil:

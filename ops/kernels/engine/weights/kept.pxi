@@ -83,6 +83,11 @@ cdef inline bint is_met(const Weights* w, int axis, int64_t x) noexcept nogil:
     return False
 
 
+cdef inline bint asks_for_numbers(const Weights* w, const WeightsPlan* plan) noexcept nogil:
+    """Whether tiles ask for what the next chunk converts. Numbers of 8 bits are too few to be waited for."""
+    return plan.framed and element_size(w.large.format) == 2
+
+
 cdef void convert_numbers(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t start, int64_t channels, int64_t first,
                           int64_t count, float* place) noexcept nogil:
     """Numbers of one line, or of lines that follow one another in memory; `start`: of the first channel in the large side."""
@@ -93,7 +98,7 @@ cdef void convert_numbers(const Weights* w, const WeightsPlan* plan, const instr
         gather_line(&w.large, isa, NULL, place, plan.channel_floats, channels, offset, w.large.x[2], count, NULL)
     else:
         isa.frame(place, plan.channel_floats, channels, count, 0, count, large_at(w, offset), w.large.format, w.large.c, w.large.x[2],
-                  count * w.large.x[2])
+                  0 if asks_for_numbers(w, plan) else count * w.large.x[2])
 
 
 cdef inline bint all_met(const Weights* w, int axis) noexcept nogil:

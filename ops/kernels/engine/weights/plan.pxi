@@ -63,7 +63,7 @@ cdef struct Chunk:  # positions of a piece that are packed together
     LineReach reach       # ... of the tiles that have these runs
 
 
-cdef struct NextLines:  # lines of the small side that the next chunk packs: tiles ask for them
+cdef struct NextLines:  # lines of an operand that the next chunk takes: tiles ask for them
     tile_wish wish       # of some channels
     int64_t channel      # the first that nothing has asked for, of the part's
     int64_t channels
@@ -123,7 +123,7 @@ cdef struct SharedChunk:  # what tasks need of a chunk that all of them meet: en
 
 
 cdef struct WeightsScratch:  # of one thread
-    NextLines next_lines
+    NextLines next_lines[2]  # of the small side and of the large one
     Ahead ahead            # lines of the small side that the next chunk packs, where tiles take no wish
     float* lanes
     float* sums            # of its task

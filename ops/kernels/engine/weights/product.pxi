@@ -49,53 +49,6 @@ cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instructio
             start, count, next_offset = row.first, row.count, offset + row.count * w.small.x[2]
 
 
-cdef int64_t small_positions(const Weights* w, int64_t g, int64_t first, int64_t end, int64_t* start) noexcept nogil:
-    """How many positions from `first` on lie side by side on the small side, before `end`; they begin at element `start` of channel 0."""
-    cdef Row at
-    start[0] = 0
-    if first >= end or w.small.x[2] != 1:
-        return 0
-    cut_rows(w, first, first + 1, &at)
-    start[0] = small_offset(w, g, &at)
-    if w.small.x[1] == w.Y[2]:
-        return min(end - first, w.Y[2] - at.y[2] + (w.Y[1] - 1 - at.y[1]) * w.Y[2])
-    return min(end - first, w.Y[2] - at.y[2])
-
-
-cdef void begin_next_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first,
-                           int64_t end, WeightsScratch* s) noexcept nogil:
-    """Positions [first, end), as far as they follow one another."""
-    cdef NextLines* lines = &s.next_lines
-    cdef int64_t channels, lane = first_lane(plan, isa, part.first_panel), size = element_size(w.small.format), calls, i, start
-    cdef int64_t count = small_positions(w, part.g, first, end, &start)
-    lines.channel = lines.channels = s.ahead.left = 0
-    if count == 0:
-        return
-    calls = (part.end_strand - part.first_strand) * (1 if plan.mixed else plan.taps) * (part.end_panel - part.first_panel)
-    channels = min(w.M, first_lane(plan, isa, part.end_panel)) - lane
-    if plan.tall:
-        s.ahead = begin_ahead(&w.small, 1, channels, start + lane * w.small.c, count, calls, False)
-        return
-    lines.channels = channels
-    lines.at_once = ceiling(2 * lines.channels, calls)
-    lines.wish.parts, lines.wish.reach = min(ceiling(count * size, LINE_BYTES), TILE_LANES), 0
-    lines.wish.row_step = w.small.c * size
-    for i in range(lines.wish.parts):
-        lines.wish.offsets[i] = i * LINE_BYTES
-    lines.wish.place = <char*>w.small.data + size * (start + lane * w.small.c)
-
-
-cdef inline const tile_wish* next_wish(NextLines* lines) noexcept nogil:
-    """What the next tile asks for, or NULL."""
-    if lines.channel >= lines.channels:
-        return NULL
-    if lines.channel > 0:
-        lines.wish.place += lines.at_once * lines.wish.row_step
-    lines.wish.rows = min(lines.at_once, lines.channels - lines.channel)
-    lines.channel += lines.at_once
-    return &lines.wish
-
-
 cdef void row_offsets(const Weights* w, const WeightsPlan* plan, int64_t first, int64_t rows, int64_t* offsets) noexcept nogil:
     """Where rows first, first + 1, ... of (t, c) lie in a framed block, relative to tap 0 of channel 0."""
     cdef int64_t i, tap = first // w.C, c = first % w.C, start
@@ -134,7 +87,7 @@ cdef void run_panels(const Weights* w, const WeightsPlan* plan, const instructio
         run_it = strided_of(isa, plan.blocks, rows, vectors)
         run_it(
             runs, run_count, source, offsets, step, s.lanes + (panel - part.first_panel) * panel_floats(plan, isa),
-            isa.vectors * isa.width, c, resume, next_wish(&s.next_lines))
+            isa.vectors * isa.width, c, resume, next_wish(s))
 
 
 cdef void run_row_tile(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
@@ -219,7 +172,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
             check_room(b"run_weights_piece", s.rows, most_rows(w, end - first) * sizeof(Row))
             chunk.row_count = cut_rows(w, first, end, s.rows)
             pack_lanes(w, plan, isa, part.g, first_panel, end_panel, s.rows, chunk.row_count, s.lanes)
-            begin_next_lines(w, plan, isa, part, end, min(piece_end, end + plan.chunk), s)
+            ask_for_chunk(w, plan, isa, part, end, min(piece_end, end + plan.chunk), s)
             if kept_runs:
                 cut_tap_runs(w, plan, isa, s.rows, chunk.row_count, most, s.met_runs, s.met_counts)
         if plan.mixed:
