@@ -4,9 +4,9 @@ A framed block has, of each channel and line of positions, the lines that taps m
 every line share them: [channel][plane][t0][line][x2]. Where no number of a line is met by two taps, the block has of each tap the
 numbers of all positions side by side: [channel][t0][t1][t2][position]. Then tiles read whole cache lines.
 
-uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Reach, Row, Weights, large_at),
-    engine/weights/kept.pxi (last_step), engine/weights/plan.pxi (WeightsPlan), engine/weights/positions.pxi
-    (inside_of, last_of_plane, reach_of)
+uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Reach, Row, Weights,
+    large_at), engine/weights/kept.pxi (asks_for_numbers, last_step), engine/weights/plan.pxi (WeightsPlan),
+    engine/weights/positions.pxi (inside_of, last_of_plane, reach_of)
 gives: frame_block, tap_offset
 """
 
@@ -91,8 +91,9 @@ cdef void frame_transposed(const Weights* w, const WeightsPlan* plan, const inst
 cdef void frame_tap(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t channel, int64_t channels,
                     const Row* rows, int64_t row_count, float* block) noexcept nogil:
     """[channel][position], of a single tap."""
-    cdef int64_t r, low, high, offset, step = w.s[2] * w.large.x[2]
+    cdef int64_t r, low, high, offset, step = w.s[2] * w.large.x[2], next
     cdef int64_t x[3]
+    cdef bint asked = asks_for_numbers(w, plan)
     cdef Reach reach
     reach_of(w, 0, &reach)
     for r in range(row_count):
@@ -100,8 +101,9 @@ cdef void frame_tap(const Weights* w, const WeightsPlan* plan, const instruction
             low = high = x[0] = x[1] = x[2] = 0
         offset = (rows[r].n * w.large.n + g * w.large.g + channel * w.large.c + x[0] * w.large.x[0] + x[1] * w.large.x[1]
                   + x[2] * w.large.x[2])
+        next = rows[r].count * step if rows[r].y[2] + rows[r].count < w.Y[2] else w.s[1] * w.large.x[1]
         isa.frame(block + rows[r].first, plan.channel_floats, channels, rows[r].count, low, high, large_at(w, offset), w.large.format,
-                  w.large.c, step, 0 if asks_for_numbers(w, plan) else rows[r].count * step if rows[r].y[2] + rows[r].count < w.Y[2] else w.s[1] * w.large.x[1])
+                  w.large.c, step, 0 if asked else next)
 
 
 cdef bint all_inside(const Weights* w, const Row* rows, int64_t row_count) noexcept nogil:

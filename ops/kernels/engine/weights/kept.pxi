@@ -6,7 +6,7 @@ lane panels finds all of them where a ring holds what a block of pieces meets.
 
 uses: engine/product/pack.pxi (channels_innermost, gather_line), engine/weights/gradient.pxi (Row, Weights, large_at, reaches_outside),
     engine/weights/plan.pxi (WeightsPlan, WeightsScratch)
-gives: can_keep, keep_numbers, last_step, met_numbers, number_of
+gives: Reached, all_met, asks_for_numbers, can_keep, keep_numbers, last_step, met_numbers, number_of, reached_by
 """
 
 cdef struct Reached:  # numbers of a channel, counted in the order n, x0, x1, x2: what some positions meet lies between
@@ -85,7 +85,7 @@ cdef inline bint is_met(const Weights* w, int axis, int64_t x) noexcept nogil:
 
 cdef inline bint asks_for_numbers(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether tiles ask for what the next chunk converts. Numbers of 8 bits are too few to be waited for."""
-    return plan.framed and element_size(w.large.format) == 2
+    return plan.framed and not plan.shared and element_size(w.large.format) == 2
 
 
 cdef void convert_numbers(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t start, int64_t channels, int64_t first,

@@ -9,16 +9,16 @@ floats: each tap walks the large side where it lies, along those runs of positio
 other than floats are converted to rings first (engine/weights/kept.pxi). Tiles that mix taps (few channels), and rows for which
 rings would be too large, go through a block of the large side, decoded and framed with zeros, that is laid out beforehand.
 
-uses: engine/ahead.pxi (ask_ahead, begin_ahead), engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE,
-    BLOCKS_PACKED, QUARTERS, narrow_panels), engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of),
-    engine/product/product.pxi (LINE_BYTES), engine/trials.pxi (trying), engine/weights/blocks.pxi (laid_out_wide),
-    engine/weights/frames.pxi (frame_block, tap_offset), engine/weights/gradient.pxi (LineReach, Reach, Row, Weights, next_tap,
-    tap_at), engine/weights/jobs.pxi (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers),
-    engine/weights/lines.pxi (keeps_runs), engine/weights/plan.pxi, engine/weights/positions.pxi,
+uses: engine/ahead.pxi (ask_ahead), engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_IN_PLACE, BLOCKS_PACKED,
+    QUARTERS, narrow_panels), engine/product/pairs.pxi (never_subnormal, on_matrix, strided_of), engine/trials.pxi
+    (trying), engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
+    engine/weights/gradient.pxi (LineReach, Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi
+    (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/lines.pxi (keeps_runs),
+    engine/weights/next_numbers.pxi (ask_for_chunk, next_wish), engine/weights/plan.pxi, engine/weights/positions.pxi,
     engine/weights/shared_chunks.pxi (lay_out_chunks, meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi
     (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows,
     find_window_rows)
-gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, small_positions, weights_cycles
+gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, weights_cycles
 """
 
 cdef void pack_lanes(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t g, int64_t first_panel,
