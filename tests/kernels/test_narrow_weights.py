@@ -115,8 +115,8 @@ def test_layers(which, name):
 @pytest.mark.parametrize("special", [np.inf, np.nan, 1e-40])
 @pytest.mark.parametrize("which", [
     "4 on 7, step 1", "8 on 16, step 2", "9 on 15, step 1", "16 on 8, step 2", "one position",
-    "many channels to three, padded", "first layer", "waveform", "depthwise 3x3", "depthwise 5x5",
-    "rows in parts, two groups"])
+    "many channels to three, padded", "first layer", "one tap, step 2, some outside", "waveform", "depthwise 3x3",
+    "depthwise 5x5", "rows in parts, two groups"])
 def test_special_numbers(which, special, name):
     """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
     before = engine.isa()

@@ -85,7 +85,7 @@ cdef inline bint is_met(const Weights* w, int axis, int64_t x) noexcept nogil:
 
 cdef inline bint asks_for_numbers(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether tiles ask for what the next chunk converts. Numbers of 8 bits are too few to be waited for."""
-    return plan.framed and not plan.shared and element_size(w.large.format) == 2
+    return plan.framed and not plan.tall and not plan.shared and element_size(w.large.format) == 2
 
 
 cdef void convert_numbers(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t start, int64_t channels, int64_t first,
