@@ -109,7 +109,7 @@ typedef void (*halves_function)(const half_run *runs, ptrdiff_t run_count, const
 typedef void (*copy_function)(copying *all);
 
 /* The same with a row operand that is no panel: row i at step k of a run is rows[offsets[i] + run->rows + k*row_step].  `wish`
- * may be NULL; what it names is asked for as far as the middle cache. */
+ * may be NULL; what it names is asked for. */
 typedef void (*strided_function)(const tile_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
                                  ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, int resume,
                                  const tile_wish *wish);

@@ -100,7 +100,7 @@ INLINE __m512i places_apart(int64_t step)
     return _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32((int)step));
 }
 
-/* The same of codes, which are picked before they are decoded; all lie within four vectors. */
+/* Every `step`-th code, step <= 4. Codes are picked before they are decoded; the last of 16 lies 60 from the first at most. */
 INLINE vector load_codes_apart(const void *p, int format, int64_t step, int64_t n)
 {
     const __m512i place = places_apart(step);
@@ -117,7 +117,7 @@ INLINE vector load_codes_apart(const void *p, int format, int64_t step, int64_t 
     return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_and_si512(words, _mm512_set1_epi32(0xff))), 16);
 }
 
-/* The same with every `step`-th number. */
+/* The first n numbers of which each lies `step` elements behind the one before, zeros after them. */
 INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
 {
     const __m512i place = places_apart(step);

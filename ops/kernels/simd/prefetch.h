@@ -13,7 +13,7 @@ INLINE asking begin_asking(const tile_wish *wish)
     return begun;
 }
 
-/* Asks for the next part: near if it will be written to, else as far as the middle cache. */
+/* Asks for the next part, to be written to or not. */
 INLINE void ask(asking *a, int written)
 {
     const char *place = a->wish->place + a->row * a->wish->row_step + a->wish->offsets[a->part] + a->wish->reach;
