@@ -6,12 +6,9 @@ INLINE vector load_masked(const void *p, int format, uint16_t mask)
 {
     if (format == NUMBER_FLOAT32)
         return (vector)_mm512_maskz_loadu_ps(mask, p);
-    if (format == NUMBER_BFLOAT16)
-        return (vector)_mm512_slli_epi32(load_masked_codes(p, NUMBER_BFLOAT16, mask), 16);
     if (format == NUMBER_FLOAT16)
         return (vector)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
-    const decoder d = decoder_of(format);
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, load_masked_codes(p, format, mask)), 16);
+    return decode_codes(format, load_masked_codes(p, format, mask));
 }
 
 enum { SHORT_LINE = 64 };
@@ -108,8 +105,7 @@ INLINE void frame_format(float *block, ptrdiff_t pitch, int64_t lines, int64_t w
         else if (step == 2)
             decode_every_other(place + low, start, format, high - low, later);
         else if (step > 2 && step <= APART)
-            for (int64_t i = low; i < high; i += WIDTH)
-                *(vector *)(place + i) = load_apart(at(start, format, (i - low) * step), format, step, high - i);
+            decode_apart(place + low, start, format, step, high - low, NULL);
         else
             for (int64_t i = low; i < high; i++)
                 place[i] = load_number(start, format, (i - low) * step);

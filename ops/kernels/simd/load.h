@@ -78,6 +78,15 @@ INLINE __m512i load_masked_codes(const void *p, int format, __mmask16 mask)
     return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
 }
 
+/* 16 codes of 16 or 8 bits, as 32 bits each, to floats. */
+INLINE vector decode_codes(int format, __m512i codes)
+{
+    if (format == NUMBER_FLOAT16)
+        return (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(codes));
+    const decoder d = decoder_of(format);
+    return (vector)_mm512_slli_epi32(decode_words(&d, format, codes), 16);
+}
+
 /* Upper halves of floats in words of 16 bits: those in the lower words of 32 bits, and those in the upper ones. */
 INLINE void floats_of_words(__m512i words, vector *lower, vector *upper)
 {
@@ -96,8 +105,7 @@ INLINE void floats_of_words(__m512i words, vector *lower, vector *upper)
 INLINE vector load_bytes(const uint8_t *p, int format, int64_t n)
 {
 #if WIDTH == 16
-    const decoder d = decoder_of(format);
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, load_masked_codes(p, format, (__mmask16)(0xffffu >> (16 - n)))), 16);
+    return decode_codes(format, load_masked_codes(p, format, (__mmask16)(0xffffu >> (16 - n))));
 #elif WIDTH == 8
     __m128i codes = n == 8 ? _mm_loadl_epi64((const __m128i *)p) : _mm_cvtsi64_si128((int64_t)load_few_bytes(p, n));
     vector first, second;

@@ -137,16 +137,7 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
             else if (step == 2)
                 decode_every_other(lanes, at(source, format, offset), format, count, at(source, format, offset + STEPS_AHEAD * stride));
             else if (step > 2 && step <= APART)
-                for (int64_t i = 0; i < count; i += WIDTH) {
-                    const void *later = at(source, format, offset + STEPS_AHEAD * stride + i * step);
-                    __builtin_prefetch(later);
-                    __builtin_prefetch(at(later, format, WIDTH / 2 * step));
-                    vector numbers = load_apart(at(source, format, offset + i * step), format, step, count - i);
-                    if (count - i < WIDTH)
-                        STORE_PART(lanes + i, count - i, numbers);
-                    else
-                        *(vector *)(lanes + i) = numbers;
-                }
+                decode_apart(lanes, at(source, format, offset), format, step, count, at(source, format, offset + STEPS_AHEAD * stride));
             else
                 for (int64_t i = 0; i < count; i++)
                     lanes[i] = load_number(source, format, offset + i * step);

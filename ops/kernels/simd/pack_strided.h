@@ -17,19 +17,19 @@
 #endif
 
 #if WIDTH == 16
-/* Every other code from p on, n >= 1 of them, zeros after them. Codes are picked before they are decoded. */
-INLINE vector load_every_other_code(const void *p, int format, int64_t n)
+/* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
+INLINE __m512i load_codes(const void *p, int format, int64_t n, int64_t step)
 {
-    const __mmask32 taken = (__mmask32)(0x7fffffffu >> 2 * (n < 16 ? 16 - n : 0));
-    if (is_wide(format)) {
-        __m512i words = _mm512_maskz_loadu_epi16(taken, p);
-        return format == NUMBER_BFLOAT16 ? (vector)_mm512_slli_epi32(words, 16)
-                                         : (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+    int64_t count = n < WIDTH ? n : WIDTH;
+    if (step == 2) {
+        __mmask32 mask = 0xffffffffu >> (33 - 2 * count);
+        if (is_wide(format))
+            return _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, p), _mm512_set1_epi32(0xffff));
+        return _mm512_cvtepu16_epi32(_mm256_and_si256(_mm256_maskz_loadu_epi8(mask, p), _mm256_set1_epi16(0xff)));
     }
-    const decoder d = decoder_of(format);
-    __m256i codes = _mm256_and_si256(_mm256_maskz_loadu_epi8(taken, p), _mm256_set1_epi16(0xff));
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_cvtepu16_epi32(codes)), 16);
+    return load_masked_codes(p, format, (__mmask16)(0xffffu >> (16 - count)));
 }
+
 #endif
 
 /* Every other number from p on, n >= 1 of them, zeros after them. */
@@ -37,7 +37,7 @@ INLINE vector load_every_other(const void *p, int format, int64_t n)
 {
 #if WIDTH == 16
     if (format != NUMBER_FLOAT32)
-        return load_every_other_code(p, format, n);
+        return decode_codes(format, load_codes(p, format, n, 2)); /* picked before they are decoded */
 #endif
     int64_t numbers = 2 * n - 1;
     vector second = {0};
@@ -100,21 +100,18 @@ INLINE __m512i places_apart(int64_t step)
     return _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32((int)step));
 }
 
-/* Every `step`-th code, step <= 4. Codes are picked before they are decoded; the last of 16 lies 60 from the first at most. */
-INLINE vector load_codes_apart(const void *p, int format, int64_t step, int64_t n)
+/* n <= 16 codes, 3 or 4 apart, as 32 bits each; zeros after them. */
+INLINE __m512i load_near(const void *p, int format, int64_t n, int64_t step)
 {
     const __m512i place = places_apart(step);
     const uint64_t taken = ~(uint64_t)0 >> (63 - (n - 1) * step);
     if (is_wide(format)) {
-        __m512i words = _mm512_maskz_loadu_epi16((__mmask32)taken, p);
-        words = _mm512_permutex2var_epi16(words, place, _mm512_maskz_loadu_epi16((__mmask32)(taken >> 32), at(p, format, 32)));
-        return format == NUMBER_BFLOAT16 ? (vector)_mm512_slli_epi32(words, 16)
-                                         : (vector)_mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+        __m512i low = _mm512_maskz_loadu_epi16((__mmask32)taken, p), high = _mm512_maskz_loadu_epi16((__mmask32)(taken >> 32), at(p, format, 32));
+        return _mm512_and_si512(_mm512_permutex2var_epi16(low, place, high), _mm512_set1_epi32(0xffff));
     }
-    const decoder d = decoder_of(format);
     __m512i words = _mm512_permutexvar_epi16(_mm512_srli_epi32(place, 1), _mm512_maskz_loadu_epi8(taken, p));
     words = _mm512_srlv_epi32(words, _mm512_slli_epi32(_mm512_and_si512(place, _mm512_set1_epi32(1)), 3));
-    return (vector)_mm512_slli_epi32(decode_words(&d, format, _mm512_and_si512(words, _mm512_set1_epi32(0xff))), 16);
+    return _mm512_and_si512(words, _mm512_set1_epi32(0xff));
 }
 
 /* The first n numbers of which each lies `step` elements behind the one before, zeros after them. */
@@ -124,7 +121,7 @@ INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
     const int64_t last = (n < WIDTH ? n - 1 : WIDTH - 1) * step;
     __m512 result = _mm512_setzero_ps();
     if (format != NUMBER_FLOAT32 && step <= 4)
-        return load_codes_apart(p, format, step, n < WIDTH ? n : WIDTH);
+        return decode_codes(format, load_near(p, format, n < WIDTH ? n : WIDTH, step));
     for (int64_t i = 0; i <= last; i += WIDTH) {
         __mmask16 here = _mm512_cmpeq_epi32_mask(_mm512_srli_epi32(place, 4), _mm512_set1_epi32((int)(i / WIDTH)));
         result = _mm512_mask_permutexvar_ps(result, here, place, (__m512)load_vector(at(p, format, i), format, last + 1 - i));
@@ -234,3 +231,20 @@ INLINE vector load_apart(const void *p, int format, int64_t step, int64_t n)
 }
 #define SPLIT NULL
 #endif
+
+/* Every `step`-th of the numbers from `source` on, 2 < step <= APART, `count` of them. Asks for what lies at `later`, if anything, and
+ * following. */
+INLINE void decode_apart(float *target, const void *source, int format, int64_t step, int64_t count, const void *later)
+{
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        if (later) {
+            __builtin_prefetch(at(later, format, i * step));
+            __builtin_prefetch(at(later, format, (i + WIDTH / 2) * step));
+        }
+        vector numbers = load_apart(at(source, format, i * step), format, step, count - i);
+        if (count - i < WIDTH)
+            STORE_PART(target + i, count - i, numbers);
+        else
+            *(vector *)(target + i) = numbers;
+    }
+}

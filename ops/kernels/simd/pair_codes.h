@@ -27,19 +27,6 @@ INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
         *smallest = found;
 }
 
-/* The first n of 16 codes at p, or of every other, as 32 bits each; zeros after them. */
-INLINE __m512i load_codes(const void *p, int format, int64_t n, int64_t step)
-{
-    int64_t count = n < WIDTH ? n : WIDTH;
-    if (step == 2) {
-        __mmask32 mask = 0xffffffffu >> (33 - 2 * count);
-        if (format == NUMBER_BFLOAT16)
-            return _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, p), _mm512_set1_epi32(0xffff));
-        return _mm512_cvtepu16_epi32(_mm256_and_si256(_mm256_maskz_loadu_epi8(mask, p), _mm256_set1_epi16(0xff)));
-    }
-    return load_masked_codes(p, format, (__mmask16)(0xffffu >> (16 - count)));
-}
-
 INLINE uint32_t load_code(const void *p, int format, int64_t offset)
 {
     return format == NUMBER_BFLOAT16 ? ((const uint16_t *)p)[offset] : ((const uint8_t *)p)[offset];

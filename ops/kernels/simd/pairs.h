@@ -69,14 +69,6 @@ INLINE void put_channels(float *place, const void *first, const void *second, in
     put_pairs(place, codes, d, format, met);
 }
 
-/* n <= 16 codes, 3 or 4 apart, as 32 bits each, from two vectors. */
-INLINE __m512i load_near(const void *p, int format, int64_t n, int64_t step)
-{
-    const uint64_t mask = short_line_mask(0, (n - 1) * step + 1);
-    __m512i low = load_words_masked(p, format, (uint32_t)mask), high = load_words_masked(at(p, format, 32), format, (uint32_t)(mask >> 32));
-    return _mm512_and_si512(_mm512_permutex2var_epi16(low, places_apart(step), high), _mm512_set1_epi32(0xffff));
-}
-
 /* n <= 16 codes, `step` apart, as 32 bits each; zeros after them. */
 INLINE __m512i load_scattered(const void *p, int format, int64_t n, int64_t step)
 {

@@ -111,7 +111,6 @@ cdef void ask_for_lanes(const WeightsPlan* plan, const instruction_set* isa, con
     cdef float* place = chunk_lanes(plan, isa, &plan.chunks[number], part.g, part.first_panel)
     cdef NextLines* next = &s.next_lines[0]
     cdef Operand lanes
-    next.channel = next.channels = s.next_lines[1].channel = s.next_lines[1].channels = 0
     if plan.lines or plan.tall:
         lanes.data, lanes.format, lanes.c, lanes.n = place, NUMBER_FLOAT32, panel_floats(plan, isa), 0
         s.ahead = begin_ahead(&lanes, 1, panels, 0, lanes.c, tiles, False)
@@ -129,8 +128,6 @@ cdef void meet_chunk(const WeightsPlan* plan, const instruction_set* isa, const 
     s.rows, s.shared, s.met_runs, s.met_counts = k.rows, k.shared, k.met_runs, k.met_counts
     s.lanes = chunk_lanes(plan, isa, k, part.g, part.first_panel)
     chunk.row_count = k.row_count
-    if last:
-        s.ahead.left = s.next_lines[0].channel = s.next_lines[0].channels = 0
-        s.next_lines[1].channel = s.next_lines[1].channels = 0
-    else:
+    s.ahead.left = s.next_lines[0].channel = s.next_lines[0].channels = s.next_lines[1].channel = s.next_lines[1].channels = 0
+    if not last:
         ask_for_lanes(plan, isa, part, number + 1, s)
