@@ -46,24 +46,26 @@ typedef struct {
     int64_t halves;
 } half_run;
 
-/* A vector that is copied: the numbers of `source` in the lanes of `mask`, zeros in the others. */
+/* A vector that is copied: the numbers at byte `source` in the lanes of `mask`, zeros in the others. */
 typedef struct {
     int64_t source;
     int32_t place;
     uint16_t mask;
 } copy_move;
 
-/* Copies that tiles make on their way, some with every step, so that memory is waited for while sums go on. */
+/* Copies of float32 or float16 numbers, as floats, that tiles make on their way, some with every step, so that memory is waited for
+ * while sums go on. */
 typedef struct {
     const copy_move *moves; /* of some channels */
     int64_t move_count;
     int64_t done;           /* of these */
     int64_t left;           /* of all channels */
-    const float *source;
+    const char *source;
     float *place;
-    ptrdiff_t source_step;  /* floats, from these channels to the next */
-    ptrdiff_t place_step;
-    ptrdiff_t ahead;        /* floats, from what is copied to what is asked for */
+    ptrdiff_t source_step;  /* bytes, from these channels to the next */
+    ptrdiff_t place_step;   /* floats */
+    ptrdiff_t ahead;        /* bytes, from what is copied to what is asked for */
+    int format;
     float rate;             /* moves for a step of a tile */
     float credit;           /* that steps brought and no move took */
 } copying;

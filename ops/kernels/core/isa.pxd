@@ -50,11 +50,12 @@ cdef extern from "core/isa.h" nogil:
         int64_t move_count
         int64_t done
         int64_t left
-        const float* source
+        const char* source
         float* place
         Py_ssize_t source_step
         Py_ssize_t place_step
         Py_ssize_t ahead
+        int format
         float rate
         float credit
     ctypedef struct tile_wish:

@@ -15,7 +15,7 @@ import numpy as np
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
 from libc.math cimport log2
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -27,7 +27,7 @@ from isa cimport (
     DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE, DOT_LARGE, LINE_TILE_ROWS,
     SEGMENT_BLOCKS, SEGMENT_BLOCK_LENGTH, SEGMENT_CHAIN, SEGMENT_LENGTH, SEGMENT_ONE_HALF, SEGMENT_PANELS_LENGTH, segment_function,
 )
-from numbers cimport NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT32, NUMBER_FLOAT64, decode16, real, within_bfloat16
+from numbers cimport NUMBER_FLOAT8_E4M3FN, NUMBER_FLOAT16, NUMBER_FLOAT32, NUMBER_FLOAT64, decode16, real, within_bfloat16
 from panels cimport (
     bits_from, ceiling, check_room, common_divisor, copy_codes, element_size, enter_workspace, extend_workspace, floor_divided,
     leave_workspace, magnitude, meet_inside, return_workspace, set_workspace_guarded, share, take, take_workspace,

@@ -32,10 +32,14 @@ INLINE void ask(asking *a, int written)
 #define COPIES 1
 #define COPY SUFFIX(copy)
 
-INLINE void make_move(const copy_move *move, const float *source, float *place, ptrdiff_t ahead)
+INLINE void make_move(const copy_move *move, int format, const char *source, float *place, ptrdiff_t ahead)
 {
-    *(vector *)(place + move->place) = LOAD_MASKED(source + move->source, move->mask);
-    __builtin_prefetch(source + move->source + ahead);
+    const char *from = source + move->source;
+    if (format == NUMBER_FLOAT16)
+        *(vector *)(place + move->place) = (vector)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(move->mask, from));
+    else
+        *(vector *)(place + move->place) = LOAD_MASKED(from, move->mask);
+    __builtin_prefetch(from + ahead);
 }
 
 /* How many moves the next steps of a tile make, at most one each. */
@@ -66,14 +70,14 @@ static void SUFFIX(copy)(copying *c)
     while (c->left) {
         ptrdiff_t count = c->move_count - c->done < c->left ? c->move_count - c->done : c->left;
         for (ptrdiff_t i = 0; i < count; i++)
-            make_move(c->moves + c->done + i, c->source, c->place, c->ahead);
+            make_move(c->moves + c->done + i, c->format, c->source, c->place, c->ahead);
         count_moves(c, count);
     }
 }
 #else
 #define COPIES 0
 #define COPY NULL
-#define make_move(move, source, place, ahead) ((void)(move), (void)(source), (void)(place), (void)(ahead))
+#define make_move(move, format, source, place, ahead) ((void)(move), (void)(format), (void)(source), (void)(place), (void)(ahead))
 #define due_moves(c, steps) ((void)(c), 0)
 #define count_moves(c, count) ((void)(c), (void)(count))
 #endif

@@ -134,11 +134,12 @@ INLINE void run_steps(int rows, int vectors, vector (*sum)[VECTORS], const float
             ptrdiff_t count = meanwhile->move_count - meanwhile->done;
             count = count < most ? count : most;
             const copy_move *move = meanwhile->moves + meanwhile->done;
-            const float *source = meanwhile->source;
+            const char *source = meanwhile->source;
             float *place = meanwhile->place;
+            int format = meanwhile->format;
             ptrdiff_t ahead = meanwhile->ahead;
             for (ptrdiff_t i = count; i > 0; i--) {
-                make_move(move, source, place, ahead);
+                make_move(move, format, source, place, ahead);
                 move++;
                 if (next)
                     __builtin_prefetch(row[0] + a + next);

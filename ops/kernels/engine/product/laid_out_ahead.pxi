@@ -13,7 +13,7 @@ gives: run_laid_out_task
 cdef void add_moves(const Product* p, const Layout* l, const instruction_set* isa, const Lines* lines, int64_t place,
                     copy_move* moves, int64_t* number) noexcept nogil:
     """One channel's lines of a plane. What overruns a line is overwritten by the next."""
-    cdef int64_t low, high, line, i, source, left, right, pitch = l.u[2], all_lines = l.u[1]
+    cdef int64_t low, high, line, i, source, left, right, pitch = l.u[2], all_lines = l.u[1], size = element_size(p.input.format)
     meet_inside(lines.x[2], 1, p.I[2], pitch, &low, &high)
     if high - low == pitch and p.step[1] * p.input.x[1] == pitch and lines.first == 0 and lines.end == all_lines:
         pitch = high = pitch * all_lines  # one after the other: all are one line
@@ -26,7 +26,7 @@ cdef void add_moves(const Product* p, const Layout* l, const instruction_set* is
             left, right = max(0, min(isa.width, low - i)), max(0, min(isa.width, high - i))
             if line < lines.first or line >= lines.end:
                 right = left
-            moves[number[0]].source = source + i
+            moves[number[0]].source = (source + i) * size
             moves[number[0]].place = place + i
             moves[number[0]].mask = <uint16_t>((1 << right) - (1 << left)) if right > left else 0
             number[0] += 1
@@ -37,7 +37,7 @@ cdef void add_moves(const Product* p, const Layout* l, const instruction_set* is
 cdef void begin_copy(const Product* p, const Layout* l, const instruction_set* isa, int64_t g, int64_t n, const int64_t* first,
                      float* block, copy_move* moves, copying* c) noexcept nogil:
     """Prepare the copies that lay out the input of output positions from `first` on, the new plane of it where blocks roll."""
-    cdef int64_t phase0, phase1, u0, place, number = 0, i, channels, d
+    cdef int64_t phase0, phase1, u0, place, number = 0, i, channels, d, size = element_size(p.input.format)
     cdef Lines lines
     lines.x[2] = first[2] + l.low[2]
     for phase0 in range(l.phases[0]):
@@ -56,13 +56,13 @@ cdef void begin_copy(const Product* p, const Layout* l, const instruction_set* i
     clear_gaps(p, l, block)
     for d in range(1, channels):
         for i in range(number):
-            moves[d * number + i].source = moves[i].source + d * p.input.c
+            moves[d * number + i].source = moves[i].source + d * p.input.c * size
             moves[d * number + i].place = <int32_t>(moves[i].place + d * l.plane)
             moves[d * number + i].mask = moves[i].mask
     c.moves, c.move_count, c.done, c.left = moves, channels * number, 0, p.S * number
-    c.source = <const float*>p.input.data + n * p.input.n + g * p.input.g
-    c.place, c.source_step, c.place_step = block, channels * p.input.c, channels * l.plane
-    c.ahead = copied_ahead(p, l)
+    c.source = <const char*>p.input.data + (n * p.input.n + g * p.input.g) * size
+    c.place, c.source_step, c.place_step = block, channels * p.input.c * size, channels * l.plane
+    c.ahead, c.format = copied_ahead(p, l) * size, p.input.format
 
 
 cdef int64_t laid_out_steps(const Job* job, const instruction_set* isa, int64_t height) noexcept nogil:

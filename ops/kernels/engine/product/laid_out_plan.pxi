@@ -209,7 +209,7 @@ cdef int64_t measure_cells(Layout* l) noexcept nogil:
 
 cdef bint copies_meanwhile(const Product* p, const Layout* l, const instruction_set* isa) noexcept nogil:
     """Whether tiles can lay out a block while they compute another."""
-    return (isa.copy != NULL and p.pairs == NULL and not p.blocks and p.input.format == NUMBER_FLOAT32
+    return (isa.copy != NULL and p.pairs == NULL and not p.blocks and (p.input.format == NUMBER_FLOAT32 or p.input.format == NUMBER_FLOAT16)
             and p.input.x[2] == 1 and p.step[2] == 1 and not channels_innermost(&p.input, p.D)
             and l.phases[0] * l.phases[1] * l.u[0] * l.u[1] * ceiling(l.u[2], isa.width) <= COPY_MOVES)
 

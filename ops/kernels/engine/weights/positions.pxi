@@ -109,8 +109,9 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
     """Runs of the positions that a tap meets inside (NULL: all of the rows that `lines` meets), in blocks cut into halves; their
     rows are addressed relative to tap 0 of channel 0 of a group."""
     cdef int64_t x[3]
-    cdef int64_t number = 0, r, low, high, end, position, base, start, step = large_step(w, plan), pitch = isa.vectors * isa.width
+    cdef int64_t number = 0, r, low, high, end, position, base, start, lanes, step = large_step(w, plan), pitch = isa.vectors * isa.width
     cdef int64_t first = 0, place = 0  # of a plane: its first row, and where its frames begin
+    cdef int64_t ring = plan.ring if plan.kept else INT64_MAX, lap = -1  # a multiple of it before the numbers of a row
     cdef const Row* row
     cdef tile_run* run
     x[0] = x[1] = x[2] = 0
@@ -137,12 +138,17 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
                     + (row.y[1] * w.s[1] - w.b[1]) * w.large.x[1] + (row.y[2] * w.s[2] - w.b[2]) * w.large.x[2])
         start = base + low * step
         if plan.kept:
-            start %= plan.ring
+            if lap < 0:
+                lap = start - start % ring
+            start -= lap
+            while start >= ring:  # rarely: the numbers of a row lie behind those of the row before
+                start -= ring
+                lap += ring
         while low < high:
             position = row.first + low
             end = min(high, low + HALF_BLOCK - position % HALF_BLOCK) if plan.blocks else high
-            if plan.kept and start + (end - low) * step > plan.ring:
-                end = min(end, low + ceiling(plan.ring - start, step))
+            if start + (end - low) * step > ring:
+                end = min(end, low + ceiling(ring - start, step))
             run = &runs[number - 1]
             if (number > 0 and run.rows + run.steps * step == start and run.lanes + run.steps * pitch == position * pitch
                     and not (plan.blocks and position % HALF_BLOCK == 0)):
@@ -152,9 +158,18 @@ cdef int64_t tap_runs(const Weights* w, const WeightsPlan* plan, const instructi
                 runs[number] = tile_run(start, position * pitch, end - low)
                 number += 1
             start += (end - low) * step
-            if plan.kept and start >= plan.ring:
-                start -= plan.ring
             low = end
+            if plan.blocks and (row.first + low) % HALF_BLOCK == 0:
+                lanes = (row.first + low) * pitch
+                while high - low >= HALF_BLOCK and start + (HALF_BLOCK - 1) * step < ring:
+                    check_room(b"tap_runs", &runs[number], sizeof(tile_run))
+                    runs[number] = tile_run(start, lanes, HALF_BLOCK)
+                    number += 1
+                    start += HALF_BLOCK * step
+                    lanes += HALF_BLOCK * pitch
+                    low += HALF_BLOCK
+            if start >= ring:
+                start -= ring
     return number
 
 
