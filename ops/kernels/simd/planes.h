@@ -29,6 +29,8 @@ INLINE void load_planes_format(float *block, int64_t count, const void *source, 
             vector number[4];
             if (k < WIDTH / 4)
                 __builtin_prefetch(later + k * step);
+            if (codes == 4 && first + (k + 1) * codes <= p) /* these are there already */
+                continue;
             decode_word(&d, format, word[k], number);
 #pragma GCC unroll 4
             for (int j = 0; j < codes; j++)
