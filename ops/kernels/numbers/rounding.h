@@ -24,16 +24,19 @@ enum { ROUND_TO_HF32 = 7 }; /* as a format of results: float32 with 11 mantissa 
 
 #define ROUNDING_INLINE static inline __attribute__((always_inline))
 
-/* HiFloat8 by binary exponent, from -22 to 9, beyond which all goes on as there: mantissa bits of a float that it does not keep,
- * and what turns the bits kept, the exponent field among them, into a code, modulo 256. */
-#define HIFLOAT8_CUT_LIST \
-    23, 23, 23, 23, 23, 23, 23, 22, 22, 22, 22, 22, 22, 22, 22, 21, \
-    21, 21, 21, 20, 20, 20, 20, 20, 20, 20, 21, 21, 21, 21, 22, 22
-#define HIFLOAT8_BASE_LIST \
-    152, 152, 152, 152, 152, 152, 152, 158, 154, 150, 146, 142, 138, 134, 130, 124, \
-    116, 108, 100, 88, 72, 40, 16, 16, 24, 24, 52, 52, 52, 52, 82, 82
+/* HiFloat8 by binary exponent, from -22 to 0 and from 1 to 9, beyond which all goes on as there, as _(cut, base): mantissa bits of a
+ * float that it does not keep, and what turns the bits kept, the exponent field among them, into a code, modulo 256. */
+#define HIFLOAT8_TO_0(_)                                                                                                 \
+    _(23, 152) _(23, 152) _(23, 152) _(23, 152) _(23, 152) _(23, 152) _(23, 152) _(22, 158)                              \
+    _(22, 154) _(22, 150) _(22, 146) _(22, 142) _(22, 138) _(22, 134) _(22, 130) _(21, 124)                              \
+    _(21, 116) _(21, 108) _(21, 100) _(20, 88) _(20, 72) _(20, 40) _(20, 16)
+#define HIFLOAT8_FROM_1(_) \
+    _(20, 16) _(20, 24) _(20, 24) _(21, 52) _(21, 52) _(21, 52) _(21, 52) _(22, 82) _(22, 82)
+#define HIFLOAT8_CUT(cut, base) cut,
+#define HIFLOAT8_BASE(cut, base) base,
 
-static const uint8_t HIFLOAT8_CUTS[32] = {HIFLOAT8_CUT_LIST}, HIFLOAT8_BASES[32] = {HIFLOAT8_BASE_LIST};
+static const uint8_t HIFLOAT8_CUTS[32] = {HIFLOAT8_TO_0(HIFLOAT8_CUT) HIFLOAT8_FROM_1(HIFLOAT8_CUT)};
+static const uint8_t HIFLOAT8_BASES[32] = {HIFLOAT8_TO_0(HIFLOAT8_BASE) HIFLOAT8_FROM_1(HIFLOAT8_BASE)};
 
 #define LANE uint32_t
 #define LANE_TEST int

@@ -38,22 +38,30 @@ INLINE __m512i ordinary_halves(__m512i halves, int E, int M, int top, int nan)
     return _mm512_mask_mov_epi16(code, is_nan, _mm512_set1_epi16((short)nan));
 }
 
-/* The lists of `look_up` in words. */
-static const uint16_t pair_HIFLOAT8_CUTS[32] = TURN(HIFLOAT8_CUT_LIST), pair_HIFLOAT8_BASES[32] = TURN(HIFLOAT8_BASE_LIST);
+/* For words, in the order of the lowest six bits of exponent fields from 105 to 143: half of a step, shifts to the right as factors,
+ * and bases. */
+#define HALF_STEP(cut, base) 1 << (cut - 17),
+#define SHIFT_FACTOR(cut, base) 1 << (32 - cut),
+#define FOUR_TIMES(x) x x x x
+#define IN_WORDS(field) \
+    {HIFLOAT8_FROM_1(field) FOUR_TIMES(FOUR_TIMES(field(22, 82))) FOUR_TIMES(FOUR_TIMES(field(22, 82))) HIFLOAT8_TO_0(field)}
+static const uint16_t hifloat8_half_steps[64] = IN_WORDS(HALF_STEP), hifloat8_factors[64] = IN_WORDS(SHIFT_FACTOR);
+static const uint16_t hifloat8_bases[64] = IN_WORDS(HIFLOAT8_BASE);
+
+INLINE __m512i look_up_words(const uint16_t *table, __m512i field)
+{
+    return _mm512_permutex2var_epi16(_mm512_loadu_si512(table), field, _mm512_loadu_si512(table + 32));
+}
 
 /* As `encode_hifloat8`, ties away from zero.  Of neighbouring binades one has at most one bit more, so that nothing remains of the
  * bits that are cut off where a number is rounded up into the next one. */
 INLINE __m512i hifloat8_halves(__m512i halves)
 {
-    const __m512i one = _mm512_set1_epi16(1), cuts = _mm512_loadu_si512(pair_HIFLOAT8_CUTS), last = _mm512_set1_epi16(136);
-    const __m512i bases = _mm512_loadu_si512(pair_HIFLOAT8_BASES);
-    const __m512i steps = _mm512_sllv_epi16(one, _mm512_sub_epi16(cuts, _mm512_set1_epi16(17)));
-    const __m512i factors = _mm512_sllv_epi16(one, _mm512_sub_epi16(_mm512_set1_epi16(32), cuts));
     __m512i magnitude = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
     __m512i within = _mm512_min_epu16(_mm512_max_epu16(magnitude, _mm512_set1_epi16(0x3480)), _mm512_set1_epi16(0x4740));
-    __m512i code = _mm512_add_epi16(within, _mm512_permutexvar_epi16(_mm512_min_epu16(shifted_words(within, 7), last), steps));
-    __m512i field = _mm512_min_epu16(shifted_words(code, 7), last);
-    code = _mm512_add_epi16(_mm512_mulhi_epu16(code, _mm512_permutexvar_epi16(field, factors)), _mm512_permutexvar_epi16(field, bases));
+    __m512i code = _mm512_add_epi16(within, look_up_words(hifloat8_half_steps, shifted_words(within, 7)));
+    __m512i field = shifted_words(code, 7);
+    code = _mm512_add_epi16(_mm512_mulhi_epu16(code, look_up_words(hifloat8_factors, field)), look_up_words(hifloat8_bases, field));
     code = _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x7f), code, shifted_words(halves, 8), 0xca);
     code = _mm512_maskz_mov_epi16(_mm512_cmpge_epu16_mask(magnitude, _mm512_set1_epi16(0x3400)), code);
     return _mm512_mask_mov_epi16(code, _mm512_cmpgt_epu16_mask(magnitude, _mm512_set1_epi16(0x7f80)), _mm512_set1_epi16(0x80));

@@ -33,11 +33,9 @@ typedef uint64_t vector_ulong __attribute__((vector_size(4 * WIDTH), aligned(4),
 #define WIDE_CHOOSE(test, a, b) ((vector_ulong)_mm512_mask_mov_epi64((__m512i)(b), test, (__m512i)(a)))
 #define WIDE_PRODUCT(a, factor) ((vector_ulong)_mm512_mul_epu32((__m512i)(a), _mm512_set1_epi64(factor)))
 
-/* Of the lists that begin with field 105 = 3 * 32 + 9, the entries from field 128 on, then those before. */
-#define TURNED(e0, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12, e13, e14, e15, e16, e17, e18, e19, e20, e21, e22, ...)     \
-    {__VA_ARGS__, e0, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11, e12, e13, e14, e15, e16, e17, e18, e19, e20, e21, e22}
-#define TURN(...) TURNED(__VA_ARGS__)
-static const uint32_t turned_HIFLOAT8_CUTS[32] = TURN(HIFLOAT8_CUT_LIST), turned_HIFLOAT8_BASES[32] = TURN(HIFLOAT8_BASE_LIST);
+/* The entries from field 128 on, then those from field 105 = 3 * 32 + 9 on. */
+#define TURNED(field) {HIFLOAT8_FROM_1(field) HIFLOAT8_TO_0(field)}
+static const uint32_t turned_HIFLOAT8_CUTS[32] = TURNED(HIFLOAT8_CUT), turned_HIFLOAT8_BASES[32] = TURNED(HIFLOAT8_BASE);
 
 INLINE vector_uint add_where(__mmask16 test, vector_uint a)
 {
