@@ -234,6 +234,20 @@ def test_positions_apart(stride, number_format):
     check_data_gradient(case, arrays, number_format, ["laid_out", "gathered"], kernel="forward")
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("axes", [
+    [(9, 9, 3, 1, 1, 1), (6, 6, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)], [(20, 20, 3, 1, 1, 1), (35, 33, 5, 1, 1, 1)],
+    [(12, 12, 1, 1, 1, 0), (33, 33, 1, 1, 1, 0)], [(100, 98, 3, 1, 1, 0)],
+], ids=str)
+def test_blocks_that_follow_one_another(axes, number_format):
+    """Blocks of images and groups, and planes of volumes, that a thread lays out while it computes the block before
+    them: lines that end inside a vector, with zeros around them, and planes whose lines are one."""
+    case = case_of(2, 2, 19, 21, axes)
+    arrays = drawn_operands(case, len(axes), number_format)
+    check_data_gradient(case, arrays, number_format, ["laid_out"], threads=(1, 2))
+
+
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
 @pytest.mark.parametrize("repeated", [1, 2, 5], ids=["sums", "results", "taps"])
 def test_weights_that_repeat(repeated, number_format):
