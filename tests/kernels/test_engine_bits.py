@@ -237,7 +237,7 @@ def test_positions_apart(stride, number_format):
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("number_format", DTYPES)
 @pytest.mark.parametrize("axes", [
-    [(9, 9, 3, 1, 1, 1), (6, 6, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)], [(20, 20, 3, 1, 1, 1), (35, 33, 5, 1, 1, 1)],
+    [(30, 30, 3, 1, 1, 1), (6, 6, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)], [(20, 20, 3, 1, 1, 1), (35, 33, 5, 1, 1, 1)],
     [(12, 12, 1, 1, 1, 0), (33, 33, 1, 1, 1, 0)], [(100, 98, 3, 1, 1, 0)],
 ], ids=str)
 def test_blocks_that_follow_one_another(axes, number_format):

@@ -329,9 +329,23 @@ typedef void (*unit_function)(void);
 /* A row panel of pairs, 16 steps of 16 rows at a time, to 16 rows of steps. */
 typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_count, int64_t steps);
 
-/* A row panel of `count` terms that lie side by side in each of `rows` lines: 16 steps of a row, then of the next. */
-typedef void (*line_rows_function)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
-                                   uint16_t *smallest);
+/* Terms of a block of sums that lie `step` apart in a line. */
+typedef struct {
+    int64_t offset;  /* of the block's first term, as if the line had it */
+    uint32_t inside; /* bit i: the line has term i of the block */
+    int32_t last;    /* of the block */
+} line_part;
+
+/* The pairs of blocks of rows: each block has one part or more, row r those of row 0 at r*row_stride elements, and zeros elsewhere. The 16
+ * pairs of a block of row r lie at r*row_pitch, those of the next block at block_pitch from there. `step`: 1 or 2. */
+typedef void (*block_rows_function)(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks,
+                                    const line_part *parts, int64_t step, const void *source, int format, int64_t row_stride,
+                                    uint16_t *smallest);
+
+/* Row panels of blocks against a panel of lanes: row r of block k of panel p lies at rows + offsets[p*blocks + k] + r*row_pitch. Sums of a
+ * panel lie c_pitch from those of the panel before. */
+typedef void (*row_panels_function)(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch,
+                                    const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume);
 
 typedef struct {
     int panel_rows;                               /* numbers of a step in a row panel */
@@ -343,7 +357,9 @@ typedef struct {
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
-    line_rows_function line_rows;                 /* of a matrix unit alone */
+    block_rows_function block_rows;               /* of a matrix unit alone, as the next two */
+    block_rows_function frame_rows;               /* ... with the pairs of the 16 positions that follow behind those of a block */
+    row_panels_function row_panels[TILE_VECTORS]; /* [vectors - 1] */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];
     strided_function whole_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer loads of lanes and more of rows */
     line_blocks_function line_blocks;

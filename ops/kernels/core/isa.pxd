@@ -216,7 +216,14 @@ cdef extern from "core/isa.h" nogil:
         uint16_t*) noexcept
     ctypedef void (*unit_function)() noexcept
     ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
-    ctypedef void (*line_rows_function)(float*, int64_t, int64_t, const void*, int, int64_t, uint16_t*) noexcept
+    ctypedef struct line_part:
+        int64_t offset
+        uint32_t inside
+        int32_t last
+    ctypedef void (*block_rows_function)(
+        float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, const line_part*, int64_t, const void*, int, int64_t, uint16_t*) noexcept
+    ctypedef void (*row_panels_function)(
+        int64_t, int64_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, Py_ssize_t, int) noexcept
     ctypedef void (*segment_function)(
         const tile_run*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, float*, Py_ssize_t, Py_ssize_t) noexcept
     ctypedef struct segment_tiles:
@@ -275,7 +282,9 @@ cdef extern from "core/isa.h" nogil:
         tile_function blocks[8][3]
         tile_function blocks_by_vector[8][3]
         turn_function turn
-        line_rows_function line_rows
+        block_rows_function block_rows
+        block_rows_function frame_rows
+        row_panels_function row_panels[3]
         strided_function whole_blocks[8][3]
         strided_function whole_by_vector[8][3]
         line_blocks_function line_blocks

@@ -10,6 +10,7 @@ uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/pr
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_TAPS,
     CHAIN_TAPS_LEAST, CHAIN_TAPS_LOADS, CHAIN_TAPS_MOVED, CHAIN_TAPS_STRIDED, CLASS_SHARE, COPY_HASTE, DECODED,
     FAR_AND_BACK, FAR_CHANNELS, FAR_COLUMNS, FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES,
+    FRAME_LOADS, FRAME_PAIRS,
     HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS, LAID_OUT_SHORT, LANES_SHARED, LEAST_GROUP,
     LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN,
     LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS,
@@ -152,6 +153,8 @@ cdef double ROW_IN_PLACE = 0.5         # ... for a number of a row that is read 
 cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that waits in memory
 cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vector of floats
 cdef double PAIR_QUARTERS = 1          # ... for a dot product, per term
+cdef double FRAME_PAIRS = 1.4          # to frame a position for a matrix unit, beside what it takes to pack it (machine 2) ...
+cdef double FRAME_LOADS = 0.2          # ... to load it for a lane panel, where rows cross cache lines
 cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term
 cdef double REGION_CYCLES = 10000      # cycles of each thread, until all have begun a parallel region and ended it
 cdef double LANES_SHARED = 0.5         # factor of a lane that another task packed, beside one that the task packs itself (machine 5)

@@ -10,7 +10,7 @@
 
 #define TARGET "amx-tile,amx-bf16"
 
-enum { ROWS = 16, LANES = 16, PITCH = 48, STEPS = 16, TILES = 7 };
+enum { ROWS = 16, LANES = 16, PITCH = 48, STEPS = 16, TILES = 8 };
 enum { PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
 
 int matrix_usable(void)
@@ -32,7 +32,6 @@ typedef struct {
 } tile_shapes;
 
 #include "simd/begin_target.h"
-/* Tiles 0 to 2 hold sums, 3 rows of weights, 4 to 6 lanes. */
 void matrix_begin(void)
 {
     tile_shapes shapes = {.palette = 1};
@@ -49,6 +48,7 @@ void matrix_end(void)
     _tile_release();
 }
 
+/* Tiles 0 to 2 hold sums, 3 rows, 4 to 6 lanes. */
 #define FOR_VECTORS(action) action(0, 4) if (vectors > 1) { action(1, 5) } if (vectors > 2) { action(2, 6) }
 #define BEGIN(v, lane_tile)                                                                                              \
     if (resume)                                                                                                          \
@@ -93,5 +93,63 @@ static inline __attribute__((always_inline)) void blocks_body(int vectors, const
 MATRIX_BLOCKS(1)
 MATRIX_BLOCKS(2)
 MATRIX_BLOCKS(3)
+
+/* Several row panels at once: the lanes that are loaded serve all of them, and few sums wait for one another.
+ * SUMS: register, row panel, vector. */
+#define SUMS_1_1(do) do(0, 0, 0)
+#define SUMS_1_2(do) do(0, 0, 0) do(1, 0, 1)
+#define SUMS_1_3(do) do(0, 0, 0) do(1, 0, 1) do(2, 0, 2)
+#define SUMS_4_1(do) do(0, 0, 0) do(1, 1, 0) do(2, 2, 0) do(3, 3, 0)
+#define SUMS_2_2(do) do(0, 0, 0) do(1, 0, 1) do(2, 1, 0) do(3, 1, 1)
+#define SUMS_2_3(do) do(0, 0, 0) do(1, 0, 1) do(2, 0, 2) do(3, 1, 0) do(4, 1, 1) do(5, 1, 2)
+#define CLEAR(sum, panel, v) _tile_zero(sum);
+#define RESUME(sum, panel, v) _tile_loadd(sum, c + (panel) * c_pitch + LANES * (v), 4 * PITCH);
+#define STORE(sum, panel, v) _tile_stored(sum, c + (panel) * c_pitch + LANES * (v), 4 * PITCH);
+
+#define ROW(tile, panel) _tile_loadd(tile, rows + offsets[(panel) * blocks + k], 4 * row_pitch);
+#define LANE(tile, v) _tile_loadd(tile, lanes + k * STEPS * lane_pitch + LANES * (v), 4 * lane_pitch);
+#define STEP_1_1 LANE(4, 0) ROW(5, 0) _tile_dpbf16ps(0, 5, 4);
+#define STEP_4_1                                                                                                         \
+    STEP_1_1 ROW(6, 1) _tile_dpbf16ps(1, 6, 4); ROW(7, 2) _tile_dpbf16ps(2, 7, 4); ROW(5, 3) _tile_dpbf16ps(3, 5, 4);
+#define STEP_1_2 ROW(4, 0) LANE(6, 0) _tile_dpbf16ps(0, 4, 6); LANE(7, 1) _tile_dpbf16ps(1, 4, 7);
+#define STEP_2_2 STEP_1_2 ROW(5, 1) _tile_dpbf16ps(2, 5, 6); _tile_dpbf16ps(3, 5, 7);
+#define STEP_1_3                                                                                                         \
+    ROW(6, 0) LANE(7, 0) _tile_dpbf16ps(0, 6, 7); LANE(7, 1) _tile_dpbf16ps(1, 6, 7); LANE(7, 2) _tile_dpbf16ps(2, 6, 7);
+#define STEP_2_3                                                                                                         \
+    STEP_1_3 ROW(6, 1) _tile_dpbf16ps(5, 6, 7); LANE(7, 0) _tile_dpbf16ps(3, 6, 7); LANE(7, 1) _tile_dpbf16ps(4, 6, 7);
+
+#define SOME_PANELS(panels, vectors)                                                                                     \
+    static inline __attribute__((always_inline)) void panels_##panels##_##vectors(                                       \
+        int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch, const float *lanes,              \
+        ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume)                                                   \
+    {                                                                                                                    \
+        (void)c_pitch;                                                                                                   \
+        if (resume) {                                                                                                    \
+            SUMS_##panels##_##vectors(RESUME)                                                                            \
+        } else {                                                                                                         \
+            SUMS_##panels##_##vectors(CLEAR)                                                                             \
+        }                                                                                                                \
+        for (int64_t k = 0; k < blocks; k++) {                                                                           \
+            STEP_##panels##_##vectors                                                                                    \
+        }                                                                                                                \
+        SUMS_##panels##_##vectors(STORE)                                                                                 \
+    }
+#define MATRIX_PANELS(together, vectors)                                                                                 \
+    SOME_PANELS(1, vectors)                                                                                              \
+    SOME_PANELS(together, vectors)                                                                                       \
+    void matrix_panels_##vectors(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets,               \
+                                 ptrdiff_t row_pitch, const float *lanes, ptrdiff_t lane_pitch, float *c,                \
+                                 ptrdiff_t c_pitch, int resume)                                                          \
+    {                                                                                                                    \
+        __asm__ volatile("" : : : "memory");                                                                             \
+        for (; count >= together; count -= together, offsets += together * blocks, c += together * c_pitch)              \
+            panels_##together##_##vectors(blocks, rows, offsets, row_pitch, lanes, lane_pitch, c, c_pitch, resume);      \
+        for (; count > 0; count--, offsets += blocks, c += c_pitch)                                                      \
+            panels_1_##vectors(blocks, rows, offsets, row_pitch, lanes, lane_pitch, c, c_pitch, resume);                 \
+        __asm__ volatile("" : : : "memory");                                                                             \
+    }
+MATRIX_PANELS(4, 1)
+MATRIX_PANELS(2, 2)
+MATRIX_PANELS(2, 3)
 #include "simd/end_target.h"
 #endif

@@ -21,6 +21,14 @@ void matrix_blocks_2(const tile_run *runs, ptrdiff_t run_count, const float *row
                      ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
 void matrix_blocks_3(const tile_run *runs, ptrdiff_t run_count, const float *rows, ptrdiff_t next, const float *lanes,
                      ptrdiff_t lane_pitch, float *c, int resume, copying *meanwhile, const tile_result *result);
+
+/* As `row_panels_function`. */
+void matrix_panels_1(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch,
+                     const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume);
+void matrix_panels_2(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch,
+                     const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume);
+void matrix_panels_3(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch,
+                     const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume);
 #endif
 
 #endif

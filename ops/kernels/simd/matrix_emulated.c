@@ -78,5 +78,32 @@ static void blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, 
 MATRIX_BLOCKS(1)
 MATRIX_BLOCKS(2)
 MATRIX_BLOCKS(3)
+
+static void panels_body(int vectors, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch, const float *lanes,
+                        ptrdiff_t lane_pitch, float *c, int resume)
+{
+    if (!begun)
+        abort();
+    for (int i = 0; i < ROWS; i++)
+        for (int v = 0; v < vectors; v++) {
+            float *place = c + i * PITCH + v * LANES;
+            __m512 sum = resume ? _mm512_loadu_ps(place) : _mm512_setzero_ps();
+            for (int64_t k = 0; k < blocks; k++)
+                sum = add_block(sum, rows + offsets[k] + i * row_pitch, lanes + k * STEPS * lane_pitch + v * LANES, lane_pitch);
+            _mm512_storeu_ps(place, sum);
+        }
+}
+
+#define MATRIX_PANELS(vectors)                                                                                           \
+    void matrix_panels_##vectors(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets,               \
+                                 ptrdiff_t row_pitch, const float *lanes, ptrdiff_t lane_pitch, float *c,                \
+                                 ptrdiff_t c_pitch, int resume)                                                          \
+    {                                                                                                                    \
+        for (int64_t p = 0; p < count; p++)                                                                              \
+            panels_body(vectors, blocks, rows, offsets + p * blocks, row_pitch, lanes, lane_pitch, c + p * c_pitch, resume); \
+    }
+MATRIX_PANELS(1)
+MATRIX_PANELS(2)
+MATRIX_PANELS(3)
 #include "simd/end_target.h"
 #endif

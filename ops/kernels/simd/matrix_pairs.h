@@ -32,32 +32,109 @@ static void SUFFIX(turn_rows)(float *panel, ptrdiff_t tap_step, int64_t tap_coun
         }
 }
 
-INLINE void line_rows_format(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line, uint16_t *smallest)
+/* Bit i moves to bit 2*i. */
+INLINE uint64_t every_other(uint32_t bits)
+{
+    uint64_t x = bits;
+    x = (x | x << 16) & 0x0000ffff0000ffff;
+    x = (x | x << 8) & 0x00ff00ff00ff00ff;
+    x = (x | x << 4) & 0x0f0f0f0f0f0f0f0f;
+    x = (x | x << 2) & 0x3333333333333333;
+    return (x | x << 1) & 0x5555555555555555;
+}
+
+/* Word 2*i of two vectors. */
+INLINE __m512i even_words(void)
+{
+    const __m512i four = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+    return _mm512_or_si512(four, _mm512_slli_epi32(_mm512_add_epi32(four, _mm512_set1_epi32(2)), 16));
+}
+
+/* The codes of a part, as 16 bits each; zeros beside it. */
+INLINE __m512i load_part(const void *source, int format, int64_t step, const line_part *part)
+{
+    const void *p = at(source, format, part->offset);
+    if (step == 1)
+        return load_words_masked(p, format, part->inside);
+    uint64_t inside = every_other(part->inside);
+    if (format != NUMBER_BFLOAT16) /* bytes that are not loaded are the upper ones of words */
+        return _mm512_maskz_loadu_epi8(inside, p);
+    __m512i low = _mm512_maskz_loadu_epi16((uint32_t)inside, p);
+    __m512i high = _mm512_maskz_loadu_epi16((uint32_t)(inside >> 32), at(p, format, SUM_BLOCK));
+    return _mm512_permutex2var_epi16(low, even_words(), high);
+}
+
+INLINE void block_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
+                              int64_t step, const void *source, int format, int64_t row_stride, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
     const __m512i order = halves_order();
     magnitudes met = none_met;
-    for (int64_t r = 0; r < MATRIX_ROWS; r++)
-        for (int64_t k = 0; k < count; k += SUM_BLOCK) {
-            float *place = panel + k / 2 * MATRIX_ROWS + r * HALF_BLOCK;
-            if (r >= rows) {
-                *(vector *)place = (vector){0};
-                continue;
-            }
-            __m512i codes = load_words(at(source, format, r * line + k), format, count - k < SUM_BLOCK ? count - k : SUM_BLOCK);
-            put_pairs(place, _mm512_permutexvar_epi16(order, codes), &d, format, &met);
+    for (int64_t b = 0; b < blocks; b++, place += block_pitch) {
+        const line_part *first = parts, *last = parts;
+        while (!last->last)
+            last++;
+        parts = last + 1;
+        for (int64_t r = 0; r < rows; r++) {
+            const void *row = at(source, format, r * row_stride);
+            __m512i codes = load_part(row, format, step, first);
+            for (const line_part *part = first; part < last; part++)
+                codes = _mm512_or_si512(codes, load_part(row, format, step, part + 1));
+            put_pairs(place + r * row_pitch, _mm512_permutexvar_epi16(order, codes), &d, format, &met);
         }
+    }
     note_smallest(smallest, &met);
 }
 
-static void SUFFIX(line_rows)(float *panel, int64_t rows, int64_t count, const void *source, int format, int64_t line,
-                              uint16_t *smallest)
+/* The numbers of a block, decoded and noted; goes on to the next one's parts. */
+INLINE __m512i next_block(const line_part **parts, const void *row, int format, int64_t step, const decoder *d, magnitudes *met)
 {
-    if (format == NUMBER_BFLOAT16)
-        line_rows_format(panel, rows, count, source, NUMBER_BFLOAT16, line, smallest);
-    else
-        line_rows_format(panel, rows, count, source, format, line, smallest);
+    __m512i codes = load_part(row, format, step, *parts);
+    while (!(*parts)->last)
+        codes = _mm512_or_si512(codes, load_part(row, format, step, ++*parts));
+    ++*parts;
+    __m512i words = decode_words(d, format, codes);
+    note(met, words);
+    return words;
 }
+
+INLINE void frame_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
+                              int64_t step, const void *source, int format, int64_t row_stride, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    const __m512i order = halves_order();
+    magnitudes met = none_met;
+    for (int64_t r = 0; r < rows; r++) {
+        const void *row = at(source, format, r * row_stride);
+        const line_part *part = parts;
+        __m512i words = next_block(&part, row, format, step, &d, &met);
+        for (int64_t b = 0; b < blocks; b++) {
+            float *pairs = place + r * row_pitch + b * block_pitch;
+            __m512i next = b + 1 < blocks ? next_block(&part, row, format, step, &d, &met) : _mm512_setzero_si512();
+            _mm512_storeu_si512(pairs, _mm512_permutexvar_epi16(order, words));
+            _mm512_storeu_si512(pairs + HALF_BLOCK, _mm512_permutexvar_epi16(order, _mm512_alignr_epi64(next, words, 4)));
+            words = next;
+        }
+    }
+    note_smallest(smallest, &met);
+}
+
+#define BLOCK_ROWS(name)                                                                                                 \
+    static void SUFFIX(name)(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks,     \
+                             const line_part *parts, int64_t step, const void *source, int format, int64_t row_stride,   \
+                             uint16_t *smallest)                                                                         \
+    {                                                                                                                    \
+        if (format != NUMBER_BFLOAT16)                                                                                   \
+            name##_format(place, row_pitch, block_pitch, rows, blocks, parts, step, source, format, row_stride, smallest); \
+        else if (step == 1)                                                                                              \
+            name##_format(place, row_pitch, block_pitch, rows, blocks, parts, 1, source, NUMBER_BFLOAT16, row_stride,    \
+                          smallest);                                                                                     \
+        else                                                                                                             \
+            name##_format(place, row_pitch, block_pitch, rows, blocks, parts, 2, source, NUMBER_BFLOAT16, row_stride,    \
+                          smallest);                                                                                     \
+    }
+BLOCK_ROWS(block_rows)
+BLOCK_ROWS(frame_rows)
 
 const pair_functions SUFFIX(matrix) = {
     .panel_rows = MATRIX_ROWS,
@@ -66,7 +143,9 @@ const pair_functions SUFFIX(matrix) = {
     .begin = matrix_begin,
     .end = matrix_end,
     .turn = SUFFIX(turn_rows),
-    .line_rows = SUFFIX(line_rows),
+    .block_rows = SUFFIX(block_rows),
+    .frame_rows = SUFFIX(frame_rows),
+    .row_panels = {matrix_panels_1, matrix_panels_2, matrix_panels_3},
     .gather = SUFFIX(gather_matrix),
     .gather_taps = SUFFIX(gather_taps_matrix),
     .frame = SUFFIX(frame_pairs),

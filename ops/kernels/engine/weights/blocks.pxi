@@ -10,12 +10,13 @@ that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi,
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (keep_pieces, keep_runs,
-    line_runs, run_line_strands, shared_taps), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
+    line_runs, run_line_strands, shared_taps), engine/weights/matrix_rows.pxi (MATRIX_POSITIONS,
+    plan_matrix_rows, run_matrix_strands), engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows,
     inside_of, most_rows, reach_of, small_offset), engine/weights/next_numbers.pxi (small_positions),
     engine/weights/product.pxi (pack_lanes), engine/weights/shared_chunks.pxi (meet_chunk), engine/weights/sums.pxi
     (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for,
     window_runs)
-gives: PAIRS_CACHE, laid_out_wide, pack_small, plan_blocks, run_blocks_piece
+gives: PAIRS_CACHE, laid_out_wide, lay_out_codes, pack_small, plan_blocks, run_blocks_piece
 """
 
 cdef enum:
@@ -33,11 +34,15 @@ cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan*
             most *= 3
         elif nearest_cache >= PAIRS_CACHE and not plan.mixed:  # pairs are half as many as positions
             most *= 2
+    elif on_matrix(plan.pairs):
+        most = MATRIX_POSITIONS
     elif plan.pairs == NULL:
         most = LANE_FLOATS // lane_width
     plan.chunk = whole_units(plan, most, SUM_BLOCK)
     plan.steps = steps_of(plan.pairs, plan.chunk)
     plan.code_bytes = max(plan.rows, TILE_LANES) * plan.chunk * element_size(max_format(w))
+    if on_matrix(plan.pairs):
+        plan_matrix_rows(w, plan)
 
 
 cdef inline int max_format(const Weights* w) noexcept nogil:
@@ -140,13 +145,8 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         reach_of(w, (first + i) // w.C, &reach)
         lay_out_codes(w, &reach, part.g, (first + i) % w.C, 1 if plan.mixed else rows, chunk.row_count, line, wide,
                       <char*>s.codes + size * i * line, s.rows)
-    if on_matrix(plan.pairs) and not wide:
-        plan.pairs.line_rows(s.block, rows, chunk.count, s.codes, w.large.format, line, &s.smallest_large)
-    else:
-        span = lane_span(0, rows, 0, 1 if wide else line)
-        gather_steps(isa, plan.pairs, s.block, plan.rows, chunk.count, s.codes, w.large.format, rows if wide else 1, &span, 1, &s.smallest_large)
-        if on_matrix(plan.pairs):
-            plan.pairs.turn(s.block, 0, 1, whole.steps)
+    span = lane_span(0, rows, 0, 1 if wide else line)
+    gather_steps(isa, plan.pairs, s.block, plan.rows, chunk.count, s.codes, w.large.format, rows if wide else 1, &span, 1, &s.smallest_large)
     for i in range(min(rows, TILE_ROWS)):
         offsets[i] = i
     for panel in range(part.first_panel, part.end_panel):
@@ -156,8 +156,6 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         check_room(b"run_blocks_tile", c, 4 * rows * vectors * isa.width)
         if s.unbounded:
             run_masked_rows(w, plan, isa, chunk, first, rows, vectors, lanes, c, s)
-        elif on_matrix(plan.pairs):
-            tile_of(isa, plan.pairs, True, rows, vectors)(&whole, 1, s.block, 0, lanes, pitch, c, chunk.resume, NULL, NULL)
         else:
             whole_of(isa, plan.pairs, True, False, rows, vectors)(&whole, 1, s.block, offsets, plan.rows, lanes, pitch, c, chunk.resume, NULL)
 
@@ -244,6 +242,8 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
                 run_window_tiles(&plan.windowed, plan, isa, part, c0, c1, &chunk, first, in_place, sums, s)
             elif plan.lines:
                 run_line_strands(w, plan, isa, part, c0, c1, &chunk, &s.shared, sums, s)
+            elif on_matrix(plan.pairs):
+                run_matrix_strands(w, plan, isa, part, c0, c1, &chunk, sums, s)
             else:
                 for tile in range(c0 * tiles, c1 * tiles):
                     run_blocks_tile(w, plan, isa, part, tile, &chunk, sums, s)

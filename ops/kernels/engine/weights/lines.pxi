@@ -16,8 +16,8 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     engine/weights/positions.pxi (in_one_plane, inside_of, last_of_plane, reach_of), engine/weights/sums.pxi
     (tile_sums)
 gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs,
-    line_runs, most_line_runs, parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile,
-    shared_taps
+    line_runs, most_line_runs, number_step, parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile,
+    shared_axis, shared_taps
 """
 
 cdef enum:

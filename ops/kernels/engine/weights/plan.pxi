@@ -1,12 +1,14 @@
 """How a weights gradient is computed as a product: what is packed, how the work is shared, where sums wait.
 
 uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/product/pack.pxi (channels_innermost),
+    engine/product/pairs.pxi (on_matrix),
     engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi (LineReach, Row, Weights, reaches_outside),
     engine/weights/kept.pxi (can_keep, last_step, met_numbers), engine/weights/lines.pxi,
+    engine/weights/matrix_rows.pxi (lay_out_matrix_scratch),
     engine/weights/share_work.pxi (own_floats, own_levels, share_work), engine/weights/shared_chunks.pxi
     (shared_runs), engine/weights/windows.pxi (plan_window, window_rows, window_segments)
-gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES,
-    LineTile, MOST_LEVELS, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
+gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, FrameSegment, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES,
+    LineTile, MOST_LEVELS, MatrixRows, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
     STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window,
     WindowRow, first_lane, lay_out_weights_scratch, make_plan, note_shares, panel_floats, panel_vectors, plan_rings,
     strand_tiles, tile_rows, tile_start, whole_units
@@ -122,6 +124,26 @@ cdef struct SharedChunk:  # what tasks need of a chunk that all of them meet: en
     float* lanes           # [group][panel]
 
 
+cdef struct FrameSegment:  # of a frame (engine/weights/matrix_frames.pxi): positions of a chunk that follow one another there
+    int64_t first
+    int64_t end
+    int64_t start           # in the frame
+
+
+cdef struct MatrixRows:  # rows for a matrix unit: engine/weights/matrix_rows.pxi
+    int64_t panels         # row tiles that meet the lanes together, at most
+    int64_t floats         # of all of them, or of a frame
+    int64_t parts          # of lines that are cut at a time, at most
+    bint framed            # taps share frames: engine/weights/matrix_frames.pxi
+    int64_t axis           # ... taps t, t + period, ... along this axis
+    int64_t period
+    int64_t apart          # ... whose numbers lie so many positions behind those of the tap before
+    int64_t halo           # positions of the last of them beyond those of the first
+    int64_t row_floats     # of a channel
+    int64_t rows           # of positions, at most
+    int64_t segments       # likewise
+
+
 cdef struct WeightsScratch:  # of one thread
     NextLines next_lines[2]  # of the small side and of the large one
     Ahead ahead            # lines of the small side that the next chunk packs, where tiles take no wish
@@ -141,6 +163,10 @@ cdef struct WeightsScratch:  # of one thread
     int64_t* first_piece   # of each tap
     Window window
     void* codes            # blocks
+    line_part* parts       # on a matrix unit: of the lines that taps meet, in the blocks of a chunk ...
+    int64_t* offsets       # ... where the rows of each block of a row tile begin
+    Row* framed_positions  # ... and the positions of frames
+    FrameSegment* frame_segments
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
     bint met_unbounded     # ... of any chunk
     int64_t kept_start     # what the rings hold: the first channel, as an element of the large side ...
@@ -198,6 +224,7 @@ cdef struct WeightsPlan:
     int64_t* tile_firsts         # channels with which the tiles of a tap begin; mixed: rows
     int64_t line_bytes           # of a row that is a line
     int64_t line_groups          # row tiles whose lines are laid out together, each for all taps that share them
+    MatrixRows matrix            # on a matrix unit
     int64_t code_bytes           # of lines laid out before they are packed in blocks
     int64_t piece_chunks         # of a piece, at most
     bint shared                  # lanes and pieces of all chunks are there before tasks begin
@@ -348,7 +375,10 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         s.met_counts = <int64_t*>take(memory, plan.taps * sizeof(int64_t))
     if plan.packed:
         s.codes = take(memory, plan.code_bytes + 64)
-        s.block = <float*>take(memory, plan.rows * (plan.line_bytes * plan.line_groups if plan.lines else 4 * plan.steps) + 64)
+        s.block = <float*>take(memory, 64 + (4 * plan.matrix.floats if on_matrix(plan.pairs)
+                                             else plan.rows * (plan.line_bytes * plan.line_groups if plan.lines else 4 * plan.steps)))
+        if on_matrix(plan.pairs):
+            lay_out_matrix_scratch(s, plan, memory)
         s.window.numbers = <char*>take(memory, plan.columns * plan.column_bytes if plan.windows else 0)
         s.window.laid_out = <int64_t*>take(memory, plan.columns * sizeof(int64_t) if plan.windows else 0)
         s.window.segments = <Segment*>take(memory, window_segments(w, plan.window_positions) * sizeof(Segment) if plan.windows else 0)
