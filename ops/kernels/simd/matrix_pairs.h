@@ -75,11 +75,20 @@ INLINE void block_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block
         while (!last->last)
             last++;
         parts = last + 1;
+        if (last - first > 1) { /* a part of all rows, then the next */
+            __m512i codes[MATRIX_ROWS] = {0};
+            for (const line_part *part = first; part <= last; part++)
+                for (int64_t r = 0; r < rows; r++)
+                    codes[r] = _mm512_or_si512(codes[r], load_part(at(source, format, r * row_stride), format, step, part));
+            for (int64_t r = 0; r < rows; r++)
+                put_pairs(place + r * row_pitch, _mm512_permutexvar_epi16(order, codes[r]), &d, format, &met);
+            continue;
+        }
         for (int64_t r = 0; r < rows; r++) {
             const void *row = at(source, format, r * row_stride);
             __m512i codes = load_part(row, format, step, first);
-            for (const line_part *part = first; part < last; part++)
-                codes = _mm512_or_si512(codes, load_part(row, format, step, part + 1));
+            if (last > first)
+                codes = _mm512_or_si512(codes, load_part(row, format, step, last));
             put_pairs(place + r * row_pitch, _mm512_permutexvar_epi16(order, codes), &d, format, &met);
         }
     }
