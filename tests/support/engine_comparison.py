@@ -41,13 +41,18 @@ def drawn_values(rng: random.Random, shape: tuple[int, ...], name: str) -> np.nd
         values *= 2.0 ** gen.integers(-60, 20, shape)
     if rng.random() < 0.2:
         values = np.where(gen.random(shape) < 0.01, gen.choice(SPECIALS, shape), values)
+    return stored_as(name, values)
+
+
+def stored_as(name: str, values: np.ndarray) -> np.ndarray:
+    """Numbers in a format, as codes of those that NumPy has no type for."""
     if name == "float64":
         return values
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
     if name == "float32":
         return values
-    codes = np.empty(shape, f"u{np.dtype(DTYPES[name]).itemsize}")
+    codes = np.empty(values.shape, f"u{np.dtype(DTYPES[name]).itemsize}")
     reference.encode(values, codes, format=name)
     return codes
 
@@ -158,3 +163,31 @@ def compare_all(
             compare(kernel, case, arrays | {result: room}, formats | {result: "float32"}, rng, bias)
         else:
             compare(kernel, case, arrays, formats, rng, bias)
+
+
+def drawn_operands(case: Case, seed: int, number_format: str) -> dict[str, np.ndarray]:
+    rng = random.Random(seed)
+    return {name: drawn_values(rng, getattr(case, name), number_format) for name in ("large", "small", "taps")}
+
+
+def ordinary_operands(case: Case, number_format: str) -> dict[str, np.ndarray]:
+    """Numbers near 1: no sum of products of these in pairs is subnormal or infinite."""
+    gen = np.random.default_rng(0)
+    return {name: stored_as(number_format, gen.uniform(0.5, 2, shape) * gen.choice([-1, 1], shape))
+            for name in ("large", "small", "taps") for shape in [getattr(case, name)]}
+
+
+def check_gradient(
+    case: Case, arrays: dict[str, np.ndarray], number_format: str, algorithms: Sequence[str],
+    threads: Sequence[int] = (2,), kernel: str = "backward_data"
+) -> None:
+    """Compare what some algorithms compute with the plain loops, on every instruction set."""
+    operands, formats = [arrays[name] for name in OPERANDS[kernel]], (number_format,) * 3
+    expected = by_plain_loops(kernel, case, operands, formats)
+    for isa in each_instruction_set():
+        for algorithm in algorithms:
+            for count in threads:
+                got = np.full_like(operands[2], 7)
+                getattr(engine, kernel)(*operands[:2], got, **case.window, formats=formats, threads=count,
+                                        algorithm=algorithm)
+                check_bits(got, expected, number_format, isa, f"{algorithm} {count}")

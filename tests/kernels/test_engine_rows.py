@@ -1,0 +1,89 @@
+"""How the engine lays out rows, positions and blocks: bit for bit the plain loops, with every instruction set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from engine_cases import DTYPES, case_of
+from engine_comparison import check_gradient, drawn_operands, ordinary_operands
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("batch", "rows", "axes"), [
+    (2, 48, [(5, 3, 3, 1, 1, 0), (5, 5, 3, 1, 1, 1), (5, 5, 5, 1, 1, 2)]),
+    (2, 33, [(4, 2, 3, 2, 1, 1), (7, 4, 3, 2, 1, 1), (6, 3, 3, 2, 1, 1)]),
+    (2, 40, [(9, 9, 5, 1, 1, 2), (8, 8, 5, 1, 1, 2)]), (1, 80, [(12, 12, 3, 1, 1, 1), (17, 17, 3, 1, 1, 1)]),
+    (2, 16, [(5, 5, 3, 1, 1, 1), (38, 36, 3, 1, 1, 0)]), (1, 16, [(3, 3, 2, 1, 1, 0), (26, 26, 7, 1, 1, 3)]),
+    (1, 100, [(14, 7, 7, 2, 1, 3), (13, 7, 7, 2, 1, 3)]),
+], ids=["planes of all images", "classes together", "lines of all images", "panels of unlike width", "long lines",
+        "edges", "weights of classes packed together"])
+def test_positions_as_rows(batch, rows, axes, number_format):
+    """Boxes, and panels that threads share or take alone, also of several products together, and tiles of a line."""
+    case = case_of(batch, 1, rows, 20, axes)
+    arrays = drawn_operands(case, 0, number_format)
+    check_gradient(case, arrays, number_format, ["rows_are_positions"], (1, 2, 3, 5))
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["bfloat16", "hifloat8"])
+@pytest.mark.parametrize(("taps", "stride"), [(2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 4), (5, 4)])
+def test_weights_near_one_another(taps, stride, number_format):
+    """Rows of weights 2 to 5 elements apart, of which a class of the stride has one tap or two."""
+    case = case_of(2, 1, 41, 35, [(7 * stride + taps, 8, taps, stride, 1, 0)])
+    arrays = drawn_operands(case, taps, number_format)
+    check_gradient(case, arrays, number_format, ["rows_are_positions", "gathered"])
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("stride", [2, 3, 4, 5, 6])
+def test_positions_apart(stride, number_format):
+    """Every second to sixth number of a line, a vector at a time and fewer."""
+    case = case_of(2, 1, 21, 40, [(3, 3, 1, 1, 1, 0), (18 * stride + 1, 19, 3, stride, 1, 1)])
+    arrays = drawn_operands(case, stride, number_format)
+    check_gradient(case, arrays, number_format, ["laid_out", "gathered"], kernel="forward")
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("axes", [
+    [(30, 30, 3, 1, 1, 1), (6, 6, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)], [(20, 20, 3, 1, 1, 1), (35, 33, 5, 1, 1, 1)],
+    [(12, 12, 1, 1, 1, 0), (33, 33, 1, 1, 1, 0)], [(100, 98, 3, 1, 1, 0)],
+], ids=str)
+def test_blocks_that_follow_one_another(axes, number_format):
+    """Blocks of images and groups, and planes of volumes, that a thread lays out while it computes the block before
+    them: lines that end inside a vector, with zeros around them, and planes whose lines are one."""
+    case = case_of(2, 2, 19, 21, axes)
+    arrays = drawn_operands(case, len(axes), number_format)
+    check_gradient(case, arrays, number_format, ["laid_out"], threads=(1, 2))
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["bfloat16", "hifloat8"])
+@pytest.mark.parametrize(("batch", "groups", "axes"), [
+    (2, 1, [(20, 20, 3, 1, 1, 1), (24, 24, 3, 1, 1, 1)]), (2, 2, [(13, 13, 5, 1, 1, 2), (21, 21, 3, 1, 1, 1)]),
+    (2, 1, [(29, 15, 5, 2, 1, 2), (27, 27, 1, 1, 1, 0)]), (1, 1, [(23, 19, 3, 1, 2, 0), (66, 33, 4, 2, 1, 1)]),
+    (3, 1, [(5, 5, 3, 1, 1, 1), (9, 9, 3, 1, 1, 1), (16, 16, 3, 1, 1, 1)]),
+    (1, 1, [(700, 700, 16, 1, 1, 8)]), (5, 2, [(90, 90, 7, 1, 1, 3)]), (2, 1, [(200, 100, 9, 2, 1, 4)]),
+    (9, 1, [(7, 7, 3, 1, 1, 1), (3, 3, 3, 1, 1, 1)]), (9, 1, [(5, 3, 3, 2, 1, 1), (4, 2, 3, 2, 1, 1)]),
+    (2, 1, [(9, 9, 3, 1, 1, 1), (40, 14, 3, 3, 1, 1)]),
+], ids=["whole planes", "parts of planes", "two strides", "dilated", "volumes", "a line", "short lines", "strided line",
+        "many parts", "strided parts", "far apart"])
+def test_rows_of_blocks(batch, groups, axes, number_format):
+    """Weights gradients whose blocks of positions go on from line to line: taps that share what they meet, blocks at
+    the end of a plane, a piece that ends inside a block, row tiles of one tap and of several."""
+    for c, m in ((37, 20), (16, 40), (9, 19)):
+        case = case_of(batch, groups, c, m, axes)
+        for arrays in (ordinary_operands(case, number_format), drawn_operands(case, c, number_format)):
+            check_gradient(case, arrays, number_format, ["weights_product"], (1, 3), kernel="backward_weights")
+
+
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+@pytest.mark.parametrize("repeated", [1, 2, 5], ids=["sums", "results", "taps"])
+def test_weights_that_repeat(repeated, number_format):
+    """Views with a stride of 0 along the channels of the sum, those of the result, or the taps of a line."""
+    case = case_of(2, 1, 40, 20, [(8, 4, 4, 2, 1, 1), (8, 4, 4, 2, 1, 1)])
+    arrays = drawn_operands(case, repeated, number_format)
+    arrays["taps"] = np.broadcast_to(arrays["taps"].take([0], repeated), case.taps)
+    check_gradient(case, arrays, number_format, ["rows_are_positions", "gathered"])
