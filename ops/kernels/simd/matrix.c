@@ -118,18 +118,28 @@ MATRIX_BLOCKS(3)
 #define STEP_2_3                                                                                                         \
     STEP_1_3 ROW(6, 1) _tile_dpbf16ps(5, 6, 7); LANE(7, 0) _tile_dpbf16ps(3, 6, 7); LANE(7, 1) _tile_dpbf16ps(4, 6, 7);
 
+/* Sums are asked for while those before them are computed: SUM_LINES lines of each row panel in a step, until all of them are near. */
+enum { SUM_LINES = 6, SUM_STEPS = ROWS * PITCH / 16 / SUM_LINES };
+static inline __attribute__((always_inline)) void ask_for_sums(const float *ahead, ptrdiff_t c_pitch, int panels, int64_t k)
+{
+    if (k < SUM_STEPS)
+        for (int p = 0; p < panels; p++)
+            for (int i = 0; i < SUM_LINES; i++)
+                __builtin_prefetch(ahead + p * c_pitch + (k * SUM_LINES + i) * 16, 1);
+}
+
 #define SOME_PANELS(panels, vectors)                                                                                     \
     static inline __attribute__((always_inline)) void panels_##panels##_##vectors(                                       \
         int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch, const float *lanes,              \
-        ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume)                                                   \
+        ptrdiff_t lane_pitch, float *c, ptrdiff_t c_pitch, int resume, const float *ahead)                               \
     {                                                                                                                    \
-        (void)c_pitch;                                                                                                   \
         if (resume) {                                                                                                    \
             SUMS_##panels##_##vectors(RESUME)                                                                            \
         } else {                                                                                                         \
             SUMS_##panels##_##vectors(CLEAR)                                                                             \
         }                                                                                                                \
         for (int64_t k = 0; k < blocks; k++) {                                                                           \
+            ask_for_sums(ahead, c_pitch, panels, k);                                                                     \
             STEP_##panels##_##vectors                                                                                    \
         }                                                                                                                \
         SUMS_##panels##_##vectors(STORE)                                                                                 \
@@ -141,11 +151,14 @@ MATRIX_BLOCKS(3)
                                  ptrdiff_t row_pitch, const float *lanes, ptrdiff_t lane_pitch, float *c,                \
                                  ptrdiff_t c_pitch, int resume)                                                          \
     {                                                                                                                    \
+        const float *next = c + ROWS * PITCH; /* of the next lane panel */                                               \
         __asm__ volatile("" : : : "memory");                                                                             \
         for (; count >= together; count -= together, offsets += together * blocks, c += together * c_pitch)              \
-            panels_##together##_##vectors(blocks, rows, offsets, row_pitch, lanes, lane_pitch, c, c_pitch, resume);      \
+            panels_##together##_##vectors(blocks, rows, offsets, row_pitch, lanes, lane_pitch, c, c_pitch, resume,       \
+                                          count > together ? c + together * c_pitch : next);                             \
         for (; count > 0; count--, offsets += blocks, c += c_pitch)                                                      \
-            panels_1_##vectors(blocks, rows, offsets, row_pitch, lanes, lane_pitch, c, c_pitch, resume);                 \
+            panels_1_##vectors(blocks, rows, offsets, row_pitch, lanes, lane_pitch, c, c_pitch, resume,                  \
+                               count > 1 ? c + c_pitch : next);                                                          \
         __asm__ volatile("" : : : "memory");                                                                             \
     }
 MATRIX_PANELS(4, 1)

@@ -17,7 +17,7 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     (tile_sums)
 gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs,
     line_runs, most_line_runs, number_step, parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile,
-    shared_axis, shared_taps
+    shared_taps
 """
 
 cdef enum:

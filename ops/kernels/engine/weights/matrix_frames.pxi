@@ -6,7 +6,7 @@ any position, and thus for any tap.  Positions of another plane (or line, along 
 are a segment of their own, and a block of two segments is packed for each tap, as is the last one if it is not whole.
 
 uses: engine/costs.pxi (FRAME_LOADS, FRAME_PAIRS), engine/weights/gradient.pxi (Reach, Row, Weights, large_at),
-    engine/weights/lines.pxi (number_step, shared_axis), engine/weights/matrix_rows.pxi (cut_parts, run_row_panels),
+    engine/weights/lines.pxi (number_step), engine/weights/matrix_rows.pxi (cut_parts, run_row_panels),
     engine/weights/plan.pxi (Chunk, FrameSegment, MatrixRows, WeightsPart, WeightsPlan, WeightsScratch),
     engine/weights/positions.pxi (in_one_plane, most_rows, reach_of)
 gives: plan_frame, run_frames
@@ -19,7 +19,7 @@ cdef enum:
 
 cdef bint plan_frame(const Weights* w, const WeightsPlan* plan, MatrixRows* m) noexcept nogil:
     """Whether frames take less than to pack the rows of all taps; and the room for them."""
-    cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), taps, halo, plane, patches, lines
+    cdef int64_t axis = 2 if w.Y[1] == 1 and w.K[1] == 1 else 1, divisor = common_divisor(w.s[axis], w.d[axis]), taps, halo, plane, patches, lines
     cdef double segments, framed
     m.axis, m.period = axis, w.s[axis] // divisor
     m.apart = w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
