@@ -67,9 +67,10 @@ def test_blocks_that_follow_one_another(axes, number_format):
     (3, 1, [(5, 5, 3, 1, 1, 1), (9, 9, 3, 1, 1, 1), (16, 16, 3, 1, 1, 1)]),
     (1, 1, [(700, 700, 16, 1, 1, 8)]), (5, 2, [(90, 90, 7, 1, 1, 3)]), (2, 1, [(200, 100, 9, 2, 1, 4)]),
     (9, 1, [(7, 7, 3, 1, 1, 1), (3, 3, 3, 1, 1, 1)]), (9, 1, [(5, 3, 3, 2, 1, 1), (4, 2, 3, 2, 1, 1)]),
-    (2, 1, [(9, 9, 3, 1, 1, 1), (40, 14, 3, 3, 1, 1)]),
+    (2, 1, [(9, 9, 3, 1, 1, 1), (40, 14, 3, 3, 1, 1)]), (3, 1, [(13, 4, 5, 3, 1, 1), (270, 34, 9, 8, 1, 4)]),
+    (2, 1, [(190, 21, 3, 9, 1, 0)]),
 ], ids=["whole planes", "parts of planes", "two strides", "dilated", "volumes", "a line", "short lines", "strided line",
-        "many parts", "strided parts", "far apart"])
+        "many parts", "strided parts", "apart", "far apart", "farther apart"])
 def test_rows_of_blocks(batch, groups, axes, number_format):
     """Weights gradients whose blocks of positions go on from line to line: taps that share what they meet, blocks at
     the end of a plane, a piece that ends inside a block, row tiles of one tap and of several."""

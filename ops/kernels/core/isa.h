@@ -329,6 +329,8 @@ typedef void (*unit_function)(void);
 /* A row panel of pairs, 16 steps of 16 rows at a time, to 16 rows of steps. */
 typedef void (*turn_function)(float *panel, ptrdiff_t tap_step, int64_t tap_count, int64_t steps);
 
+enum { PART_STEPS = 8, FRAME_STEPS = 2 };
+
 /* Terms of a block of sums that lie `step` apart in a line. */
 typedef struct {
     int64_t offset;  /* of the block's first term, as if the line had it */
@@ -337,7 +339,8 @@ typedef struct {
 } line_part;
 
 /* The pairs of blocks of rows: each block has one part or more, row r those of row 0 at r*row_stride elements, and zeros elsewhere. The 16
- * pairs of a block of row r lie at r*row_pitch, those of the next block at block_pitch from there. `step`: 1 or 2. */
+ * pairs of a block of row r lie at r*row_pitch, those of the next block at block_pitch from there. `step`: 1 to PART_STEPS, in frames to
+ * FRAME_STEPS. */
 typedef void (*block_rows_function)(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks,
                                     const line_part *parts, int64_t step, const void *source, int format, int64_t row_stride,
                                     uint16_t *smallest);

@@ -216,6 +216,8 @@ cdef extern from "core/isa.h" nogil:
         uint16_t*) noexcept
     ctypedef void (*unit_function)() noexcept
     ctypedef void (*turn_function)(float*, Py_ssize_t, int64_t, int64_t) noexcept
+    enum: PART_STEPS
+    enum: FRAME_STEPS
     ctypedef struct line_part:
         int64_t offset
         uint32_t inside

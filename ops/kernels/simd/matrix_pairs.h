@@ -43,11 +43,12 @@ INLINE uint64_t every_other(uint32_t bits)
     return (x | x << 1) & 0x5555555555555555;
 }
 
-/* Word 2*i of two vectors. */
-INLINE __m512i even_words(void)
+/* Words i*step of two vectors, for i < 32. */
+INLINE __m512i words_apart(int64_t step)
 {
-    const __m512i four = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
-    return _mm512_or_si512(four, _mm512_slli_epi32(_mm512_add_epi32(four, _mm512_set1_epi32(2)), 16));
+    const __m512i two = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i each = _mm512_or_si512(two, _mm512_slli_epi32(_mm512_add_epi32(two, _mm512_set1_epi32(1)), 16));
+    return _mm512_mullo_epi16(each, _mm512_set1_epi16((short)step));
 }
 
 /* The codes of a part, as 16 bits each; zeros beside it. */
@@ -61,10 +62,10 @@ INLINE __m512i load_part(const void *source, int format, int64_t step, const lin
         return _mm512_maskz_loadu_epi8(inside, p);
     __m512i low = _mm512_maskz_loadu_epi16((uint32_t)inside, p);
     __m512i high = _mm512_maskz_loadu_epi16((uint32_t)(inside >> 32), at(p, format, SUM_BLOCK));
-    return _mm512_permutex2var_epi16(low, even_words(), high);
+    return _mm512_permutex2var_epi16(low, words_apart(2), high);
 }
 
-INLINE void block_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
+INLINE void near_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
                               int64_t step, const void *source, int format, int64_t row_stride, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
@@ -91,6 +92,37 @@ INLINE void block_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block
                 codes = _mm512_or_si512(codes, load_part(row, format, step, last));
             put_pairs(place + r * row_pitch, _mm512_permutexvar_epi16(order, codes), &d, format, &met);
         }
+    }
+    note_smallest(smallest, &met);
+}
+
+/* Blocks of numbers that lie farther apart: those of a part from `step` stretches of 32 elements. */
+INLINE void far_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
+                            int64_t step, const void *source, int format, int64_t row_stride, uint16_t *smallest)
+{
+    const decoder d = decoder_of(format);
+    const __m512i order = halves_order();
+    const __m512i from = words_apart(step); /* of one vector: modulo 32 */
+    magnitudes met = none_met;
+    for (int64_t b = 0; b < blocks; b++, place += block_pitch) {
+        __m512i codes[MATRIX_ROWS] = {0};
+        for (int last = 0; !last; parts++) {
+            last = parts->last;
+            for (int64_t start = 0; start < SUM_BLOCK * step; start += SUM_BLOCK) {
+                int64_t first = (start + step - 1) / step, end = (start + SUM_BLOCK + step - 1) / step; /* terms from this stretch */
+                uint32_t taken = parts->inside & (uint32_t)(((uint64_t)1 << end) - ((uint64_t)1 << first));
+                if (!taken)
+                    continue;
+                int64_t low = __builtin_ctz(taken) * step - start, high = (31 - __builtin_clz(taken)) * step - start;
+                uint32_t loaded = (uint32_t)(((uint64_t)2 << high) - ((uint64_t)1 << low));
+                const void *p = at(source, format, parts->offset + start);
+                for (int64_t r = 0; r < rows; r++)
+                    codes[r] = _mm512_mask_permutexvar_epi16(codes[r], taken, from,
+                                                             load_words_masked(at(p, format, r * row_stride), format, loaded));
+            }
+        }
+        for (int64_t r = 0; r < rows; r++)
+            put_pairs(place + r * row_pitch, _mm512_permutexvar_epi16(order, codes[r]), &d, format, &met);
     }
     note_smallest(smallest, &met);
 }
@@ -142,8 +174,19 @@ INLINE void frame_rows_format(float *place, ptrdiff_t row_pitch, ptrdiff_t block
             name##_format(place, row_pitch, block_pitch, rows, blocks, parts, 2, source, NUMBER_BFLOAT16, row_stride,    \
                           smallest);                                                                                     \
     }
-BLOCK_ROWS(block_rows)
+BLOCK_ROWS(near_rows)
 BLOCK_ROWS(frame_rows)
+
+static void SUFFIX(block_rows)(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
+                               int64_t step, const void *source, int format, int64_t row_stride, uint16_t *smallest)
+{
+    if (step <= 2)
+        SUFFIX(near_rows)(place, row_pitch, block_pitch, rows, blocks, parts, step, source, format, row_stride, smallest);
+    else if (format == NUMBER_BFLOAT16)
+        far_rows_format(place, row_pitch, block_pitch, rows, blocks, parts, step, source, NUMBER_BFLOAT16, row_stride, smallest);
+    else
+        far_rows_format(place, row_pitch, block_pitch, rows, blocks, parts, step, source, format, row_stride, smallest);
+}
 
 const pair_functions SUFFIX(matrix) = {
     .panel_rows = MATRIX_ROWS,

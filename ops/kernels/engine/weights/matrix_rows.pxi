@@ -2,8 +2,8 @@
 
 A block of the sum goes on from line to line of the small side.  What a tap meets of it in one line of the large side is a part, so a
 row of a block is the numbers of its parts, and zeros where the tap lies outside.  All channels have the parts of their tap.  Taps that
-meet the same numbers share a frame (engine/weights/matrix_frames.pxi), others pack their rows.  Lines that are neither channels last
-nor of steps 1 or 2 are laid out in a buffer first.
+meet the same numbers share a frame (engine/weights/matrix_frames.pxi), others pack their rows.  Channels last, and numbers
+far apart, are laid out in a buffer first.
 
 uses: engine/costs.pxi (FRAME_PAIRS, MATRIX_PART, MATRIX_ROW, ROW_PACKED), engine/product/pairs.pxi (gather_steps, steps_of), engine/weights/blocks.pxi (laid_out_wide, lay_out_codes),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (number_step),
@@ -14,12 +14,13 @@ gives: MATRIX_POSITIONS, cut_parts, lay_out_matrix_scratch, matrix_row_quarters,
 
 cdef enum:
     MATRIX_POSITIONS = 512  # packed at a time, at most
+    PART_ROWS = 8           # channels from which on numbers farther apart than FRAME_STEPS are not copied to a buffer
     PANELS_TOGETHER = 4     # row tiles whose rows stay near while they meet all lanes
 
 
 cdef inline bint in_parts(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether rows are taken from lines as they lie."""
-    return not laid_out_wide(w, plan) and (number_step(w) == 1 or number_step(w) == 2)
+    return not laid_out_wide(w, plan) and 1 <= number_step(w) <= (PART_STEPS if w.C >= PART_ROWS else FRAME_STEPS)
 
 
 cdef double matrix_row_quarters(const Weights* w, const WeightsPlan* plan) noexcept nogil:
@@ -37,7 +38,7 @@ cdef void plan_matrix_rows(const Weights* w, WeightsPlan* plan) noexcept nogil:
     m.floats = m.panels * plan.rows * plan.steps
     m.parts = PANELS_TOGETHER * (most_rows(w, plan.chunk) + plan.chunk // SUM_BLOCK + 1)
     m.rows = m.segments = m.row_floats = 0
-    m.framed = in_parts(w, plan) and not plan.mixed and plan_frame(w, plan, m)
+    m.framed = in_parts(w, plan) and number_step(w) <= FRAME_STEPS and not plan.mixed and plan_frame(w, plan, m)
 
 
 cdef void lay_out_matrix_scratch(WeightsScratch* s, const WeightsPlan* plan, workspace* memory) noexcept nogil:
