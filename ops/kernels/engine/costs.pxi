@@ -15,7 +15,7 @@ gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED
     LEAST_ROWS, LINE_CYCLES, LINE_LANES, LINE_ROWS_BLOCKS, LINE_ROWS_CHAINS, LINE_ROWS_CLASSES, LINE_ROWS_COLUMN,
     LINE_ROWS_DECODED, LINE_ROWS_FAR_INPUT, LINE_ROWS_FEW_TAPS, LINE_ROWS_FOUR, LINE_ROWS_LEAST, LINE_ROWS_LOADS,
     LINE_ROWS_LONG, LINE_ROWS_MOVED, LINE_ROWS_ONE_PANEL, LINE_ROWS_PAIRS, LINE_ROWS_POINTS, LINE_ROWS_SHORT,
-    LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, MATRIX_PART, MATRIX_ROW, NUMBER_MOVED, PACK_CYCLES,
+    LINE_ROWS_SHORT_LOADS, LINE_ROWS_STEPS, LINE_ROWS_STORED, LINE_ROWS_TWO_PANELS, MATRIX_COPIED, MATRIX_CUT, MATRIX_PART, MATRIX_ROW, NUMBER_MOVED, PACK_CYCLES,
     PACK_WHOLE, PANELS_STORES, PANEL_ENDS, PANEL_MOVED, PATCHES_BIAS, PATCHES_MANY, PLANES_LINE, PLANES_SHARE,
     PLANES_WASTE, POSITION_ROWS_BIAS, POSITION_ROWS_LOADS, POSITION_ROWS_PAIRS, POSITION_ROWS_STORES, QUARTERS,
     REGION_CYCLES, RESIDUE_MOVED, RESIDUE_PLANES, ROW_IN_PLACE,
@@ -154,7 +154,9 @@ cdef double WAITING_COST = 5           # ... for a sum of a block of pieces that
 cdef double FLOAT_QUARTERS = 2         # ... for a fused multiply-add of a vector of floats
 cdef double PAIR_QUARTERS = 1          # ... for a dot product, per term
 cdef double MATRIX_ROW = 0.8           # ... for a number of a row that is packed for a matrix unit (machine 2) ...
-cdef double MATRIX_PART = 12           # ... and for each part of a line that it is packed from: twice so much where every other is met
+cdef double MATRIX_PART = 12           # ... and for each part of a line, times the step of its numbers ...
+cdef double MATRIX_CUT = 100           # ... which is cut once for all channels
+cdef double MATRIX_COPIED = 5          # ... for a number that is copied to a buffer first
 cdef double FRAME_PAIRS = 1.4          # to frame a position for a matrix unit, beside what it takes to pack it (machine 2) ...
 cdef double FRAME_LOADS = 0.2          # ... to load it for a lane panel, where rows cross cache lines
 cdef double MATRIX_QUARTERS = 0.15     # ... for a matrix unit, per term

@@ -5,7 +5,8 @@ row of a block is the numbers of its parts, and zeros where the tap lies outside
 meet the same numbers share a frame (engine/weights/matrix_frames.pxi), others pack their rows.  Channels last, and numbers
 far apart, are laid out in a buffer first.
 
-uses: engine/costs.pxi (FRAME_PAIRS, MATRIX_PART, MATRIX_ROW, ROW_PACKED), engine/product/pairs.pxi (gather_steps, steps_of), engine/weights/blocks.pxi (laid_out_wide, lay_out_codes),
+uses: engine/costs.pxi (FRAME_PAIRS, MATRIX_COPIED, MATRIX_CUT,
+    MATRIX_PART, MATRIX_ROW, ROW_PACKED), engine/product/pairs.pxi (gather_steps, steps_of), engine/weights/blocks.pxi (laid_out_wide, lay_out_codes),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (number_step),
     engine/weights/matrix_frames.pxi (plan_frame, run_frames), engine/weights/plan.pxi, engine/weights/positions.pxi
     (inside_of, most_rows, reach_of), engine/weights/sums.pxi (tile_sums)
@@ -26,8 +27,8 @@ cdef inline bint in_parts(const Weights* w, const WeightsPlan* plan) noexcept no
 cdef double matrix_row_quarters(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Quarters of a cycle to pack a number of a row, or to frame it."""
     if not in_parts(w, plan):
-        return ROW_PACKED
-    return (MATRIX_ROW + MATRIX_PART * number_step(w) / min(<int64_t>SUM_BLOCK, w.Y[2])) * (
+        return ROW_PACKED if laid_out_wide(w, plan) else MATRIX_COPIED
+    return (MATRIX_ROW + (MATRIX_PART * number_step(w) + MATRIX_CUT / w.C) / min(<int64_t>SUM_BLOCK, w.Y[2])) * (
         FRAME_PAIRS / plan.matrix.panels if plan.matrix.framed else 1)
 
 
