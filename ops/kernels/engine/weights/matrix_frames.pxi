@@ -24,6 +24,8 @@ cdef bint plan_frame(const Weights* w, const WeightsPlan* plan, MatrixRows* m) n
     m.axis, m.period = axis, w.s[axis] // divisor
     m.apart = w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
     taps = ceiling(w.K[axis], m.period)
+    if taps < 2 or (taps - 1) * <double>m.apart > MATRIX_FRAME_FLOATS:
+        return False
     m.halo = halo = (taps - 1) * m.apart
     plane = w.Y[2] * (w.Y[1] if axis == 1 else 1)
     m.segments = min(most_rows(w, plan.chunk), plan.chunk // plane + 2)
@@ -34,7 +36,7 @@ cdef bint plan_frame(const Weights* w, const WeightsPlan* plan, MatrixRows* m) n
     framed = FRAME_PAIRS * (plan.chunk + segments * (halo + HALF_BLOCK)) + SUM_BLOCK * segments * taps
     if m.apart % HALF_BLOCK != 0:
         framed += FRAME_LOADS * plan.panels * taps * plan.chunk
-    if (taps < 2 or framed > taps * <double>plan.chunk or m.row_floats > MATRIX_FRAME_FLOATS
+    if (framed > taps * <double>plan.chunk or m.row_floats > MATRIX_FRAME_FLOATS
             or ceiling(plan.chunk, SUM_BLOCK) > MOST_PATCHES):
         m.segments = m.row_floats = 0
         return False
