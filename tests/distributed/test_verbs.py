@@ -130,13 +130,13 @@ def test_bench_of_several_kinds_of_machines(tmp_path, quick, monkeypatch):
     run_on(layer, path=tmp_path / "file", **quick)
     _, *lines = (tmp_path / "file").read_text().splitlines()
     other = json.loads(lines[0])
-    other["result"]["machine"]["isa"] = "amx"
-    other["case"] = other["case"].replace(other["case"].rpartition(" ")[2], "amx")
+    other["result"]["machine"]["isa"] = "generic"  # of no machine that runs the tests
+    other["case"] = other["case"].replace(other["case"].rpartition(" ")[2], "generic")
     with (tmp_path / "file").open("a") as file:
         file.write(json.dumps(other) + "\n")
     reports = run_on(layer, path=tmp_path / "file", **quick)
     assert sorted(len(report.rows) for report in reports) == [1, 2]
-    half = next(report for report in reports if report.machine.isa == "amx")
+    half = next(report for report in reports if report.machine.isa == "generic")
     assert "1 of 2 calls are not timed on this machine yet" in half.notes
 
 
