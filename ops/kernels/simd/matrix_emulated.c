@@ -50,20 +50,22 @@ static inline __m512 add_block(__m512 sum, const float *row, const float *lanes,
     return _mm512_add_ps(sum, _mm512_add_ps(first, second));
 }
 
-static void blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, const float *rows, const float *lanes,
-                        ptrdiff_t lane_pitch, float *c, int resume)
+static void begin_sums(int vectors, float *c, int resume)
 {
     if (!begun)
         abort(); /* a matrix unit that is not set up would raise a signal */
+    for (int i = 0; i < ROWS && !resume; i++)
+        for (int v = 0; v < vectors; v++)
+            _mm512_storeu_ps(c + i * PITCH + v * LANES, _mm512_setzero_ps());
+}
+
+/* A block of 16 rows, row_pitch apart. */
+static void add_rows(int vectors, const float *rows, ptrdiff_t row_pitch, const float *lanes, ptrdiff_t lane_pitch, float *c)
+{
     for (int i = 0; i < ROWS; i++)
         for (int v = 0; v < vectors; v++) {
             float *place = c + i * PITCH + v * LANES;
-            __m512 sum = resume ? _mm512_loadu_ps(place) : _mm512_setzero_ps();
-            for (ptrdiff_t r = 0; r < run_count; r++)
-                for (ptrdiff_t k = 0; k < runs[r].steps; k += STEPS)
-                    sum = add_block(sum, rows + runs[r].rows + k * ROWS + i * STEPS, lanes + runs[r].lanes + k * lane_pitch + v * LANES,
-                                    lane_pitch);
-            _mm512_storeu_ps(place, sum);
+            _mm512_storeu_ps(place, add_block(_mm512_loadu_ps(place), rows + i * row_pitch, lanes + v * LANES, lane_pitch));
         }
 }
 
@@ -73,34 +75,27 @@ static void blocks_body(int vectors, const tile_run *runs, ptrdiff_t run_count, 
                                  const tile_result *result)                                                              \
     {                                                                                                                    \
         (void)next, (void)meanwhile, (void)result;                                                                       \
-        blocks_body(vectors, runs, run_count, rows, lanes, lane_pitch, c, resume);                                       \
+        begin_sums(vectors, c, resume);                                                                                  \
+        for (ptrdiff_t r = 0; r < run_count; r++)                                                                        \
+            for (ptrdiff_t k = 0; k < runs[r].steps; k += STEPS)                                                         \
+                add_rows(vectors, rows + runs[r].rows + k * ROWS, STEPS, lanes + runs[r].lanes + k * lane_pitch,         \
+                         lane_pitch, c);                                                                                 \
     }
 MATRIX_BLOCKS(1)
 MATRIX_BLOCKS(2)
 MATRIX_BLOCKS(3)
-
-static void panels_body(int vectors, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch, const float *lanes,
-                        ptrdiff_t lane_pitch, float *c, int resume)
-{
-    if (!begun)
-        abort();
-    for (int i = 0; i < ROWS; i++)
-        for (int v = 0; v < vectors; v++) {
-            float *place = c + i * PITCH + v * LANES;
-            __m512 sum = resume ? _mm512_loadu_ps(place) : _mm512_setzero_ps();
-            for (int64_t k = 0; k < blocks; k++)
-                sum = add_block(sum, rows + offsets[k] + i * row_pitch, lanes + k * STEPS * lane_pitch + v * LANES, lane_pitch);
-            _mm512_storeu_ps(place, sum);
-        }
-}
 
 #define MATRIX_PANELS(vectors)                                                                                           \
     void matrix_panels_##vectors(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets,               \
                                  ptrdiff_t row_pitch, const float *lanes, ptrdiff_t lane_pitch, float *c,                \
                                  ptrdiff_t c_pitch, int resume)                                                          \
     {                                                                                                                    \
-        for (int64_t p = 0; p < count; p++)                                                                              \
-            panels_body(vectors, blocks, rows, offsets + p * blocks, row_pitch, lanes, lane_pitch, c + p * c_pitch, resume); \
+        for (int64_t p = 0; p < count; p++, c += c_pitch) {                                                              \
+            begin_sums(vectors, c, resume);                                                                              \
+            for (int64_t k = 0; k < blocks; k++)                                                                         \
+                add_rows(vectors, rows + offsets[p * blocks + k], row_pitch, lanes + k * STEPS * lane_pitch, lane_pitch, \
+                         c);                                                                                             \
+        }                                                                                                                \
     }
 MATRIX_PANELS(1)
 MATRIX_PANELS(2)

@@ -180,7 +180,7 @@ BLOCK_ROWS(frame_rows)
 static void SUFFIX(block_rows)(float *place, ptrdiff_t row_pitch, ptrdiff_t block_pitch, int64_t rows, int64_t blocks, const line_part *parts,
                                int64_t step, const void *source, int format, int64_t row_stride, uint16_t *smallest)
 {
-    if (step <= 2)
+    if (step <= FRAME_STEPS)
         SUFFIX(near_rows)(place, row_pitch, block_pitch, rows, blocks, parts, step, source, format, row_stride, smallest);
     else if (format == NUMBER_BFLOAT16)
         far_rows_format(place, row_pitch, block_pitch, rows, blocks, parts, step, source, NUMBER_BFLOAT16, row_stride, smallest);

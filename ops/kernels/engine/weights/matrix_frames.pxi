@@ -18,37 +18,33 @@ cdef enum:
 
 
 cdef bint plan_frame(const Weights* w, const WeightsPlan* plan, MatrixRows* m) noexcept nogil:
-    """Whether frames take less than to pack the rows of all taps; and the room for them."""
-    cdef int64_t axis = 2 if w.Y[1] == 1 and w.K[1] == 1 else 1, divisor = common_divisor(w.s[axis], w.d[axis]), taps, halo, plane, patches, lines
-    cdef double segments, framed
-    m.axis, m.period = axis, w.s[axis] // divisor
-    m.apart = w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
-    taps = ceiling(w.K[axis], m.period)
-    if taps < 2 or (taps - 1) * <double>m.apart > MATRIX_FRAME_FLOATS:
+    """Whether frames take less than to pack the rows of all taps; if so, plans them."""
+    cdef int64_t axis = 2 if w.Y[1] == 1 and w.K[1] == 1 else 1, divisor = common_divisor(w.s[axis], w.d[axis])
+    cdef int64_t period = w.s[axis] // divisor, apart = w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
+    cdef int64_t taps = ceiling(w.K[axis], period), halo, plane, segments, positions, row_floats
+    cdef double often, framed
+    if taps < 2 or (taps - 1) * <double>apart > MATRIX_FRAME_FLOATS or ceiling(plan.chunk, SUM_BLOCK) > MOST_PATCHES:
         return False
-    m.halo = halo = (taps - 1) * m.apart
+    halo = (taps - 1) * apart
     plane = w.Y[2] * (w.Y[1] if axis == 1 else 1)
-    m.segments = min(most_rows(w, plan.chunk), plan.chunk // plane + 2)
-    patches = m.segments
-    lines = plan.chunk + m.segments * (halo + SUM_BLOCK)
-    m.row_floats = (ceiling(lines, SUM_BLOCK) * SUM_BLOCK + patches * taps * HALF_BLOCK) | HALF_BLOCK
-    segments = max(1.0, plan.chunk / <double>plane)
-    framed = FRAME_PAIRS * (plan.chunk + segments * (halo + HALF_BLOCK)) + SUM_BLOCK * segments * taps
-    if m.apart % HALF_BLOCK != 0:
+    segments = min(most_rows(w, plan.chunk), plan.chunk // plane + 2)  # each ends in a block that is packed, at most
+    positions = plan.chunk + segments * (halo + SUM_BLOCK)
+    row_floats = (ceiling(positions, SUM_BLOCK) * SUM_BLOCK + segments * taps * HALF_BLOCK) | HALF_BLOCK
+    often = max(1.0, plan.chunk / <double>plane)
+    framed = FRAME_PAIRS * (plan.chunk + often * (halo + HALF_BLOCK)) + SUM_BLOCK * often * taps
+    if apart % HALF_BLOCK != 0:
         framed += FRAME_LOADS * plan.panels * taps * plan.chunk
-    if (framed > taps * <double>plan.chunk or m.row_floats > MATRIX_FRAME_FLOATS
-            or ceiling(plan.chunk, SUM_BLOCK) > MOST_PATCHES):
-        m.segments = m.row_floats = 0
+    if framed > taps * <double>plan.chunk or row_floats > MATRIX_FRAME_FLOATS:
         return False
-    m.panels = taps
-    m.floats = plan.rows * m.row_floats
-    m.rows = most_rows(w, plan.chunk) + m.segments * (halo // w.Y[2] + 2)
-    m.parts = m.rows + lines // SUM_BLOCK + 2 + patches * taps * (min(<int64_t>SUM_BLOCK, SUM_BLOCK // w.Y[2] + 2) + 1)
+    m.axis, m.period, m.apart, m.halo, m.segments, m.row_floats = axis, period, apart, halo, segments, row_floats
+    m.panels, m.floats = taps, plan.rows * row_floats
+    m.rows = most_rows(w, plan.chunk) + segments * (halo // w.Y[2] + 2)
+    m.parts = m.rows + positions // SUM_BLOCK + 2 + segments * taps * (min(<int64_t>SUM_BLOCK, SUM_BLOCK // w.Y[2] + 2) + 1)
     return True
 
 
-cdef int64_t cut_segments(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, WeightsScratch* s, int64_t* row_count) noexcept nogil:
-    """The segments of a chunk, each with the rows of its positions and of the halo behind them; returns how many."""
+cdef int64_t cut_segments(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, WeightsScratch* s) noexcept nogil:
+    """The segments of a chunk, each with the rows of its positions and of the halo behind them; returns how many rows."""
     cdef const MatrixRows* m = &plan.matrix
     cdef int64_t r = 0, end, number = 0, rows = 0, start = 0, left
     cdef Row row
@@ -76,23 +72,21 @@ cdef int64_t cut_segments(const Weights* w, const WeightsPlan* plan, const Chunk
             row.y[1] += 1
         number += 1
         r = end
-    row_count[0] = rows
-    return number
+    return rows
 
 
-cdef int64_t place_blocks(const WeightsPlan* plan, int64_t count, int64_t taps, int64_t segments, int64_t patches_at, const FrameSegment* segment,
+cdef int64_t place_blocks(const WeightsPlan* plan, int64_t count, int64_t taps, int64_t patches_at, const FrameSegment* segment,
                           int64_t* patches, int64_t* offsets) noexcept nogil:
     """Where the rows of each tap's blocks begin; notes the blocks that are packed, and returns how many."""
     cdef const MatrixRows* m = &plan.matrix
-    cdef int64_t k, i, blocks = ceiling(count, SUM_BLOCK), first, number = 0, last = segments - 1
-    cdef const FrameSegment* one = segment
+    cdef int64_t k, i, blocks = ceiling(count, SUM_BLOCK), first, number = 0
     for k in range(blocks):
         first = k * SUM_BLOCK
-        while first >= one.end:
-            one += 1
-        if first + SUM_BLOCK <= one.end:
+        while first >= segment.end:
+            segment += 1
+        if first + SUM_BLOCK <= segment.end:
             for i in range(taps):
-                offsets[i * blocks + k] = one.start + first - one.first + i * m.apart
+                offsets[i * blocks + k] = segment.start + first - segment.first + i * m.apart
         else:
             patches[number] = k
             number += 1
@@ -103,7 +97,7 @@ cdef int64_t place_blocks(const WeightsPlan* plan, int64_t count, int64_t taps, 
 
 
 cdef void run_frame_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_strand,
-                         int64_t end_strand, int64_t tap, int64_t taps, int64_t rows, int64_t segments, const Chunk* chunk, float* sums,
+                         int64_t end_strand, int64_t tap, int64_t taps, int64_t rows, const Chunk* chunk, float* sums,
                          WeightsScratch* s) noexcept nogil:
     """Taps that meet the same numbers, from `tap` on, for the channels of some strands; the rows of the frame are cut."""
     cdef const MatrixRows* m = &plan.matrix
@@ -112,7 +106,7 @@ cdef void run_frame_taps(const Weights* w, const WeightsPlan* plan, const instru
     cdef int64_t packed[MOST_PATCHES]
     cdef Reach reach
     cdef line_part* parts
-    patches = place_blocks(plan, chunk.count, taps, segments, frame_blocks * SUM_BLOCK, s.frame_segments, packed, s.offsets)
+    patches = place_blocks(plan, chunk.count, taps, frame_blocks * SUM_BLOCK, s.frame_segments, packed, s.offsets)
     reach_of(w, tap, &reach)
     if m.axis == 2:
         meet_inside(reach.start[2], w.s[2], w.X[2], w.Y[2] + m.halo, &reach.low, &reach.high)
@@ -137,8 +131,8 @@ cdef void run_frames(const Weights* w, const WeightsPlan* plan, const instructio
                      int64_t end_strand, const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
     """All taps of some strands."""
     cdef const MatrixRows* m = &plan.matrix
-    cdef int64_t rows = 0, segments = cut_segments(w, plan, chunk, s, &rows), tap, t
+    cdef int64_t rows = cut_segments(w, plan, chunk, s), tap, t
     for tap in range(plan.taps):
         t = tap // w.K[2] % w.K[1] if m.axis == 1 else tap % w.K[2]
         if t < m.period:  # the first of those that share a frame
-            run_frame_taps(w, plan, isa, part, first_strand, end_strand, tap, ceiling(w.K[m.axis] - t, m.period), rows, segments, chunk, sums, s)
+            run_frame_taps(w, plan, isa, part, first_strand, end_strand, tap, ceiling(w.K[m.axis] - t, m.period), rows, chunk, sums, s)
