@@ -69,8 +69,13 @@ def test_blocks_that_follow_one_another(axes, number_format):
     (9, 1, [(7, 7, 3, 1, 1, 1), (3, 3, 3, 1, 1, 1)]), (9, 1, [(5, 3, 3, 2, 1, 1), (4, 2, 3, 2, 1, 1)]),
     (2, 1, [(9, 9, 3, 1, 1, 1), (40, 14, 3, 3, 1, 1)]), (3, 1, [(13, 4, 5, 3, 1, 1), (270, 34, 9, 8, 1, 4)]),
     (2, 1, [(190, 21, 3, 9, 1, 0)]),
+    (3, 1, [(12, 12, 3, 1, 1, 1), (64, 64, 3, 1, 1, 1)]), (2, 1, [(13, 12, 5, 1, 1, 1), (100, 100, 5, 1, 1, 2)]),
+    (2, 1, [(9, 9, 7, 1, 1, 3), (96, 96, 7, 1, 1, 3)]), (2, 1, [(17, 9, 5, 2, 1, 2), (149, 75, 5, 2, 1, 2)]),
+    (2, 1, [(3, 3, 3, 1, 1, 1), (9, 9, 3, 1, 2, 2), (70, 70, 5, 1, 3, 6)]),
+    (2, 1, [(9, 9, 3, 1, 1, 1), (130, 65, 6, 2, 1, 2)]),
 ], ids=["whole planes", "parts of planes", "two strides", "dilated", "volumes", "a line", "short lines", "strided line",
-        "many parts", "strided parts", "apart", "far apart", "farther apart"])
+        "many parts", "strided parts", "apart", "far apart", "farther apart", "lines of blocks", "long lines",
+        "many taps", "strided long lines", "dilated long lines", "two residues"])
 def test_rows_of_blocks(batch, groups, axes, number_format):
     """Weights gradients whose blocks of positions go on from line to line: taps that share what they meet, blocks at
     the end of a plane, a piece that ends inside a block, row tiles of one tap and of several."""

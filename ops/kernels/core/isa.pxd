@@ -224,6 +224,8 @@ cdef extern from "core/isa.h" nogil:
         int32_t last
     ctypedef void (*block_rows_function)(
         float*, Py_ssize_t, Py_ssize_t, int64_t, int64_t, const line_part*, int64_t, const void*, int, int64_t, uint16_t*) noexcept
+    ctypedef void (*patch_rows_function)(
+        float*, const float*, Py_ssize_t, int64_t, int64_t, const line_part*, int64_t, const int64_t*) noexcept
     ctypedef void (*row_panels_function)(
         int64_t, int64_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, Py_ssize_t, int) noexcept
     ctypedef void (*segment_function)(
@@ -286,6 +288,7 @@ cdef extern from "core/isa.h" nogil:
         turn_function turn
         block_rows_function block_rows
         block_rows_function frame_rows
+        patch_rows_function patch_rows
         row_panels_function row_panels[3]
         strided_function whole_blocks[8][3]
         strided_function whole_by_vector[8][3]

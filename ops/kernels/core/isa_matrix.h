@@ -28,6 +28,11 @@ typedef void (*block_rows_function)(float *place, ptrdiff_t row_pitch, ptrdiff_t
                                     const line_part *parts, int64_t step, const void *source, int format, int64_t row_stride,
                                     uint16_t *smallest);
 
+/* Rows of blocks whose words lie in a frame, 16 words of each part from element `offset` of a row on, for taps that lie `shifts` further:
+ * those of block k of tap i at place + (i*blocks + k)*16. */
+typedef void (*patch_rows_function)(float *place, const float *frame, ptrdiff_t row_pitch, int64_t rows, int64_t blocks,
+                                    const line_part *parts, int64_t taps, const int64_t *shifts);
+
 /* Row panels of blocks against a panel of lanes: row r of block k of panel p lies at rows + offsets[p*blocks + k] + r*row_pitch. Sums of a
  * panel lie c_pitch from those of the panel before. */
 typedef void (*row_panels_function)(int64_t count, int64_t blocks, const float *rows, const int64_t *offsets, ptrdiff_t row_pitch,

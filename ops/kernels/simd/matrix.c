@@ -118,14 +118,15 @@ MATRIX_BLOCKS(3)
 #define STEP_2_3                                                                                                         \
     STEP_1_3 ROW(6, 1) _tile_dpbf16ps(5, 6, 7); LANE(7, 0) _tile_dpbf16ps(3, 6, 7); LANE(7, 1) _tile_dpbf16ps(4, 6, 7);
 
-/* Sums are asked for while those before them are computed: SUM_LINES lines of each row panel in a step, until all of them are near. */
-enum { SUM_LINES = 6, SUM_STEPS = ROWS * PITCH / 16 / SUM_LINES };
-static inline __attribute__((always_inline)) void ask_for_sums(const float *ahead, ptrdiff_t c_pitch, int panels, int64_t k)
+/* Sums are asked for while those before them are computed: SUM_ROWS rows of each row panel in a step, until all of them are near. */
+enum { SUM_ROWS = 2 };
+static inline __attribute__((always_inline)) void ask_for_sums(const float *ahead, ptrdiff_t c_pitch, int panels, int vectors, int64_t k)
 {
-    if (k < SUM_STEPS)
+    if (SUM_ROWS * k < ROWS)
         for (int p = 0; p < panels; p++)
-            for (int i = 0; i < SUM_LINES; i++)
-                __builtin_prefetch(ahead + p * c_pitch + (k * SUM_LINES + i) * 16, 1);
+            for (int i = 0; i < SUM_ROWS; i++)
+                for (int v = 0; v < vectors; v++)
+                    __builtin_prefetch(ahead + p * c_pitch + (SUM_ROWS * k + i) * PITCH + LANES * v, 1);
 }
 
 #define SOME_PANELS(panels, vectors)                                                                                     \
@@ -139,7 +140,7 @@ static inline __attribute__((always_inline)) void ask_for_sums(const float *ahea
             SUMS_##panels##_##vectors(CLEAR)                                                                             \
         }                                                                                                                \
         for (int64_t k = 0; k < blocks; k++) {                                                                           \
-            ask_for_sums(ahead, c_pitch, panels, k);                                                                     \
+            ask_for_sums(ahead, c_pitch, panels, vectors, k);                                                            \
             STEP_##panels##_##vectors                                                                                    \
         }                                                                                                                \
         SUMS_##panels##_##vectors(STORE)                                                                                 \

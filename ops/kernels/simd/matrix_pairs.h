@@ -188,6 +188,29 @@ static void SUFFIX(block_rows)(float *place, ptrdiff_t row_pitch, ptrdiff_t bloc
         far_rows_format(place, row_pitch, block_pitch, rows, blocks, parts, step, source, format, row_stride, smallest);
 }
 
+static void SUFFIX(patch_rows)(float *place, const float *frame, ptrdiff_t row_pitch, int64_t rows, int64_t blocks, const line_part *parts,
+                               int64_t taps, const int64_t *shifts)
+{
+    for (int64_t k = 0; k < blocks; k++, place += HALF_BLOCK) {
+        int64_t offset[SUM_BLOCK];
+        __mmask32 inside[SUM_BLOCK];
+        int count = 0;
+        for (int last = 0; !last; parts++, count++) { /* the first terms of pairs are upper words */
+            last = parts->last;
+            offset[count] = parts->offset;
+            inside[count] = (__mmask32)(every_other(parts->inside >> 16) | every_other(parts->inside & 0xffff) << 1);
+        }
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t i = 0; i < taps; i++) {
+                const float *row = frame + r * row_pitch + shifts[i];
+                __m512i pairs = _mm512_maskz_loadu_epi16(inside[0], row + offset[0]);
+                for (int p = 1; p < count; p++)
+                    pairs = _mm512_mask_loadu_epi16(pairs, inside[p], row + offset[p]);
+                _mm512_storeu_si512(place + r * row_pitch + i * blocks * HALF_BLOCK, pairs);
+            }
+    }
+}
+
 const pair_functions SUFFIX(matrix) = {
     .panel_rows = MATRIX_ROWS,
     .apart = HALF_BLOCK,
@@ -197,6 +220,7 @@ const pair_functions SUFFIX(matrix) = {
     .turn = SUFFIX(turn_rows),
     .block_rows = SUFFIX(block_rows),
     .frame_rows = SUFFIX(frame_rows),
+    .patch_rows = SUFFIX(patch_rows),
     .row_panels = {matrix_panels_1, matrix_panels_2, matrix_panels_3},
     .gather = SUFFIX(gather_matrix),
     .gather_taps = SUFFIX(gather_taps_matrix),

@@ -5,12 +5,12 @@ row of a block is the numbers of its parts, and zeros where the tap lies outside
 meet the same numbers share a frame (engine/weights/matrix_frames.pxi), others pack their rows.  Channels last, and numbers
 far apart, are laid out in a buffer first.
 
-uses: engine/costs.pxi (FRAME_PAIRS, MATRIX_COPIED, MATRIX_CUT, MATRIX_PART, MATRIX_ROW, ROW_PACKED),
+uses: engine/costs.pxi (MATRIX_COPIED, MATRIX_CUT, MATRIX_PART, MATRIX_ROW, ROW_PACKED),
     engine/product/pairs.pxi (gather_steps, steps_of), engine/weights/blocks.pxi (laid_out_wide, lay_out_codes),
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (number_step),
     engine/weights/matrix_frames.pxi (plan_frame, run_frames), engine/weights/plan.pxi, engine/weights/positions.pxi
     (inside_of, most_rows, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: MATRIX_POSITIONS, cut_parts, lay_out_matrix_scratch, matrix_row_quarters, plan_matrix_rows, run_matrix_strands,
+gives: MATRIX_POSITIONS, add_part_of_block, cut_parts, lay_out_matrix_scratch, matrix_row_quarters, packed_quarters, plan_matrix_rows, run_matrix_strands,
     run_row_panels
 """
 
@@ -25,12 +25,16 @@ cdef inline bint in_parts(const Weights* w, const WeightsPlan* plan) noexcept no
     return not laid_out_wide(w, plan) and 1 <= number_step(w) <= (PART_STEPS if w.C >= PART_ROWS else FRAME_STEPS)
 
 
+cdef inline double packed_quarters(const Weights* w) noexcept nogil:
+    """Quarters of a cycle to pack a number of a row from the parts of lines."""
+    return MATRIX_ROW + (MATRIX_PART * number_step(w) + MATRIX_CUT / w.C) / min(<int64_t>SUM_BLOCK, w.Y[2])
+
+
 cdef double matrix_row_quarters(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Quarters of a cycle to pack a number of a row, or to frame it."""
     if not in_parts(w, plan):
         return ROW_PACKED if laid_out_wide(w, plan) else MATRIX_COPIED
-    return (MATRIX_ROW + (MATRIX_PART * number_step(w) + MATRIX_CUT / w.C) / min(<int64_t>SUM_BLOCK, w.Y[2])) * (
-        FRAME_PAIRS / plan.matrix.panels if plan.matrix.framed else 1)
+    return packed_quarters(w) * (plan.matrix.share if plan.matrix.framed else 1)
 
 
 cdef void plan_matrix_rows(const Weights* w, WeightsPlan* plan) noexcept nogil:
@@ -39,16 +43,16 @@ cdef void plan_matrix_rows(const Weights* w, WeightsPlan* plan) noexcept nogil:
     m.panels = min(plan.row_tiles if plan.mixed else plan.taps, <int64_t>PANELS_TOGETHER)
     m.floats = m.panels * plan.rows * plan.steps
     m.parts = PANELS_TOGETHER * (most_rows(w, plan.chunk) + plan.chunk // SUM_BLOCK + 1)
-    m.rows = m.segments = m.row_floats = 0
+    m.rows = m.row_floats = 0
     m.framed = in_parts(w, plan) and number_step(w) <= FRAME_STEPS and not plan.mixed and plan_frame(w, plan, m)
 
 
-cdef void lay_out_matrix_scratch(WeightsScratch* s, const WeightsPlan* plan, workspace* memory) noexcept nogil:
+cdef void lay_out_matrix_scratch(WeightsScratch* s, const Weights* w, const WeightsPlan* plan, workspace* memory) noexcept nogil:
     cdef const MatrixRows* m = &plan.matrix
     s.parts = <line_part*>take(memory, m.parts * sizeof(line_part))
     s.offsets = <int64_t*>take(memory, m.panels * ceiling(plan.chunk, SUM_BLOCK) * sizeof(int64_t))
     s.framed_positions = <Row*>take(memory, m.rows * sizeof(Row))
-    s.frame_segments = <FrameSegment*>take(memory, m.segments * sizeof(FrameSegment))
+    s.row_starts = <int64_t*>take(memory, (most_rows(w, plan.chunk) if m.framed else 0) * sizeof(int64_t))
 
 
 cdef inline void add_part_of_block(line_part* parts, int64_t first, int64_t* number, int64_t offset, uint32_t inside) noexcept nogil:

@@ -6,7 +6,7 @@ uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/produc
     engine/weights/lines.pxi, engine/weights/matrix_rows.pxi (lay_out_matrix_scratch), engine/weights/share_work.pxi
     (own_floats, own_levels, share_work), engine/weights/shared_chunks.pxi (shared_runs), engine/weights/windows.pxi
     (plan_window, window_rows, window_segments)
-gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, FrameSegment, HUGE_FRAME, LANES_BYTES, LANE_FLOATS,
+gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS,
     LEVELS_BYTES, LineTile, MOST_LEVELS, MatrixRows, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
     STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window,
     WindowRow, first_lane, lay_out_weights_scratch, make_plan, note_shares, panel_floats, panel_vectors, plan_rings,
@@ -17,6 +17,7 @@ cdef enum:
     LAST_FLOATS = 11264        # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128         # ... unless so many do not fit
     HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
+    FRAMED_LEAST = 27          # taps from which on channels that collide are framed for tall tiles
     EVEN_TILES = 4             # tiles for each thread: fewer come out even where there is nothing else to share
     PAIR_LANES = 48            # whose products in pairs save what it takes to lay out a row of which every other position is met
     LANE_FLOATS = 9216         # of a lane panel: fits the nearest cache
@@ -123,24 +124,20 @@ cdef struct SharedChunk:  # what tasks need of a chunk that all of them meet: en
     float* lanes           # [group][panel]
 
 
-cdef struct FrameSegment:  # of a frame (engine/weights/matrix_frames.pxi): positions of a chunk that follow one another there
-    int64_t first
-    int64_t end
-    int64_t start           # in the frame
-
-
 cdef struct MatrixRows:  # rows for a matrix unit: engine/weights/matrix_rows.pxi
     int64_t panels         # row tiles that meet the lanes together, at most
     int64_t floats         # of all of them, or of a frame
     int64_t parts          # of lines that are cut at a time, at most
     bint framed            # taps share frames: engine/weights/matrix_frames.pxi
-    int64_t axis           # ... taps t, t + period, ... along this axis
-    int64_t period
-    int64_t apart          # ... whose numbers lie so many positions behind those of the tap before
-    int64_t halo           # positions of the last of them beyond those of the first
+    int64_t period[3]      # ... along axes 1 and 2 taps t, t + period, ...
+    int64_t shared[3]      # ... so many of them, at most
+    int64_t apart[3]       # ... whose numbers lie so many positions behind those of the tap before
+    int64_t line           # positions of a line of a frame
+    int64_t halo           # positions of the last tap beyond those of the first
     int64_t row_floats     # of a channel
     int64_t rows           # of positions, at most
-    int64_t segments       # likewise
+    int64_t frame_parts    # of lines, at most
+    double share           # of a frame and its patches in what it takes to pack the rows of all taps
 
 
 cdef struct WeightsScratch:  # of one thread
@@ -165,7 +162,7 @@ cdef struct WeightsScratch:  # of one thread
     line_part* parts       # on a matrix unit: of the lines that taps meet, in the blocks of a chunk ...
     int64_t* offsets       # ... where the rows of each block of a row tile begin
     Row* framed_positions  # ... and the positions of frames
-    FrameSegment* frame_segments
+    int64_t* row_starts    # ... where each row of the chunk begins
     bint unbounded         # the small side's numbers of a chunk, of which some meet the outside of the large side
     bint met_unbounded     # ... of any chunk
     int64_t kept_start     # what the rings hold: the first channel, as an element of the large side ...
@@ -243,7 +240,7 @@ cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nog
 
 cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_functions* pairs, int threads, WeightsPlan* plan) noexcept nogil:
     cdef int64_t axis, even_panels
-    cdef bint few
+    cdef bint few, collide = 4 * w.large.c % COLLIDING_BYTES == 0  # channels, so that many of them do not stay near
     plan.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
     plan.taps = w.K[0] * w.K[1] * w.K[2]
     plan.cut = w.cut
@@ -261,9 +258,9 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
         if reaches_outside(w, axis):
             plan.padded = True
     plan.tall = (isa.tall[0] != NULL and pairs == NULL and not plan.blocks and not plan.mixed and plan.vectors == 1 and w.C > TILE_ROWS
-                 and (plan.framed or 4 * w.large.c % COLLIDING_BYTES != 0))
+                 and (plan.framed or not collide or plan.taps >= FRAMED_LEAST))
     if plan.tall:
-        plan.rows = TALL_ROWS
+        plan.rows, plan.framed = TALL_ROWS, plan.framed or collide
     plan.lines = has_lines(w, plan)
     plan.row_unit = 1
     if plan.lines and parts_pay(w, plan, isa):
@@ -377,7 +374,7 @@ cdef void lay_out_weights_scratch(WeightsScratch* s, const Weights* w, const Wei
         s.block = <float*>take(memory, 64 + (4 * plan.matrix.floats if on_matrix(plan.pairs)
                                              else plan.rows * (plan.line_bytes * plan.line_groups if plan.lines else 4 * plan.steps)))
         if on_matrix(plan.pairs):
-            lay_out_matrix_scratch(s, plan, memory)
+            lay_out_matrix_scratch(s, w, plan, memory)
         s.window.numbers = <char*>take(memory, plan.columns * plan.column_bytes if plan.windows else 0)
         s.window.laid_out = <int64_t*>take(memory, plan.columns * sizeof(int64_t) if plan.windows else 0)
         s.window.segments = <Segment*>take(memory, window_segments(w, plan.window_positions) * sizeof(Segment) if plan.windows else 0)
