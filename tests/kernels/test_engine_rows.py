@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from engine_cases import DTYPES, case_of
-from engine_comparison import check_gradient, drawn_operands, ordinary_operands
+from engine_comparison import check_gradient, drawn_operands, in_some_layout, ordinary_operands
 
 
 @pytest.mark.usefixtures("guarded_workspace")
@@ -83,6 +85,24 @@ def test_rows_of_blocks(batch, groups, axes, number_format):
         case = case_of(batch, groups, c, m, axes)
         for arrays in (ordinary_operands(case, number_format), drawn_operands(case, c, number_format)):
             check_gradient(case, arrays, number_format, ["weights_product"], (1, 3), kernel="backward_weights")
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("axes", [
+    [(23, 23, 1, 1, 1, 0), (37, 37, 1, 1, 1, 0)], [(5, 5, 1, 1, 1, 0), (9, 9, 1, 1, 1, 0), (16, 16, 1, 1, 1, 0)],
+    [(9001, 9001, 1, 1, 1, 0)], [(31, 16, 1, 2, 1, 0), (40, 40, 1, 1, 1, 0)],
+    [(20, 20, 1, 1, 1, 0), (41, 21, 1, 2, 1, 0)], [(14, 16, 1, 1, 1, 1), (50, 50, 1, 1, 1, 0)],
+    [(24, 22, 1, 1, 1, 0), (36, 33, 1, 1, 1, 0)],
+], ids=["planes", "volumes", "a line in parts", "strided lines", "strides", "edges", "within planes"])
+def test_single_taps_of_few_channels(axes, number_format):
+    """Numbers that one tap meets: read where they lie, lines of a channel laid out as one, some channels at a time."""
+    for c, m in ((37, 2), (70, 5), (3, 8)):
+        case = case_of(2, 1, c, m, axes)
+        arrays = drawn_operands(case, c, number_format)
+        apart = arrays | {"large": np.repeat(arrays["large"], 2, 5)[..., ::2]}
+        for each in (arrays, apart, arrays | {"large": in_some_layout(random.Random(c), arrays["large"])}):
+            check_gradient(case, each, number_format, ["weights_few_channels"], (1, 3), kernel="backward_weights")
 
 
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])

@@ -115,7 +115,7 @@ cdef extern from "core/isa.h" nogil:
         const half_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, Py_ssize_t,
         int) noexcept
     ctypedef void (*dot_tile_function)(
-        float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
+        float*, Py_ssize_t, Py_ssize_t, const void*, int, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
         int64_t) noexcept
     ctypedef void (*tile64_function)(
         const tile_run*, Py_ssize_t, const double*, const int64_t*, Py_ssize_t, const double*, double*) noexcept

@@ -26,7 +26,7 @@ INLINE void store_dot_sums(int rows, int columns, vector (*sum)[DOT_COLUMNS], fl
             *(vector *)(sums + m * row_sums + c * column_sums) = sum[m][c];
 }
 
-INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large,
+INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const void *large, int format,
                           ptrdiff_t large_channel, ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel,
                           ptrdiff_t small_pitch, int64_t lines, int64_t count)
 {
@@ -34,7 +34,8 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
         vector sum[DOT_TILE][DOT_COLUMNS];
         load_dot_sums(rows, columns, sum, sums + part, row_sums, column_sums);
         for (int64_t y = 0; y < lines; y++) {
-            const float *a = small + y * small_pitch, *b = large + y * large_pitch;
+            const float *a = small + y * small_pitch;
+            const void *b = at(large, format, y * large_pitch);
             int64_t i = part;
             vector factor[DOT_TILE];
             for (; i + WIDTH <= count; i += DOT_LANES) {
@@ -45,7 +46,7 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
                 }
 #pragma GCC unroll 8
                 for (int c = 0; c < columns; c++) {
-                    vector lanes = *(const vector *)(b + c * large_channel + i);
+                    vector lanes = decode_vector(at(b, format, c * large_channel + i), format);
                     KEEP(lanes);
 #pragma GCC unroll 4
                     for (int m = 0; m < rows; m++)
@@ -58,7 +59,7 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
                     factor[m] = LOAD_PART(a + m * small_channel + i, count - i);
 #pragma GCC unroll 8
                 for (int c = 0; c < columns; c++) {
-                    vector lanes = LOAD_PART(b + c * large_channel + i, count - i);
+                    vector lanes = load_vector(at(b, format, c * large_channel + i), format, count - i);
 #pragma GCC unroll 4
                     for (int m = 0; m < rows; m++)
                         sum[m][c] = MULTIPLY_ADD(lanes, factor[m], sum[m][c]);
@@ -71,12 +72,19 @@ INLINE void dot_tile_body(int rows, int columns, float *sums, ptrdiff_t row_sums
 
 #define DOT_TILE_OF(rows, columns)                                                                                         \
     static void SUFFIX(dot_tile_##rows##_##columns)(                                                                       \
-        float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const float *large, ptrdiff_t large_channel,               \
+        float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const void *large, int format, ptrdiff_t large_channel,    \
         ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel, ptrdiff_t small_pitch, int64_t lines,          \
         int64_t count)                                                                                                     \
     {                                                                                                                      \
-        dot_tile_body(rows, columns, sums, row_sums, column_sums, large, large_channel, large_pitch, small, small_channel, \
-                      small_pitch, lines, count);                                                                          \
+        if (format == NUMBER_FLOAT32)                                                                                      \
+            dot_tile_body(rows, columns, sums, row_sums, column_sums, large, NUMBER_FLOAT32, large_channel, large_pitch,   \
+                          small, small_channel, small_pitch, lines, count);                                                \
+        else if (format == NUMBER_BFLOAT16)                                                                                \
+            dot_tile_body(rows, columns, sums, row_sums, column_sums, large, NUMBER_BFLOAT16, large_channel, large_pitch,  \
+                          small, small_channel, small_pitch, lines, count);                                                \
+        else                                                                                                               \
+            dot_tile_body(rows, columns, sums, row_sums, column_sums, large, NUMBER_FLOAT16, large_channel, large_pitch,   \
+                          small, small_channel, small_pitch, lines, count);                                                \
     }
 
 /* Of tiles by rows and columns: definitions, and a table. */

@@ -318,9 +318,9 @@ INLINE void dot_body(int taps, float *sums, const float *large, const int64_t *s
     }
 DOT(1) DOT(2) DOT(3) DOT(4) DOT(5) DOT(6) DOT(7) DOT(8) DOT(9) DOT(10) DOT(11) DOT(12)
 
-#include "simd/dot_tiles.h"
 #include "simd/float64.h"
 #include "simd/pack.h"
+#include "simd/dot_tiles.h"
 #include "simd/chains.h"
 #include "simd/lanes.h"
 #include "simd/store.h"

@@ -3,13 +3,13 @@ the lines of both sides.
 
 `core/reduction.h` cuts these sums into chains that run side by side in the lanes of vectors.  The large side is laid out in
 blocks, as `engine/product/laid_out.pxi` does for `forward`, so that every tap finds a line's positions side by side.  A side that
-is so in memory is read in place.  The sums of all taps of one pair of channels advance together, or those of several pairs of
-channels at one tap.
+is so in memory is read in place; tiles decode 16-bit numbers there if a single tap meets them.  The sums of all taps of one pair of
+channels advance together, or those of several pairs of channels at one tap.
 
 uses: core/caches.pxi (middle_cache), engine/algorithms.pxi (Problem), engine/costs.pxi (CHAIN_DECODED, HALF_OF_PEAK, peak_cycles),
     engine/product/laid_out_fill.pxi (fill_block), engine/product/laid_out_plan.pxi (Layout, measure_cells, tap_shift),
-    engine/product/pack.pxi (TAKEN), engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights),
-    engine/weights/sums.pxi (join_pieces)
+    engine/product/pack.pxi (TAKEN), engine/product/product.pxi (Product, Tap), engine/weights/gradient.pxi (Weights,
+    large_at), engine/weights/sums.pxi (join_pieces)
 gives: FewChannels, few_channels_cycles, fits_few_channels, in_dot_tiles, large_tiles, lay_out_few_channels,
     run_few_channels, store_few_channels
 """
@@ -18,6 +18,8 @@ cdef enum:
     FEW_CHANNELS_BYTES = 1 << 18   # of a block of the large side, and of the sums of its channels ...
     FEW_DECODED_BYTES = 1 << 19    # ... where numbers are decoded, of half of the middle cache at most: lines in parts are decoded again
     NEAR_FLOATS = 3 << 11          # of both sides, while all taps meet them: with their sums, in the nearest cache
+    JOINED_AHEAD = 4               # channels whose lines are asked for before they are laid out as one
+    PASSING_FLOATS = 1 << 12       # of the large side, where a single tap meets them
     TILED_CHANNELS = 3             # of either side from which on channels share loads; fewer leave more taps side by side
 
 
@@ -35,7 +37,9 @@ cdef struct FewChannels:
     int64_t* shifts          # of the taps in a block
     bint tiled               # several channels of either side advance together
     bint in_place            # the large side is read where it lies
-    int64_t channels         # of the large side that go through a piece together
+    bint joined              # ... or the lines of a channel that a block has are laid out as one
+    int64_t channels         # of the large side that go through a piece together ...
+    int64_t laid_out         # ... and of them those that are laid out together
     bint copied              # the small side needs decoding or has gaps: lines are copied
     int64_t line             # floats of a copied line
     reduction_cut cut
@@ -47,6 +51,7 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
     cdef int64_t span, floats, fewest = DOT_LARGE, most = FEW_CHANNELS_BYTES
+    cdef bint passing
     cdef Layout* l = &p.layout
     p.relation = r
     for axis in range(3):
@@ -59,7 +64,10 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     l.rolls = False
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.tiled = in_dot_tiles(w) or r.tap_count == 1 and w.C >= TILED_CHANNELS
-    p.in_place = p.tiled and not p.copied and not r.padded and w.large.format == NUMBER_FLOAT32 and w.large.x[2] == 1 and w.s[2] == 1
+    p.in_place = (p.tiled and not r.padded and w.large.x[2] == 1 and w.s[2] == 1
+                  and (r.tap_count == 1 and element_size(w.large.format) == 2 if p.copied else w.large.format == NUMBER_FLOAT32))
+    passing = p.tiled and r.tap_count == 1 and not p.in_place
+    p.joined = passing and not r.padded and w.large.x[2] == 1 and w.large.x[1] == w.Y[2] and w.s[1] == 1 and w.s[2] == 1
     if p.copied:  # again for the next channels
         fewest *= 4
     if w.large.format != NUMBER_FLOAT32:
@@ -69,10 +77,14 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
         for axis in range(3):
             l.u[axis] = l.block[axis] + (w.K[axis] - 1) * w.d[axis] // w.s[axis]
         floats = measure_cells(l)
-        if p.channels > fewest and 4.0 * p.channels * max(0 if p.in_place else floats, w.M * r.tap_count * DOT_LANES) > most:
+        if p.channels > fewest and 4.0 * p.channels * max(0 if p.in_place or passing else floats, w.M * r.tap_count * DOT_LANES) > most:
             p.channels = max(fewest, ceiling(p.channels, 2))
             continue
-        if p.in_place or floats * p.channels * 4 <= most:
+        p.laid_out = min(p.channels, <int64_t>DOT_LARGE) if passing else p.channels
+        p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
+        if p.in_place:
+            floats = w.M * l.block[1] * p.line if p.copied else 0
+        if floats * (1 if p.in_place else p.laid_out) <= (PASSING_FLOATS if passing else most // 4):
             break
         # Positions keep their order: a line is divided only where lines come one by one.
         if l.block[1] > 1:
@@ -82,13 +94,12 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
         else:
             break
     l.plane = (ceiling(floats + isa.width, 16) | 1) * 16
-    p.line = ceiling(l.block[2], DOT_LANES) * DOT_LANES
     p.cut = w.cut
 
 
-cdef double decoded_cycles(const Weights* w) noexcept nogil:
-    """Of both sides."""
-    cdef double large = <double>w.C * w.X[0] * w.X[1] * w.X[2], small = <double>w.M * w.Y[0] * w.Y[1] * w.Y[2]
+cdef double decoded_cycles(const Weights* w, const FewChannels* p) noexcept nogil:
+    """Of both sides, unless tiles decode the large one."""
+    cdef double large = 0 if p.in_place else <double>w.C * w.X[0] * w.X[1] * w.X[2], small = <double>w.M * w.Y[0] * w.Y[1] * w.Y[2]
     return CHAIN_DECODED * w.N * w.G * (large * (4 // element_size(w.large.format) - 1) + small * (4 // element_size(w.small.format) - 1))
 
 
@@ -110,7 +121,8 @@ cdef struct SmallLines:  # of a block: all channels of the small side
 
 
 cdef struct LargeLines:  # of a block: some channels of the large side
-    const float* data
+    const char* data
+    int format
     ptrdiff_t channel
     ptrdiff_t pitch
     int64_t channels
@@ -136,16 +148,20 @@ cdef LargeLines lay_out_large(const Weights* w, const FewChannels* p, const inst
     """What the lines from `first` on meet of some channels, where it lies, or laid out."""
     cdef const Layout* l = &p.layout
     cdef Product part
-    cdef int64_t start
-    if p.in_place:
+    cdef int64_t start, count = min(l.u[1], w.Y[1] - first[1]) * min(l.u[2], w.Y[2] - first[2])
+    if p.in_place or p.joined:
         start = (n * w.large.n + g * w.large.g + channel * w.large.c + (first[0] * w.s[0] - w.b[0]) * w.large.x[0]
                  + (first[1] * w.s[1] - w.b[1]) * w.large.x[1] + first[2] - w.b[2])
-        return LargeLines(<const float*>w.large.data + start, w.large.c, w.s[1] * w.large.x[1], channels)
+    if p.joined:
+        isa.frame(s.block, l.plane, channels, count, 0, count, large_at(w, start), w.large.format, w.large.c, 1, JOINED_AHEAD * w.large.c)
+        return LargeLines(<const char*>s.block, NUMBER_FLOAT32, l.plane, l.u[2], channels)
+    if p.in_place:
+        return LargeLines(large_at(w, start), w.large.format, w.large.c, w.s[1] * w.large.x[1], channels)
     part = p.relation[0]
     part.D = part.S = channels
     part.input.data = <char*>part.input.data + channel * part.input.c * element_size(part.input.format)
     fill_block(&part, l, isa, g, n, first, 0, s.block, NULL)
-    return LargeLines(s.block, l.plane, l.u[2], channels)
+    return LargeLines(<const char*>s.block, NUMBER_FLOAT32, l.plane, l.u[2], channels)
 
 
 cdef int64_t large_shift(const Weights* w, const FewChannels* p, const Tap* tap) noexcept nogil:
@@ -165,37 +181,37 @@ cdef bint all_finite(const Weights* w, const instruction_set* isa, const SmallLi
 
 
 cdef void add_dots(const Weights* w, const FewChannels* p, const instruction_set* isa, const LargeLines* large, const SmallLines* small,
-                   const float* masks, FewChannelsScratch* s) noexcept nogil:
-    """All taps of one pair of channels after the other."""
-    cdef int64_t m, c, tap, taps, taps_all = p.relation.tap_count, parts = ceiling(taps_all, DOT_TAPS), count = large.channels
+                   const float* masks, float* sums, int64_t count) noexcept nogil:
+    """All taps of one pair of channels after the other, to `sums` of `count` channels."""
+    cdef int64_t m, c, tap, taps, taps_all = p.relation.tap_count, parts = ceiling(taps_all, DOT_TAPS)
     for m in range(w.M):
-        for c in range(count):
+        for c in range(large.channels):
             tap = 0
             while tap < taps_all:
                 taps = min(ceiling(taps_all, parts), taps_all - tap)
-                isa.dot[taps - 1](s.sums + ((m * count + c) * taps_all + tap) * DOT_LANES,
-                                  large.data + c * large.channel, p.shifts + tap, large.pitch,
+                isa.dot[taps - 1](sums + ((m * count + c) * taps_all + tap) * DOT_LANES,
+                                  <const float*>large.data + c * large.channel, p.shifts + tap, large.pitch,
                                   small.data + m * small.channel, small.pitch, small.lines, small.count, masks)
                 tap += taps
 
 
 cdef void add_dot_tiles(const Weights* w, const FewChannels* p, const instruction_set* isa, const LargeLines* large,
-                        const SmallLines* small, FewChannelsScratch* s) noexcept nogil:
+                        const SmallLines* small, float* sums, int64_t count) noexcept nogil:
     """Several channels of either side together, some lines at a time, which stay near while all taps meet them."""
-    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE)
-    cdef int64_t count = large.channels, columns = large_tiles(w, isa, count)
-    cdef int64_t near = max(1, NEAR_FLOATS // (ceiling(w.M, rows) * small.count + ceiling(count, columns) * large.pitch))
+    cdef int64_t taps = p.relation.tap_count, rows = ceiling(w.M, DOT_TILE), columns = large_tiles(w, isa, large.channels)
+    cdef int64_t near = max(1, NEAR_FLOATS // (ceiling(w.M, rows) * small.count + ceiling(large.channels, columns) * large.pitch))
     cdef int64_t line = 0, lines, row, column, tap, m, c, m_end, c_end
     while line < small.lines:
         lines = min(near, small.lines - line)
         for row in range(rows):
             m, m_end = share(w.M, rows, row), share(w.M, rows, row + 1)
             for column in range(columns):
-                c, c_end = share(count, columns, column), share(count, columns, column + 1)
+                c, c_end = share(large.channels, columns, column), share(large.channels, columns, column + 1)
                 for tap in range(taps):
                     isa.dot_tile[m_end - m - 1][c_end - c - 1](
-                        s.sums + ((m * count + c) * taps + tap) * DOT_LANES, count * taps * DOT_LANES, taps * DOT_LANES,
-                        large.data + c * large.channel + p.shifts[tap] + line * large.pitch, large.channel, large.pitch,
+                        sums + ((m * count + c) * taps + tap) * DOT_LANES, count * taps * DOT_LANES, taps * DOT_LANES,
+                        large.data + element_size(large.format) * (c * large.channel + p.shifts[tap] + line * large.pitch), large.format,
+                        large.channel, large.pitch,
                         small.data + m * small.channel + line * small.pitch, small.channel, small.pitch, lines, small.count)
         line += lines
 
@@ -224,7 +240,8 @@ cdef void sum_channels(const Weights* w, const FewChannels* p, const instruction
                        int64_t channels, FewChannelsScratch* s) noexcept nogil:
     """The chains of some channels of the large side."""
     cdef int64_t positions = w.N * w.Y[0] * w.Y[1] * w.Y[2], lines_end = piece_start(&p.cut, piece + 1, positions) // max(1, w.Y[2])
-    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, sum_count
+    cdef int64_t line = piece_start(&p.cut, piece, positions) // max(1, w.Y[2]), count, lines, n, sum_count, c
+    cdef float* sums
     cdef int64_t first[3]
     cdef const Layout* l = &p.layout
     cdef const Product* r = p.relation
@@ -243,14 +260,18 @@ cdef void sum_channels(const Weights* w, const FewChannels* p, const instruction
         while first[2] < w.Y[2]:
             count = min(l.block[2], w.Y[2] - first[2])
             small = lines_of_small(w, p, isa, g, n, first, lines, count, s)
-            large = lay_out_large(w, p, isa, g, n, first, channel, channels, s)
             masked = r.padded and not all_finite(w, isa, &small)
             if masked:
                 fill_masks(r, l, isa, first, s.masks)
-            if p.tiled and not masked:
-                add_dot_tiles(w, p, isa, &large, &small, s)
-            else:
-                add_dots(w, p, isa, &large, &small, s.masks if masked else NULL, s)
+            c = 0
+            while c < channels:
+                large = lay_out_large(w, p, isa, g, n, first, channel + c, min(channels - c, p.laid_out), s)
+                sums = s.sums + c * r.tap_count * DOT_LANES
+                if p.tiled and not masked:
+                    add_dot_tiles(w, p, isa, &large, &small, sums, channels)
+                else:
+                    add_dots(w, p, isa, &large, &small, s.masks if masked else NULL, sums, channels)
+                c += p.laid_out
             first[2] += count
         line += lines
 
@@ -298,7 +319,7 @@ cdef bint fits_few_channels(Problem* q) noexcept nogil:
 
 cdef double few_channels_cycles(const Problem* q) noexcept nogil:
     """Products take half of the time; the large side is laid out."""
-    return HALF_OF_PEAK * peak_cycles(q) + decoded_cycles(q.weights)
+    return HALF_OF_PEAK * peak_cycles(q) + decoded_cycles(q.weights, &q.few_channels)
 
 
 cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
@@ -310,7 +331,7 @@ cdef void lay_out_few_channels(Problem* q, workspace* memory) noexcept nogil:
     p.scratch = <FewChannelsScratch*>take(memory, q.threads * sizeof(FewChannelsScratch))
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
-        s.block = <float*>take(memory, 0 if p.in_place else 4 * (p.layout.plane * p.channels + 2 * DOT_LANES))
+        s.block = <float*>take(memory, 0 if p.in_place else 4 * (p.layout.plane * p.laid_out + 2 * DOT_LANES))
         s.masks = <float*>take(memory, 4 * (p.layout.plane + 2 * DOT_LANES) if q.relation.padded else 0)
         s.lines = <float*>take(memory, 4 * (w.M * p.line * p.layout.block[1] + 2 * DOT_LANES) if p.copied else 0)
         s.sums = <float*>take(memory, 4 * w.M * p.channels * q.relation.tap_count * DOT_LANES)
