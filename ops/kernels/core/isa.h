@@ -181,8 +181,8 @@ typedef void (*lay_planes_function)(char *place, ptrdiff_t pitch, int64_t taps, 
 /* The same of several channels of either side: sums[m*row_sums + c*column_sums + lane] += products of channel m of `small` with
  * channel c of `large`, at one tap.  Neither side is read beyond its lines. `format`: of `large`, with 16 or 32 bits. */
 typedef void (*dot_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t column_sums, const void *large, int format,
-                                  ptrdiff_t large_channel, ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel, ptrdiff_t small_pitch,
-                                  int64_t lines, int64_t count);
+                                  ptrdiff_t large_channel, ptrdiff_t large_pitch, const float *small, ptrdiff_t small_channel,
+                                  ptrdiff_t small_pitch, int64_t lines, int64_t count);
 
 /* In float64, of vectors of half as many lanes: c[rows][the set's vectors*width/2] += sum, from rows as `strided_function` takes
  * them and a lane panel that advances like a row of c. */

@@ -5,13 +5,13 @@ row of a block is the numbers of its parts, and zeros where the tap lies outside
 meet the same numbers share a frame (engine/weights/matrix_frames.pxi), others pack their rows.  Channels last, and numbers
 far apart, are laid out in a buffer first.
 
-uses: engine/costs.pxi (MATRIX_COPIED, MATRIX_CUT, MATRIX_PART, MATRIX_ROW, ROW_PACKED),
-    engine/product/pairs.pxi (gather_steps, steps_of), engine/weights/blocks.pxi (laid_out_wide, lay_out_codes),
-    engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/lines.pxi (number_step),
-    engine/weights/matrix_frames.pxi (plan_frame, run_frames), engine/weights/plan.pxi, engine/weights/positions.pxi
-    (inside_of, most_rows, reach_of), engine/weights/sums.pxi (tile_sums)
-gives: MATRIX_POSITIONS, add_part_of_block, cut_parts, lay_out_matrix_scratch, matrix_row_quarters, packed_quarters, plan_matrix_rows, run_matrix_strands,
-    run_row_panels
+uses: engine/costs.pxi (MATRIX_COPIED, MATRIX_CUT, MATRIX_PART, MATRIX_ROW, ROW_PACKED), engine/product/pairs.pxi
+    (gather_steps, steps_of), engine/weights/blocks.pxi (laid_out_wide, lay_out_codes), engine/weights/gradient.pxi
+    (Reach, Row, Weights, large_at), engine/weights/lines.pxi (number_step), engine/weights/matrix_frames.pxi
+    (plan_frame, run_frames), engine/weights/plan.pxi, engine/weights/positions.pxi (inside_of, most_rows, reach_of),
+    engine/weights/sums.pxi (tile_sums)
+gives: MATRIX_POSITIONS, add_part_of_block, cut_parts, lay_out_matrix_scratch, matrix_row_quarters, packed_quarters,
+    plan_matrix_rows, run_matrix_strands, run_row_panels
 """
 
 cdef enum:
