@@ -17,6 +17,8 @@ cdef enum:
     LAST_FLOATS = 11264        # channels last: of a lane panel and what its steps meet on the large side, in the nearest cache ...
     FEWEST_STEPS = 128         # ... unless so many do not fit
     HUGE_FRAME = 1 << 30       # floats of a line's taps, more than any that are framed
+    PASSING_VECTORS = 16       # of lanes: for so many a single tap converts 16-bit numbers of a row tile when it meets them ...
+    PASSING_POSITIONS = 128    # ... if there are so many
     FRAMED_LEAST = 27          # taps from which on channels that collide are framed for tall tiles
     EVEN_TILES = 4             # tiles for each thread: fewer come out even where there is nothing else to share
     PAIR_LANES = 48            # whose products in pairs save what it takes to lay out a row of which every other position is met
@@ -318,13 +320,16 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     """How much of the reduction is packed at a time."""
     cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width
     cdef int64_t unit = SUM_BLOCK if plan.blocks else 1
+    cdef bint passing
     plan.chunk = whole_units(plan, LANE_FLOATS // lane_width, unit)
     if not plan.framed and channels_innermost(&w.large, w.C) and FEWEST_STEPS * (w.C + lane_width) <= LAST_FLOATS:
         plan.chunk = min(plan.chunk, LAST_FLOATS // (w.C + lane_width))
     plan.by_taps = plan.framed and 1 < w.s[2] and w.K[2] <= w.s[2] and plan.taps <= FRAMED_TAPS
     if not plan.mixed:  # of several taps some numbers would be converted again, and of every fourth number whole lines are no slower
         plan.by_taps = plan.by_taps and plan.taps == 1 and w.s[2] == 2 and not channels_innermost(&w.large, w.C)
-    plan.kept = plan.framed and not plan.mixed and not plan.by_taps and can_keep(w)
+    passing = (plan.taps == 1 and not plan.by_taps and plan.vectors <= PASSING_VECTORS and plan.positions >= PASSING_POSITIONS
+               and element_size(w.large.format) == 2)
+    plan.kept = plan.framed and not plan.mixed and not plan.by_taps and not passing and can_keep(w)
     if plan.kept:
         plan_rings(w, isa, plan, met_numbers(w, plan.chunk), 1)
         plan.kept = rings_pay(w, isa, plan)
@@ -340,7 +345,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
     plan.steps = plan.chunk
     plan.channels = plan.tap_tiles  # in tiles
     if plan.framed and not plan.mixed:
-        plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * plan.rows))
+        plan.channels = 1 if passing else max(1, FRAME_BYTES // (4 * plan.channel_floats * plan.rows))
 
 
 cdef void plan_rings(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t numbers, int64_t tiles) noexcept nogil:
