@@ -22,12 +22,12 @@ def threads_of(threads):
 
 
 def die_once(threads, flag, value):
-    """End the worker the first time."""
-    path = Path(flag)
-    if not path.exists():
-        path.write_text("")
-        os.kill(os.getpid(), signal.SIGKILL)
-    return value
+    """End the worker of the first task that is called, and no other."""
+    try:
+        Path(flag).touch(exist_ok=False)
+    except FileExistsError:
+        return value
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die(threads):
