@@ -334,9 +334,9 @@ typedef struct {
     unit_function begin;                          /* before a thread's first tile, and after its last; or NULL */
     unit_function end;
     turn_function turn;                           /* or NULL: row panels are used as they are packed */
-    block_rows_function block_rows;               /* of a matrix unit alone, as the next two */
+    block_rows_function block_rows;               /* of a matrix unit alone, as the next three */
     block_rows_function frame_rows;               /* ... with the pairs of the 16 positions that follow behind those of a block */
-    patch_rows_function patch_rows;
+    patch_rows_function patch_rows;               /* blocks that lie in several places of a frame */
     row_panels_function row_panels[TILE_VECTORS]; /* [vectors - 1] */
     strided_function whole_blocks[TILE_ROWS][TILE_VECTORS];
     strided_function whole_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer loads of lanes and more of rows */

@@ -51,7 +51,7 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     """Lay out lines whole, or where they are too long, in blocks of a line."""
     cdef int axis
     cdef int64_t span, floats, fewest = DOT_LARGE, most = FEW_CHANNELS_BYTES
-    cdef bint passing
+    cdef bint passing, straight
     cdef Layout* l = &p.layout
     p.relation = r
     for axis in range(3):
@@ -64,10 +64,10 @@ cdef void plan_few_channels(const Weights* w, const Product* r, const instructio
     l.rolls = False
     p.copied = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
     p.tiled = in_dot_tiles(w) or r.tap_count == 1 and w.C >= TILED_CHANNELS
-    p.in_place = (p.tiled and not r.padded and w.large.x[2] == 1 and w.s[2] == 1
-                  and (r.tap_count == 1 and element_size(w.large.format) == 2 if p.copied else w.large.format == NUMBER_FLOAT32))
+    straight = p.tiled and not r.padded and w.large.x[2] == 1 and w.s[2] == 1
+    p.in_place = straight and (r.tap_count == 1 and element_size(w.large.format) == 2 if p.copied else w.large.format == NUMBER_FLOAT32)
     passing = p.tiled and r.tap_count == 1 and not p.in_place
-    p.joined = passing and not r.padded and w.large.x[2] == 1 and w.large.x[1] == w.Y[2] and w.s[1] == 1 and w.s[2] == 1
+    p.joined = straight and passing and w.large.x[1] == w.Y[2] and w.s[1] == 1
     if p.copied:  # again for the next channels
         fewest *= 4
     if w.large.format != NUMBER_FLOAT32:
@@ -148,19 +148,20 @@ cdef LargeLines lay_out_large(const Weights* w, const FewChannels* p, const inst
     """What the lines from `first` on meet of some channels, where it lies, or laid out."""
     cdef const Layout* l = &p.layout
     cdef Product part
-    cdef int64_t start, count = min(l.u[1], w.Y[1] - first[1]) * min(l.u[2], w.Y[2] - first[2])
+    cdef int64_t start, count
     if p.in_place or p.joined:
         start = (n * w.large.n + g * w.large.g + channel * w.large.c + (first[0] * w.s[0] - w.b[0]) * w.large.x[0]
                  + (first[1] * w.s[1] - w.b[1]) * w.large.x[1] + first[2] - w.b[2])
-    if p.joined:
-        isa.frame(s.block, l.plane, channels, count, 0, count, large_at(w, start), w.large.format, w.large.c, 1, JOINED_AHEAD * w.large.c)
-        return LargeLines(<const char*>s.block, NUMBER_FLOAT32, l.plane, l.u[2], channels)
     if p.in_place:
         return LargeLines(large_at(w, start), w.large.format, w.large.c, w.s[1] * w.large.x[1], channels)
-    part = p.relation[0]
-    part.D = part.S = channels
-    part.input.data = <char*>part.input.data + channel * part.input.c * element_size(part.input.format)
-    fill_block(&part, l, isa, g, n, first, 0, s.block, NULL)
+    if p.joined:
+        count = min(l.u[1], w.Y[1] - first[1]) * min(l.u[2], w.Y[2] - first[2])
+        isa.frame(s.block, l.plane, channels, count, 0, count, large_at(w, start), w.large.format, w.large.c, 1, JOINED_AHEAD * w.large.c)
+    else:
+        part = p.relation[0]
+        part.D = part.S = channels
+        part.input.data = <char*>part.input.data + channel * part.input.c * element_size(part.input.format)
+        fill_block(&part, l, isa, g, n, first, 0, s.block, NULL)
     return LargeLines(<const char*>s.block, NUMBER_FLOAT32, l.plane, l.u[2], channels)
 
 

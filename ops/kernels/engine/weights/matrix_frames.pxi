@@ -124,15 +124,15 @@ cdef int64_t place_blocks(const Chunk* chunk, const WeightsScratch* s, line_part
     return patches
 
 
-cdef void run_frame_taps(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
-                         int64_t tile_step, int64_t count, const int64_t* shifts, int64_t rows, int64_t patch_start, int64_t patches,
-                         const int64_t* starts, const line_part* parts, const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
+cdef void run_frame_taps(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile, int64_t tile_step,
+                         int64_t count, const int64_t* shifts, int64_t rows, int64_t patch_start, int64_t patches,
+                         const int64_t* starts, const Chunk* chunk, float* sums, WeightsScratch* s) noexcept nogil:
     """Row tiles of some taps, `tile_step` apart, whose numbers are framed."""
     cdef const MatrixRows* m = &plan.matrix
     cdef int64_t i, k, blocks = ceiling(chunk.count, SUM_BLOCK)
     check_room(b"run_frame_taps", s.block + (rows - 1) * m.row_floats + patch_start, 4 * count * patches * HALF_BLOCK)
     check_room(b"run_frame_taps", s.offsets, count * blocks * sizeof(int64_t))
-    plan.pairs.patch_rows(s.block + patch_start, s.block, m.row_floats, rows, patches, parts, count, shifts)
+    plan.pairs.patch_rows(s.block + patch_start, s.block, m.row_floats, rows, patches, s.parts + m.frame_parts, count, shifts)
     for i in range(count):
         for k in range(blocks):
             s.offsets[i * blocks + k] = (starts[k] + shifts[i] if starts[k] >= 0
@@ -168,8 +168,8 @@ cdef void run_frame(const Weights* w, const WeightsPlan* plan, const instruction
                 some = min(count - first, m.panels)
                 for i in range(some):
                     shifts[i] = ((run + (first + i) // columns) * m.apart[1] + (first + i) % columns * m.apart[2])
-                run_frame_taps(w, plan, isa, part, tile + first * step, step, some, shifts, channels, blocks * SUM_BLOCK, patches, starts,
-                               s.parts + m.frame_parts, chunk, sums, s)
+                run_frame_taps(plan, isa, part, tile + first * step, step, some, shifts, channels, blocks * SUM_BLOCK, patches, starts,
+                               chunk, sums, s)
                 first += some
 
 
