@@ -158,6 +158,10 @@ typedef struct {
 typedef void (*lay_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, const line_piece *pieces, int64_t piece_count,
                                    const void *source, int format, int64_t line_stride, int64_t step, uint16_t *smallest);
 
+/* Of lines as `lay_lines_function` lays them out, the numbers from `to` on of a block of two halves: `met` numbers from number `before`
+ * on, and after them what follows as many numbers behind `after`. */
+typedef void (*patch_lines_function)(char *first, ptrdiff_t pitch, int64_t lines, int64_t to, int64_t before, int64_t after, int64_t met);
+
 /* Lines of a plane side by side, `count` numbers each, `low` <= i < `high` of lines first <= line < end inside; zeros are the others. */
 typedef struct {
     int64_t lines;
@@ -342,6 +346,7 @@ typedef struct {
     strided_function whole_by_vector[TILE_ROWS][TILE_VECTORS]; /* ... with fewer loads of lanes and more of rows */
     line_blocks_function line_blocks;
     lay_lines_function lay_lines;
+    patch_lines_function patch_lines;
     lay_plane_function lay_plane;
     lay_planes_function lay_planes;
     line_function lines;

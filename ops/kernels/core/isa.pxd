@@ -107,6 +107,7 @@ cdef extern from "core/isa.h" nogil:
         int32_t each
     ctypedef void (*lay_lines_function)(
         char*, Py_ssize_t, int64_t, const line_piece*, int64_t, const void*, int, int64_t, int64_t, uint16_t*) noexcept
+    ctypedef void (*patch_lines_function)(char*, Py_ssize_t, int64_t, int64_t, int64_t, int64_t, int64_t) noexcept
     ctypedef void (*lay_plane_function)(char*, const plane_lines*, const void*, int, uint16_t*) noexcept
     ctypedef void (*lay_planes_function)(char*, Py_ssize_t, int64_t, const plane_lines*, const void*, int, uint16_t*) noexcept
     ctypedef void (*dot_function)(
@@ -294,6 +295,7 @@ cdef extern from "core/isa.h" nogil:
         strided_function whole_by_vector[8][3]
         line_blocks_function line_blocks
         lay_lines_function lay_lines
+        patch_lines_function patch_lines
         lay_plane_function lay_plane
         lay_planes_function lay_planes
         line_function lines

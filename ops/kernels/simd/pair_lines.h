@@ -142,6 +142,16 @@ static void SUFFIX(lay_pairs)(char *first, ptrdiff_t pitch, int64_t lines, const
         lay_pairs_format(first, pitch, lines, pieces, piece_count, source, format, line_stride, step, smallest);
 }
 
+static void SUFFIX(patch_pairs)(char *first, ptrdiff_t pitch, int64_t lines, int64_t to, int64_t before, int64_t after, int64_t met)
+{
+    const __mmask32 earlier = (__mmask32)(~(uint64_t)0 << (32 - met));
+    for (int64_t line = 0; line < lines; line++) {
+        uint16_t *place = (uint16_t *)(first + line * pitch) - 31;
+        __m512i words = _mm512_loadu_si512(place - after);
+        _mm512_storeu_si512(place - to, _mm512_mask_loadu_epi16(words, earlier, place - before));
+    }
+}
+
 /* Numbers [low, high) of a line, zeros before and after them up to `count`; number 0 at `place`. */
 INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, const void *source, int format, int64_t step,
                      const decoder *d, magnitudes *met, __m512i order)

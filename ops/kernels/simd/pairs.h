@@ -319,6 +319,7 @@ const pair_functions SUFFIX(pairs) = {
     .whole_by_vector = ALL_ENTRIES(whole_pair_blocks_by_vector),
     .line_blocks = SUFFIX(line_pairs),
     .lay_lines = SUFFIX(lay_pairs),
+    .patch_lines = SUFFIX(patch_pairs),
     .lay_plane = SUFFIX(lay_plane_pairs),
     .lay_planes = SUFFIX(lay_planes_pairs),
     .lines = SUFFIX(lines_of_pairs),

@@ -231,7 +231,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             chunk.run_count = window_runs(&plan.windowed, plan, isa, first, chunk.count, s)
             in_place = chunk.run_count > 0
             if not in_place:
-                chunk.run_count = line_runs(plan, isa, &chunk, 0, s)
+                chunk.run_count = line_runs(plan, isa, &chunk, &s.shared, 0, s)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:

@@ -54,16 +54,6 @@ cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
     plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES * (2 if nearest_cache >= PAIRS_CACHE else 1) // (2 * plan.chunk * plan.rows)))
 
 
-cdef inline bint keeps_runs(const WeightsPlan* plan) noexcept nogil:
-    """Whether the runs of all taps of a chunk are kept."""
-    return plan.taps <= KEPT_TAPS
-
-
-cdef inline int64_t most_line_runs(const WeightsPlan* plan) noexcept nogil:
-    """Of a chunk: taps share lines in segments of at least one block."""
-    return ceiling(plan.chunk, HALF_BLOCK) + plan.chunk // SUM_BLOCK + 3
-
-
 cdef inline int64_t number_step(const Weights* w) noexcept nogil:
     """From a number of a line to the next that a tap meets."""
     return w.s[2] * w.large.x[2]
@@ -83,8 +73,11 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcep
 cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
     """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
     cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0
-    cdef SharedTaps alone = SharedTaps(axis, w.K[axis], 0, NULL, NULL), shared = alone
+    cdef SharedTaps alone, shared
     cdef bint even
+    alone.axis, alone.period, alone.apart, alone.patch_count = axis, w.K[axis], 0, 0
+    alone.pieces, alone.first_piece = NULL, NULL
+    shared = alone
     if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
         return alone
     shared.period, shared.apart = w.s[axis] // divisor, w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
@@ -97,7 +90,10 @@ cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chu
         return alone
     for first in range(shared.period):
         laid_out += chunk.count + segments * gap_after(w, &shared, first)
-    return shared if laid_out < w.K[axis] * chunk.count else alone
+    if laid_out >= w.K[axis] * chunk.count:
+        return alone
+    find_patches(w, plan, chunk, s.rows, &shared)
+    return shared
 
 
 cdef inline int64_t row_pair(const WeightsPlan* plan, int64_t row) noexcept nogil:
@@ -298,97 +294,6 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
             (<uint16_t*>(first + i * plan.line_bytes) - chunk.count)[0] = 0
 
 
-cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t gap, WeightsScratch* s) noexcept nogil:
-    """Runs of a chunk: halves of blocks, of which those that reach beyond a segment are cut."""
-    cdef int64_t number = 0, k = 0, r = 0, end = chunk.count, skipped = 0, next_k, pitch = isa.vectors * isa.width
-    cdef tile_run* run
-    while k < chunk.count:
-        if gap > 0 and (k == 0 or k == end):
-            end = chunk.count
-            if k > 0:
-                skipped += gap
-            r = last_of_plane(s.rows, chunk.row_count, r) + 1
-            if r < chunk.row_count:
-                end = s.rows[r].first
-        next_k = min(end, (k // HALF_BLOCK + 1) * HALF_BLOCK)
-        run = &s.runs[number]
-        check_room(b"line_runs", run, sizeof(tile_run))
-        run.rows = -2 * (k + skipped)
-        run.lanes = k // 2 * pitch
-        run.steps = ceiling(next_k - k, 2)
-        number += 1
-        k = next_k
-    return number
-
-
-cdef inline void blocks_met(const Row* row, int64_t low, int64_t high, int64_t block_lanes, int64_t* first, int64_t* end) noexcept nogil:
-    """Lanes of the blocks that have positions [low, high) of a row."""
-    first[0] = (row.first + low) // SUM_BLOCK * block_lanes
-    end[0] = ((row.first + high - 1) // SUM_BLOCK + 1) * block_lanes
-
-
-cdef bint meets_every_block(const Weights* w, const Reach* reach, const Chunk* chunk, const Row* rows, int64_t block_lanes) noexcept nogil:
-    """Whether a tap meets the large side in every block of a chunk."""
-    cdef int64_t r, low, high, first, end, met = 0
-    cdef int64_t x[3]
-    for r in range(chunk.row_count):
-        if inside_of(w, reach, &rows[r], &low, &high, x):
-            blocks_met(&rows[r], low, high, block_lanes, &first, &end)
-            if first > met:
-                return False
-            met = end
-    return chunk.runs[chunk.run_count - 1].lanes < met
-
-
-cdef int64_t runs_inside(const Weights* w, const instruction_set* isa, int64_t tap, const Chunk* chunk, const WeightsScratch* s,
-                         tile_run* met_runs) noexcept nogil:
-    """Of the runs of a chunk those of blocks in which a tap meets the large side, to `met_runs`: the others would add zeros.  Returns
-    their number."""
-    cdef int64_t r, low, high, i = 0, number = 0, block_lanes = SUM_BLOCK // 2 * isa.vectors * isa.width, first, end
-    cdef int64_t x[3]
-    cdef Reach reach
-    reach_of(w, tap, &reach)
-    check_room(b"runs_inside", met_runs, chunk.run_count * sizeof(tile_run))
-    if meets_every_block(w, &reach, chunk, s.rows, block_lanes):
-        memcpy(met_runs, chunk.runs, chunk.run_count * sizeof(tile_run))
-        return chunk.run_count
-    for r in range(chunk.row_count):
-        if not inside_of(w, &reach, &s.rows[r], &low, &high, x):
-            continue
-        blocks_met(&s.rows[r], low, high, block_lanes, &first, &end)
-        while i < chunk.run_count and chunk.runs[i].lanes < first:
-            i += 1
-        while i < chunk.run_count and chunk.runs[i].lanes < end:
-            met_runs[number] = chunk.runs[i]
-            number += 1
-            i += 1
-    return number
-
-
-cdef int64_t runs_of_tap(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, int64_t tap, Chunk* chunk,
-                         const SharedTaps* shared, WeightsScratch* s, tile_run* runs) noexcept nogil:
-    """The runs of a chunk that a tap needs; returns their number. The chunk's own are cut again where the tap's gap is another."""
-    cdef int64_t t[3]
-    cdef int64_t gap
-    tap_at(w, tap, t)
-    gap = gap_after(w, shared, t[shared.axis] % shared.period)
-    if gap != chunk.gap:
-        chunk.run_count, chunk.gap = line_runs(plan, isa, chunk, gap, s), gap
-    if plan.padded:
-        return runs_inside(w, isa, tap, chunk, s, runs)
-    check_room(b"runs_of_tap", runs, chunk.run_count * sizeof(tile_run))
-    memcpy(runs, chunk.runs, chunk.run_count * sizeof(tile_run))
-    return chunk.run_count
-
-
-cdef void keep_runs(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, Chunk* chunk, const SharedTaps* shared,
-                    WeightsScratch* s) noexcept nogil:
-    """The runs of all taps, where there is room: all strands have the same."""
-    cdef int64_t tap, most = most_line_runs(plan)
-    for tap in range(plan.taps if keeps_runs(plan) else 0):
-        s.met_counts[tap] = runs_of_tap(w, plan, isa, tap, chunk, shared, s, s.met_runs + tap * most)
-
-
 cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                          int64_t rows, int64_t panel, int64_t vectors, const tile_run* runs, int64_t run_count, bint resume,
                          const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
@@ -443,6 +348,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
             t[shared.axis] = group % shared.period
             lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
                           rows, laid_out * plan.rows, s)
+            patch_lines(w, plan, shared, t[shared.axis], laid_out * plan.rows, rows, s)
             for later in range((w.K[shared.axis] - 1 - t[shared.axis]) // shared.period + 1):
                 if count == LINE_TILES:
                     run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)

@@ -35,6 +35,7 @@ cdef enum:
     KEPT_TILES = 4             # ... of so many tiles at least, if there are so many
     PARTIAL_BYTES = 48 << 20   # of all blocks that wait
     DISTINCT_PARTS = 16        # parts of panels, each number of which is weighed: of more, numbers a sixteenth apart
+    MOST_PATCHES = 8           # of a line for each tap
     MOST_LEVELS = 4            # a block is at most so large a power of two
 
 
@@ -74,12 +75,21 @@ cdef struct NextLines:  # lines of an operand that the next chunk takes: tiles a
     int64_t at_once
 
 
+cdef struct LinePatch:  # a block of positions in which a segment ends
+    int64_t place     # the first of them
+    int64_t met       # so many lie in the segment
+    int64_t segment   # which one
+
+
 cdef struct SharedTaps:  # along an axis: taps t, t + period, ... meet the same numbers, each `apart` positions after the one before
     int64_t axis    # 1, or of planes that are one line 2
     int64_t period  # K of the axis where none share
     int64_t apart
     line_piece* pieces    # of all taps, or NULL: each is cut when it is laid out ...
     int64_t* first_piece  # ... where those of each group of taps begin
+    int64_t patch_count   # of blocks that are laid out once more for each tap: engine/weights/line_runs.pxi ...
+    int64_t patch_place   # ... from this number of a line on
+    LinePatch patches[MOST_PATCHES]
 
 
 cdef struct WindowRow:  # where a row (t, c) lies in a window
