@@ -27,7 +27,7 @@ cdef enum:
 
 cdef void plan_blocks(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """How much of the reduction is packed at a time."""
-    cdef int64_t lane_width = ceiling(plan.vectors, plan.panels) * isa.width, most = BLOCKS_POSITIONS
+    cdef int64_t lane_width = min(isa.vectors, plan.vectors) * isa.width, most = BLOCKS_POSITIONS
     if plan.lines:
         most = LANE_FLOATS // lane_width
         if plan.vectors == 1 or plan.vectors == 2 and not plan.mixed:  # few lanes serve all rows: they may come from the middle cache

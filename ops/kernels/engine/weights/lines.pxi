@@ -37,7 +37,7 @@ cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept n
 
 cdef inline bint parts_pay(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
     """Whether nearly all rows lie in whole parts of LINE_PART, and meet three vectors of lanes."""
-    return not plan.mixed and w.C > TILE_ROWS and ceiling(plan.vectors, plan.panels) == isa.vectors
+    return not plan.mixed and w.C > TILE_ROWS and plan.vectors >= isa.vectors and plan.panels == ceiling(plan.vectors, isa.vectors)
 
 
 cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:

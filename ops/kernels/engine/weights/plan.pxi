@@ -406,13 +406,14 @@ cdef inline int64_t panel_floats(const WeightsPlan* plan, const instruction_set*
     return plan.steps * isa.vectors * isa.width + isa.width
 
 
-cdef void note_shares(const Weights* w, WeightsPlan* plan) noexcept nogil:
+cdef void note_shares(const Weights* w, const instruction_set* isa, WeightsPlan* plan) noexcept nogil:
     """Where lane panels and row tiles begin."""
     cdef int64_t i
+    cdef bint full = plan.lines and plan.panel_parts == 1 and plan.panels == ceiling(plan.vectors, isa.vectors)
     check_room(b"note_shares", plan.first_vectors, (plan.panels + 1) * sizeof(int64_t))
     check_room(b"note_shares", plan.tile_firsts, (plan.strands + 1) * sizeof(int64_t))
     for i in range(plan.panels + 1):
-        plan.first_vectors[i] = share(plan.vectors, plan.panels, i)
+        plan.first_vectors[i] = min(plan.vectors, i * isa.vectors) if full else share(plan.vectors, plan.panels, i)
     for i in range(plan.strands + 1):
         plan.tile_firsts[i] = (share(w.C * plan.taps, plan.row_tiles, i) if plan.mixed
                                else min(w.C, share(ceiling(w.C, plan.row_unit), plan.tap_tiles, i) * plan.row_unit))

@@ -290,7 +290,7 @@ cdef bint run_weights(Problem* q, workspace* memory) noexcept nogil:
     for tap in range(plan.taps):
         tap_at(w, tap, t)
         plan.tap_offsets[tap] = t[0] * w.taps_stride[3] + t[1] * w.taps_stride[4] + t[2] * w.taps_stride[5]
-    note_shares(w, plan)
+    note_shares(w, q.isa, plan)
     if plan.windows:
         find_window_rows(&plan.windowed, plan)
         for worker in range(q.threads):
