@@ -243,7 +243,13 @@ cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_
 
 cdef inline int64_t shared_group(const Weights* w, const SharedTaps* shared, const int64_t* t) noexcept nogil:
     """Number of the taps that share lines with tap t, the first of them."""
-    return (t[0] * w.K[3 - shared.axis] + t[3 - shared.axis]) * shared.period + t[shared.axis]
+    return (t[0] * shared.period + t[shared.axis]) * w.K[3 - shared.axis] + t[3 - shared.axis]
+
+
+cdef inline void first_of_group(const Weights* w, const SharedTaps* shared, int64_t group, int64_t* t) noexcept nogil:
+    """The first tap of a group. Groups of one residue follow one another: with a stride along lines they meet the same cache lines."""
+    cdef int64_t others = w.K[3 - shared.axis]
+    t[3 - shared.axis], t[shared.axis], t[0] = group % others, group // others % shared.period, group // others // shared.period
 
 
 cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk* chunk, SharedTaps* shared,
@@ -260,9 +266,7 @@ cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk*
     for group in range(groups):
         if number + most > s.piece_room:
             return
-        t[shared.axis] = group % shared.period
-        t[3 - shared.axis] = group // shared.period % w.K[3 - shared.axis]
-        t[0] = group // shared.period // w.K[3 - shared.axis]
+        first_of_group(w, shared, group, t)
         s.first_piece[group] = number
         number += cut_pieces(w, chunk, shared, s.rows, t, joined, s.pieces + number)
     s.first_piece[groups] = number
@@ -344,8 +348,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
             if laid_out == plan.line_groups:
                 run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
                 laid_out = count = 0
-            t[0], t[3 - shared.axis] = group // shared.period // w.K[3 - shared.axis], group // shared.period % w.K[3 - shared.axis]
-            t[shared.axis] = group % shared.period
+            first_of_group(w, shared, group, t)
             lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
                           rows, laid_out * plan.rows, s)
             patch_lines(w, plan, shared, t[shared.axis], laid_out * plan.rows, rows, s)
