@@ -44,7 +44,8 @@ cdef struct TapLanesScratch:  # of one thread
 
 cdef struct TapLanes:
     bint blocks         # sums are taken in blocks of positions
-    bint decoded        # the small side is
+    bint decoded        # the small side is ...
+    bint by_tiles       # ... for a row tile at a time, which meets a single tap line
     bint framed         # some tap meets a position outside along the innermost axis
     bint windows        # a chunk is shorter than a line: what each of its rows meets is laid out by itself
     int64_t taps        # of a tap line, side by side
@@ -106,6 +107,7 @@ cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threa
     if <double>w.K[0] * w.K[1] * w.K[2] > TAP_LINES or sum_bytes > TAP_SUMS_BYTES:
         return False
     p.tap_lines = w.K[0] * w.K[1] * (w.K[2] // p.taps)
+    p.by_tiles = p.decoded and p.tap_lines == 1
     unit = SUM_BLOCK if p.blocks else 1
     p.chunk = ceiling(min(p.positions, w.cut.length), unit) * unit
     while block_bytes(w, p.chunk) > TAP_BLOCK_BYTES and p.chunk > unit:
@@ -219,8 +221,22 @@ cdef int64_t tap_line_runs(const Weights* w, const TapLanes* p, int64_t g, const
     return number
 
 
-cdef void run_tap_tiles(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t first_tile, int64_t end_tile,
-                        int64_t run_count, const float* lanes, int64_t lane_count, bint exact, float* sums, TapLanesScratch* s) noexcept nogil:
+cdef void run_tap_tiles(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t g, int64_t first_tile, int64_t end_tile,
+                        int64_t row_count, int64_t run_count, const float* lanes, int64_t lane_count, bint exact, float* sums,
+                        TapLanesScratch* s) noexcept nogil:
+    """As `run_some_tiles`; where rows are decoded for a tile at a time, one tile after the other."""
+    cdef int64_t tile, m, start = share(w.M, p.row_tiles, first_tile)
+    if not p.by_tiles:
+        run_some_tiles(w, p, isa, first_tile, end_tile, run_count, lanes, lane_count, exact, sums, s)
+        return
+    for tile in range(first_tile, end_tile):
+        m = share(w.M, p.row_tiles, tile)
+        decode_rows(w, p, isa, g, m, share(w.M, p.row_tiles, tile + 1), row_count, s)
+        run_some_tiles(w, p, isa, tile, tile + 1, run_count, lanes, lane_count, exact, sums + (m - start) * p.pitch, s)
+
+
+cdef void run_some_tiles(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t first_tile, int64_t end_tile,
+                         int64_t run_count, const float* lanes, int64_t lane_count, bint exact, float* sums, TapLanesScratch* s) noexcept nogil:
     """`lane_count` lanes against row tiles, whose sums are at `sums`; `exact`: no lanes beyond these are touched."""
     cdef int64_t vectors = ceiling(lane_count, isa.width), panels = ceiling(vectors, isa.vectors), panel, tile, m, rows, i
     cdef int64_t first, lane, width, count, start = share(w.M, p.row_tiles, first_tile)
@@ -241,7 +257,7 @@ cdef void run_tap_tiles(const Weights* w, const TapLanes* p, const instruction_s
                 offsets[i] = (m + i - (start if p.decoded else 0)) * channel
             c = sums + (m - start) * p.pitch + lane
             if not exact:
-                check_room(b"run_tap_tiles", c, 4 * ((rows - 1) * p.pitch + width * isa.width))
+                check_room(b"run_some_tiles", c, 4 * ((rows - 1) * p.pitch + width * isa.width))
                 isa.tap_tile[rows - 1][width - 1](s.runs, run_count, source, offsets, 1, lanes + lane, w.s[2] * w.C, c, p.pitch,
                                                    p.blocks)
                 continue
@@ -265,19 +281,20 @@ cdef void run_tap_piece(const Weights* w, const TapLanes* p, const instruction_s
         end = min(piece_end, first + p.chunk)
         row_count = cut_rows(w, first, end, s.rows)
         lay_out_chunk(w, p, isa, g, row_count, s)
-        if p.decoded:
+        if p.decoded and not p.by_tiles:
             decode_rows(w, p, isa, g, m, m_end, row_count, s)
         for tap_line in range(p.tap_lines):
             tap_at(w, tap_line * p.taps, t)
             c = sums + tap_line * (m_end - m) * p.pitch
             if not exact:
                 run_count = tap_line_runs(w, p, g, t, 0, w.Y[2], row_count, s)
-                run_tap_tiles(w, p, isa, first_tile, end_tile, run_count, s.block + t[2] * w.d[2] * w.C, p.lanes, False, c, s)
+                run_tap_tiles(w, p, isa, g, first_tile, end_tile, row_count, run_count, s.block + t[2] * w.d[2] * w.C, p.lanes, False, c,
+                              s)
                 continue
             for tap in range(t[2], t[2] + p.taps):
                 meet_inside(tap * w.d[2] - w.b[2], w.s[2], w.X[2], w.Y[2], &low, &high)
                 run_count = tap_line_runs(w, p, g, t, low, high, row_count, s)
-                run_tap_tiles(w, p, isa, first_tile, end_tile, run_count, s.block + tap * w.d[2] * w.C, w.C, True,
+                run_tap_tiles(w, p, isa, g, first_tile, end_tile, row_count, run_count, s.block + tap * w.d[2] * w.C, w.C, True,
                               c + (tap - t[2]) * w.C, s)
         first = end
 
@@ -332,8 +349,7 @@ cdef inline bint wastes_lanes(const Weights* w, const instruction_set* isa) noex
 
 cdef inline bint reads_waveform(const Weights* w) noexcept nogil:
     """First layers of sound: few taps meet many channels of the small side, of which `weights_product` would pack each number."""
-    return (w.G == 1 and w.C < TAP_CHANNELS and w.K[0] * w.K[1] == 1 and w.K[2] > 1 and w.d[2] == 1 and w.small.format == NUMBER_FLOAT32
-            and w.small.x[2] == 1)
+    return w.G == 1 and w.C < TAP_CHANNELS and w.K[0] * w.K[1] == 1 and w.K[2] > 1 and w.d[2] == 1 and w.small.x[2] == 1
 
 
 cdef bint fits_tap_lanes(Problem* q) noexcept nogil:
@@ -367,7 +383,7 @@ cdef void lay_out_tap_lanes(Problem* q, workspace* memory) noexcept nogil:
     for worker in range(q.threads):
         s = &p.scratch[worker] if memory.base != NULL else &counted
         s.block = <float*>take(memory, 4 * (<int64_t>block_lines(w, p.chunk) * p.line + (q.isa.vectors + 1) * q.isa.width))
-        s.small = <float*>take(memory, 4 * (p.small_pitch * w.M + q.isa.width) if p.decoded else 0)
+        s.small = <float*>take(memory, 4 * (p.small_pitch * (TILE_ROWS if p.by_tiles else w.M) + q.isa.width) if p.decoded else 0)
         s.sums = <float*>take(memory, 4 * w.cut.pieces * p.sums)
         s.exact = <float*>take(memory, 4 * TILE_ROWS * TILE_LANES)
         s.stored = <float*>take(memory, 4 * (p.tap_lines * p.taps * w.C + q.isa.width))
