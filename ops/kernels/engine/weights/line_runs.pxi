@@ -3,8 +3,10 @@
 Where taps share lines, a block goes on behind a gap where a segment ends. The pairs of such a block are laid out once more, side by
 side, for each tap: where a run is shorter than half a block, a tile takes all rows one half after the other, which is slower.
 
-uses: core/problem.pxi (NUMBER_BFLOAT16)
-gives: x
+uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/lines.pxi (KEPT_TAPS, LINE_GAPS,
+    gap_after, row_start), engine/weights/plan.pxi (Chunk, LinePatch, MOST_PATCHES, SharedTaps, WeightsPlan,
+    WeightsScratch), engine/weights/positions.pxi (inside_of, last_of_plane, reach_of)
+gives: find_patches, keep_runs, keeps_runs, line_runs, most_line_runs, patch_lines, runs_of_tap
 """
 
 cdef inline bint keeps_runs(const WeightsPlan* plan) noexcept nogil:

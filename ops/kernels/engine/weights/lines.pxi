@@ -12,12 +12,11 @@ instead (engine/weights/windows.pxi).
 
 uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/product/pairs.pxi (on_matrix),
     engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (PAIRS_CACHE, laid_out_wide),
-    engine/weights/gradient.pxi (Reach, Row, Weights, large_at, tap_at), engine/weights/plan.pxi,
-    engine/weights/positions.pxi (in_one_plane, inside_of, last_of_plane, reach_of), engine/weights/sums.pxi
-    (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, has_lines, keep_pieces, keep_runs, keeps_runs,
-    line_runs, most_line_runs, number_step, parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile,
-    shared_taps
+    engine/weights/gradient.pxi (Row, Weights, large_at), engine/weights/line_runs.pxi (find_patches, keeps_runs,
+    most_line_runs, patch_lines, runs_of_tap), engine/weights/plan.pxi, engine/weights/positions.pxi (in_one_plane),
+    engine/weights/sums.pxi (tile_sums)
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, gap_after, has_lines, keep_pieces, number_step,
+    parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps
 """
 
 cdef enum:

@@ -3,14 +3,15 @@
 uses: core/caches.pxi (COLLIDING_BYTES), engine/ahead.pxi (Ahead), engine/product/pack.pxi (channels_innermost),
     engine/product/pairs.pxi (on_matrix), engine/weights/blocks.pxi (plan_blocks), engine/weights/gradient.pxi
     (LineReach, Row, Weights, reaches_outside), engine/weights/kept.pxi (can_keep, last_step, met_numbers),
-    engine/weights/lines.pxi, engine/weights/matrix_rows.pxi (lay_out_matrix_scratch), engine/weights/share_work.pxi
-    (own_floats, own_levels, share_work), engine/weights/shared_chunks.pxi (shared_runs), engine/weights/windows.pxi
-    (plan_window, window_rows, window_segments)
+    engine/weights/line_runs.pxi (keeps_runs, most_line_runs), engine/weights/lines.pxi,
+    engine/weights/matrix_rows.pxi (lay_out_matrix_scratch), engine/weights/share_work.pxi (own_floats, own_levels,
+    share_work), engine/weights/shared_chunks.pxi (shared_runs), engine/weights/windows.pxi (plan_window, window_rows,
+    window_segments)
 gives: Chunk, DISTINCT_PARTS, FAR_SUMS_BYTES, FRAME_BYTES, HUGE_FRAME, LANES_BYTES, LANE_FLOATS, LEVELS_BYTES,
-    LineTile, MOST_LEVELS, MatrixRows, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES, RINGS_BYTES, RING_BYTES,
-    STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan, WeightsScratch, Window,
-    WindowRow, first_lane, lay_out_weights_scratch, make_plan, note_shares, panel_floats, panel_vectors, plan_rings,
-    strand_tiles, tile_rows, tile_start, whole_units
+    LinePatch, LineTile, MOST_LEVELS, MOST_PATCHES, MatrixRows, NEAR_SUMS_BYTES, NextLines, PAIR_LANES, PARTIAL_BYTES,
+    RINGS_BYTES, RING_BYTES, STORED_BYTES, Segment, SharedChunk, SharedTaps, WaitingSums, WeightsPart, WeightsPlan,
+    WeightsScratch, Window, WindowRow, first_lane, lay_out_weights_scratch, make_plan, note_shares, panel_floats,
+    panel_vectors, plan_rings, strand_tiles, tile_rows, tile_start, whole_units
 """
 
 cdef enum:

@@ -4,8 +4,9 @@ tasks begin.
 
 uses: core/problem.pxi (Operand), engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi (are_finite),
     engine/product/product.pxi (LINE_BYTES), engine/weights/blocks.pxi (pack_small), engine/weights/gradient.pxi (Row,
-    Weights), engine/weights/lines.pxi, engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, cut_tap_runs,
-    most_rows), engine/weights/product.pxi (pack_lanes)
+    Weights), engine/weights/line_runs.pxi (keep_runs, keeps_runs, most_line_runs), engine/weights/lines.pxi
+    (KEPT_PIECES, KEPT_TAPS, keep_pieces, shared_taps), engine/weights/plan.pxi, engine/weights/positions.pxi
+    (cut_rows, cut_tap_runs, most_rows), engine/weights/product.pxi (pack_lanes)
 gives: can_share_chunks, lay_out_chunks, meet_chunk, share_chunks, shared_runs
 """
 
