@@ -94,7 +94,8 @@ def test_rows_of_blocks(batch, groups, axes, number_format):
     (5, 1, [(27, 14, 5, 2, 1, 2), (14, 14, 3, 1, 1, 1)]), (5, 1, [(20, 10, 4, 2, 1, 1), (20, 10, 4, 2, 1, 1)]),
     (4, 1, [(14, 14, 3, 1, 2, 2), (12, 12, 3, 1, 1, 1)]), (8, 1, [(8, 8, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1)]),
     (2, 1, [(4, 4, 3, 1, 1, 1), (14, 14, 3, 1, 1, 1), (10, 10, 3, 1, 1, 1)]),
-    (2, 1, [(200, 100, 9, 2, 1, 4)]), (7, 1, [(106, 106, 11, 1, 1, 5)]), (3, 1, [(31, 10, 9, 3, 1, 4), (22, 22, 3, 1, 1, 1)]),
+    (2, 1, [(200, 100, 9, 2, 1, 4)]), (7, 1, [(106, 106, 11, 1, 1, 5)]),
+    (3, 1, [(31, 10, 9, 3, 1, 4), (22, 22, 3, 1, 1, 1)]),
 ], ids=["planes", "more taps", "a stride", "strides", "dilated", "small planes", "volumes", "strided lines", "lines",
         "three residues"])
 def test_blocks_in_which_planes_end(batch, groups, axes, number_format):
@@ -109,7 +110,7 @@ def test_blocks_in_which_planes_end(batch, groups, axes, number_format):
 @pytest.mark.parametrize("number_format", DTYPES)
 @pytest.mark.parametrize("axis", [(401, 98, 10, 4, 1, 0), (200, 200, 9, 1, 1, 4), (5000, 999, 8, 5, 1, 0)], ids=str)
 def test_first_layers_of_sound(axis, number_format):
-    """Taps as lanes beside rows that are decoded for a tile at a time; with zeros around lines each tap may be repeated alone."""
+    """Taps as lanes beside rows that are decoded for a tile at a time, with and without zeros around lines."""
     for c, m in ((1, 70), (3, 9)):
         case = case_of(2, 1, c, m, [axis])
         for arrays in (ordinary_operands(case, number_format), drawn_operands(case, c, number_format)):

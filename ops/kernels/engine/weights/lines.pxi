@@ -23,7 +23,7 @@ cdef enum:
     LINE_TILES = 16         # row tiles that are ready together, of taps and channels, for one lane panel after another ...
     LINES_BYTES = 14 << 10  # ... whose lines stay in the nearest cache beside a panel, twice as many beside one of PAIRS_CACHE
     LINE_GAPS = 3           # lines of at most so many more chunks are laid out for taps that share them
-    SHARED_BLOCKS = 3       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is cut
+    SHARED_BLOCKS = 3       # blocks of a plane, at least, whose taps share lines: where a segment ends a block is patched or cut
     LINE_PART = 3           # rows of a part of a tile with three vectors of lanes: of fewer, dot products wait for one another
     KEPT_PIECES = 1 << 12   # of lines, of all taps ...
     KEPT_TAPS = 1 << 7      # ... of which there may be so many; and of the runs of taps
