@@ -4,8 +4,8 @@ Where taps share lines, a block goes on behind a gap where a segment ends. The p
 side, for each tap: where a run is shorter than half a block, a tile takes all rows one half after the other, which is slower.
 
 uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/lines.pxi (KEPT_TAPS, LINE_GAPS,
-    gap_after, row_start), engine/weights/plan.pxi (Chunk, LinePatch, MOST_PATCHES, SharedTaps, WeightsPlan,
-    WeightsScratch), engine/weights/positions.pxi (inside_of, last_of_plane, reach_of)
+    gap_after, row_start, taps_after), engine/weights/plan.pxi (Chunk, LinePatch, MOST_PATCHES, SharedTaps,
+    WeightsPlan, WeightsScratch), engine/weights/positions.pxi (inside_of, last_of_plane, reach_of)
 gives: find_patches, keep_runs, keeps_runs, line_runs, most_line_runs, patch_lines, runs_of_tap
 """
 
@@ -21,7 +21,7 @@ cdef inline int64_t most_line_runs(const WeightsPlan* plan) noexcept nogil:
 
 cdef void find_patches(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, SharedTaps* shared) noexcept nogil:
     """The whole blocks in which a segment ends, as far as there is room for them behind the lines."""
-    cdef int64_t r, first, segments = 1, room, taps = ceiling(w.K[shared.axis], shared.period)
+    cdef int64_t r, first, segments = 1, room, taps = taps_after(w, shared, 0) + 1
     shared.patch_count = 0
     r = last_of_plane(rows, chunk.row_count, 0) + 1
     while r < chunk.row_count:
@@ -47,7 +47,7 @@ cdef void patch_lines(const Weights* w, const WeightsPlan* plan, const SharedTap
     cdef int64_t later, i, before, to, gap = gap_after(w, shared, tap)
     if gap == 0:
         return
-    for later in range((w.K[shared.axis] - 1 - tap) // shared.period + 1):
+    for later in range(taps_after(w, shared, tap) + 1):
         for i in range(shared.patch_count):
             before = shared.patches[i].place + shared.patches[i].segment * gap + later * shared.apart
             to = patch_number(shared, later, i)

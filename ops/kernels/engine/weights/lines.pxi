@@ -16,7 +16,7 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     most_line_runs, patch_lines, runs_of_tap), engine/weights/plan.pxi, engine/weights/positions.pxi (in_one_plane),
     engine/weights/sums.pxi (tile_sums)
 gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, gap_after, has_lines, keep_pieces, number_step,
-    parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps
+    parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps, taps_after
 """
 
 cdef enum:
@@ -36,7 +36,7 @@ cdef inline bint has_lines(const Weights* w, const WeightsPlan* plan) noexcept n
 
 cdef inline bint parts_pay(const Weights* w, const WeightsPlan* plan, const instruction_set* isa) noexcept nogil:
     """Whether nearly all rows lie in whole parts of LINE_PART, and meet three vectors of lanes."""
-    return not plan.mixed and w.C > TILE_ROWS and plan.vectors >= isa.vectors and plan.panels == ceiling(plan.vectors, isa.vectors)
+    return not plan.mixed and w.C > TILE_ROWS and plan.vectors >= isa.vectors
 
 
 cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:
@@ -235,14 +235,14 @@ cdef inline bint pieces_joined(const Weights* w, const instruction_set* isa) noe
     return isa.copy != NULL and number_step(w) == 1
 
 
+cdef inline int64_t taps_after(const Weights* w, const SharedTaps* shared, int64_t tap) noexcept nogil:
+    """How many taps after tap `tap` of the axis share lines with it."""
+    return (w.K[shared.axis] - 1 - tap) // shared.period
+
+
 cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_t tap) noexcept nogil:
-    """Positions that the taps which share lines with tap `tap` of the axis meet beyond a segment."""
-    return (w.K[shared.axis] - 1 - tap) // shared.period * shared.apart
-
-
-cdef inline int64_t shared_group(const Weights* w, const SharedTaps* shared, const int64_t* t) noexcept nogil:
-    """Number of the taps that share lines with tap t, the first of them."""
-    return (t[0] * shared.period + t[shared.axis]) * w.K[3 - shared.axis] + t[3 - shared.axis]
+    """Positions that these taps meet beyond a segment."""
+    return taps_after(w, shared, tap) * shared.apart
 
 
 cdef inline void first_of_group(const Weights* w, const SharedTaps* shared, int64_t group, int64_t* t) noexcept nogil:
@@ -273,10 +273,10 @@ cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk*
 
 
 cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, const SharedTaps* shared,
-                        const int64_t* t, int64_t start, int64_t channels, int64_t row, WeightsScratch* s) noexcept nogil:
-    """What tap t, and others after it, meet at the positions of a chunk, in some channels, the first of which begins at element
-    `start`; from row number `row` on."""
-    cdef int64_t i, group = shared_group(w, shared, t), number
+                        int64_t group, const int64_t* t, int64_t start, int64_t channels, int64_t row, WeightsScratch* s) noexcept nogil:
+    """What a group of taps, the first of which is t, meets at the positions of a chunk, in some channels, the first of which begins at
+    element `start`; from row number `row` on."""
+    cdef int64_t i, number
     cdef char* first = row_start(plan, s, row)
     cdef const line_piece* pieces = s.pieces
     cdef const line_piece* last
@@ -348,10 +348,10 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
                 run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
                 laid_out = count = 0
             first_of_group(w, shared, group, t)
-            lay_out_lines(w, plan, isa, chunk, shared, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
+            lay_out_lines(w, plan, isa, chunk, shared, group, t, part.g * w.large.g + tile_start(w, plan, tile) * w.large.c,
                           rows, laid_out * plan.rows, s)
             patch_lines(w, plan, shared, t[shared.axis], laid_out * plan.rows, rows, s)
-            for later in range((w.K[shared.axis] - 1 - t[shared.axis]) // shared.period + 1):
+            for later in range(taps_after(w, shared, t[shared.axis]) + 1):
                 if count == LINE_TILES:
                     run_line_tiles(w, plan, isa, part, count, chunk.resume, sums, s)
                     count = 0
