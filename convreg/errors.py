@@ -33,6 +33,9 @@ class _Portable(Exception):
 
         return _restored, (type(self), _each(self.args, picklable), _each(vars(self), picklable))
 
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
+        return self.__reduce_ex__(0)  # Dask's reducer asks for this whatever the protocol; what 0 takes, all take
+
     def __deepcopy__(self, memo: dict[int, Any]) -> BaseException:
         def copied(value: Any) -> Any:
             return copy.deepcopy(value) if _copies(value, copy.deepcopy) else value

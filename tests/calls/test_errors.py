@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import os
 import pickle
 import subprocess
@@ -60,6 +61,14 @@ def test_exceptions_pickle_and_copy(error, protocol):
         assert kind in ("lock", "function", "module", "Odd", "int") or vars(twin) == vars(error)
         assert len(repr(twin)) < 1000
         assert str(pickle.loads(pickle.dumps(twin))) == str(error)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_exceptions_pickle_with_a_registered_reducer(error, protocol, monkeypatch):
+    """Dask registers one for every class of exceptions there is, and it asks for `__reduce__`."""
+    monkeypatch.setitem(copyreg.dispatch_table, type(error), lambda error: error.__reduce__())
+    test_exceptions_pickle_and_copy(error, protocol)
 
 
 def test_process_pools_survive_exceptions():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import engine, reference
-from drawn_algorithms import check_algorithm
+from drawn_algorithms import NEED_DOT_PRODUCTS, check_algorithm
 from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
 from engine_comparison import (
     SETS,
@@ -26,7 +26,6 @@ from kernel_cases import Case, bits
 FLOAT64 = dict.fromkeys(("large", "small", "taps"), "float64")
 NEED_VECTORS = ("depthwise_ncx", "weights_depthwise_ncx", "depthwise_planes", "weights_depthwise_planes")
 NEED_AVX512 = ("rows_are_lines",)
-NEED_DOT_PRODUCTS = ("weights_few_pairs", "weights_tap_pairs")
 TRIES = 3000  # drawn calls for each that an algorithm fits; one in 1,300 fits the rarest
 
 

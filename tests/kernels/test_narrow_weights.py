@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import numpy as np
 import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import engine
 from engine_cases import STORED, case_of
-from engine_comparison import SETS, by_plain_loops, check_bits
+from engine_comparison import by_plain_loops, check_bits, each_instruction_set
 from kernel_cases import Case, bits
 
 import convreg
@@ -75,7 +76,7 @@ LAYERS = {
 FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "float16")
 
 
-def check_layer(case: Case, name: str, isa: str, special: float | None, seed: int) -> None:
+def check_layer(case: Case, name: str, special: float | None, seed: int) -> None:
     rng, formats = random.Random(seed), (name,) * 3
     gen = np.random.default_rng(seed)
     operands = [bits(gen.standard_normal(getattr(case, side)).astype(STORED[name])) for side in ("large", "small")]
@@ -86,29 +87,22 @@ def check_layer(case: Case, name: str, isa: str, special: float | None, seed: in
         operands = [operand.view(np.float32) for operand in operands]
     arrays = (*operands, np.zeros(case.taps, operands[0].dtype))
     expected = by_plain_loops("backward_weights", case, arrays, formats, None, None)
-    for algorithm in WEIGHTS:
-        for threads in (1, 3):
-            settings = {**case.window, "formats": formats, "threads": threads}
-            try:
-                kernels.choices("backward_weights", arrays, settings, algorithm)
-            except OverflowError:
-                continue
-            with convreg.force_algorithm(algorithm):
-                kernels.backward_weights(*arrays, Window(*case.window.values(), formats), threads=threads)
-            check_bits(arrays[2], expected, name, algorithm, f"{case} {isa} {threads}")
+    for isa, algorithm, threads in product(each_instruction_set(), WEIGHTS, (1, 3)):
+        settings = {**case.window, "formats": formats, "threads": threads}
+        try:
+            kernels.choices("backward_weights", arrays, settings, algorithm)
+        except OverflowError:
+            continue
+        with convreg.force_algorithm(algorithm):
+            kernels.backward_weights(*arrays, Window(*case.window.values(), formats), threads=threads)
+        check_bits(arrays[2], expected, name, algorithm, f"{case} {isa} {threads}")
 
 
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("which", LAYERS)
 def test_layers(which, name):
-    before = engine.isa()
-    try:
-        for isa in SETS:
-            engine.use_isa(isa)
-            check_layer(LAYERS[which], name, isa, None, 0)
-    finally:
-        engine.use_isa(before)
+    check_layer(LAYERS[which], name, None, 0)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float32"])
@@ -119,11 +113,5 @@ def test_layers(which, name):
     "depthwise 5x5", "rows in parts, two groups"])
 def test_special_numbers(which, special, name):
     """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
-    before = engine.isa()
-    try:
-        for seed in range(4):
-            for isa in SETS:
-                engine.use_isa(isa)
-                check_layer(LAYERS[which], name, isa, special, seed)
-    finally:
-        engine.use_isa(before)
+    for seed in range(4):
+        check_layer(LAYERS[which], name, special, seed)

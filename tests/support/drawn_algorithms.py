@@ -25,6 +25,7 @@ from convreg.geometry import Window
 
 THREADS = (1, 2, 3, 7)
 SMALL, LARGE = 3e5, 4e6  # products of numbers, at most
+NEED_DOT_PRODUCTS = ("weights_few_pairs", "weights_tap_pairs")
 WITHIN_BFLOAT16 = ("bfloat16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8")
 FEW_CHANNELS = 8         # of the small side in a group, whose sums over positions go by lines
 LARGE_SHARE = 0.15       # of the calls, with enough products for several threads
@@ -175,14 +176,15 @@ def check_forced(rng: random.Random, call: DrawnKernelCall, algorithm: str) -> N
 def check_algorithm(algorithm: str, calls: int, tries: int, seed: int = 0, isa: str | None = None) -> int:
     """Check so many calls that an algorithm fits, of at most so many drawn ones; return the number of those checked.
 
-    With a named instruction set, the operands are those that it may multiply in pairs. Every other call takes the tiles
-    of processors whose multiply-adds wait for loads.
+    With a named instruction set, and for algorithms of dot products, the operands are those that may be multiplied in
+    pairs. Every other call takes the tiles of processors whose multiply-adds wait for loads.
     """
     rng, checked = random.Random(f"{algorithm} {seed}"), 0
+    in_pairs = isa is not None or algorithm in NEED_DOT_PRODUCTS
     before = engine.isa()
     try:
         for _ in range(tries):
-            call = drawn_kernel_call(rng, algorithm, isa is not None)
+            call = drawn_kernel_call(rng, algorithm, in_pairs)
             if isa is not None:
                 call = call._replace(isa=isa)
             engine.use_isa(call.isa)

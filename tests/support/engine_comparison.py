@@ -73,7 +73,7 @@ def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
 def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
     """The values of stored numbers; the plain loops read aligned arrays only."""
     array = kernels.aligned(array)
-    if name == "float64":
+    if name in ("float32", "float64"):
         return array
     values = np.empty(array.shape, np.float32)
     reference.decode(array, values, format=name)
