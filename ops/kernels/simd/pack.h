@@ -130,8 +130,9 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
     for (int64_t k = 0; k < steps; k++)
         for (int64_t s = 0; s < span_count; s++) {
             float *lanes = panel + k * pitch + spans[s].lane;
-            int64_t count = spans[s].count, step = spans[s].step, offset = spans[s].offset + k * stride;
-            if (spans[s].offset == NO_ELEMENT)
+            const int outside = spans[s].offset == NO_ELEMENT;
+            int64_t count = spans[s].count, step = spans[s].step, offset = outside ? 0 : spans[s].offset + k * stride;
+            if (outside)
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = (vector){0};
             else if (step == 2)

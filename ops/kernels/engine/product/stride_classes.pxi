@@ -54,7 +54,7 @@ cdef int64_t only_reached(const Call* c, result_cell* cell) noexcept nogil:
     """The one class that taps reach, if it can store the others too, else -1."""
     cdef int64_t number = 0, residue, reached
     cdef int axis
-    if (c.s[0] * c.s[1] * c.s[2] == 1 or current.scatter_cells == NULL or c.large.format == NUMBER_FLOAT64 or c.large.stride[5] != 1
+    if (c.s[0] == c.s[1] == c.s[2] == 1 or current.scatter_cells == NULL or c.large.format == NUMBER_FLOAT64 or c.large.stride[5] != 1
             or c.taps.shape[2] < current.rows):
         return -1
     for axis in range(3):
