@@ -44,6 +44,32 @@ INLINE __m512i pick_eighths(const void *p, int64_t n)
     return _mm512_permutexvar_epi16(place, each[0]);
 }
 
+/* Which numbers of four vectors at p are loaded for numbers [low, high), high > 0, of those 4 apart. */
+INLINE void loaded_fourths(int64_t low, int64_t high, __mmask32 *loaded)
+{
+    for (int64_t i = 0; i < 4; i++) {
+        int64_t first = 4 * low - 32 * i, end = 4 * high - 3 - 32 * i;
+        first = first < 0 ? 0 : first > 32 ? 32 : first;
+        end = end < 0 ? 0 : end > 32 ? 32 : end;
+        loaded[i] = (__mmask32)(((uint64_t)1 << end) - ((uint64_t)1 << (first < end ? first : end)));
+    }
+}
+
+/* bfloat16 numbers 4 apart: the first of each word of 64 bits. */
+INLINE __m512i pick_fourths(const void *p, const __mmask32 *loaded)
+{
+    const __m512i number = _mm512_sub_epi16(_mm512_set1_epi16(31), reversed_words());
+    const __m512i place = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(number, _mm512_set1_epi16(7)), 2), _mm512_srli_epi16(number, 3));
+    __m512i each[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        each[i] = _mm512_maskz_loadu_epi16(loaded[i], at(p, NUMBER_BFLOAT16, 32 * i));
+    each[0] = _mm512_mask_blend_epi16(0xaaaaaaaau, each[0], _mm512_slli_epi32(each[1], 16));
+    each[2] = _mm512_mask_blend_epi16(0xaaaaaaaau, each[2], _mm512_slli_epi32(each[3], 16));
+    each[0] = _mm512_mask_blend_epi32(0xaaaau, each[0], _mm512_slli_epi64(each[2], 32));
+    return _mm512_permutexvar_epi16(place, each[0]);
+}
+
 /* Bits of every other number, of numbers [low, high) with high > 0. */
 INLINE uint64_t every_other_bit(int64_t low, int64_t high)
 {
@@ -74,6 +100,11 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
                                : _mm_setzero_si128();
         }
         return _mm512_cvtepu8_epi16(_mm256_inserti128_si256(_mm256_castsi128_si256(half[0]), half[1], 1));
+    }
+    if (step == 4) {
+        __mmask32 loaded[4];
+        loaded_fourths(0, n, loaded);
+        return pick_fourths(p, loaded);
     }
     if (step == 8 && format == NUMBER_BFLOAT16)
         return pick_eighths(p, n);
@@ -193,10 +224,15 @@ INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64
                             int format, int64_t step, const decoder *d, magnitudes *met, __m512i order)
 {
     const uint32_t inside = (uint32_t)short_line_mask(low, high);
-    const uint64_t taken = high > 0 ? every_other_bit(low, high) : 0;
+    const uint64_t taken = step == 2 && high > 0 ? every_other_bit(low, high) : 0;
     const void *from = at(source, format, -low * step);
+    __mmask32 loaded[4] = {0};
+    if (step == 4 && high > 0)
+        loaded_fourths(low, high, loaded);
     for (int64_t line = 0; line < lines; line++) {
-        __m512i words = step == 1 ? load_words_masked(from, format, inside) : load_every_other_word(from, format, taken);
+        __m512i words = step == 1   ? load_words_masked(from, format, inside)
+                        : step == 2 ? load_every_other_word(from, format, taken)
+                                    : pick_fourths(from, loaded);
         words = decode_words(d, format, words);
         note(met, words);
         _mm512_storeu_si512(place - 31, _mm512_permutexvar_epi16(order, words));
@@ -212,7 +248,7 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     magnitudes met = none_met;
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
-    if (all->count <= 32 && (step == 1 || step == 2))
+    if (all->count <= 32 && (step == 1 || step == 2 || step == 4 && format == NUMBER_BFLOAT16))
         lay_short_lines(place - first, all->count, all->end - all->first, all->low, all->high, source, all->line_step, format, step, &d, &met,
                         order);
     else
@@ -231,6 +267,8 @@ static void SUFFIX(lay_plane_pairs)(char *place, const plane_lines *all, const v
         lay_plane_format(first, all, source, NUMBER_BFLOAT16, 1, smallest);
     else if (format == NUMBER_BFLOAT16 && all->step == 2)
         lay_plane_format(first, all, source, NUMBER_BFLOAT16, 2, smallest);
+    else if (format == NUMBER_BFLOAT16 && all->step == 4)
+        lay_plane_format(first, all, source, NUMBER_BFLOAT16, 4, smallest);
     else if (format == NUMBER_BFLOAT16)
         lay_plane_format(first, all, source, NUMBER_BFLOAT16, all->step, smallest);
     else if (all->step == 1)
