@@ -44,15 +44,12 @@ INLINE __m512i pick_eighths(const void *p, int64_t n)
     return _mm512_permutexvar_epi16(place, each[0]);
 }
 
-/* Which numbers of four vectors at p are loaded for numbers [low, high), high > 0, of those 4 apart. */
+/* What of four vectors is loaded for numbers [low, high) of those 4 apart. */
 INLINE void loaded_fourths(int64_t low, int64_t high, __mmask32 *loaded)
 {
-    for (int64_t i = 0; i < 4; i++) {
-        int64_t first = 4 * low - 32 * i, end = 4 * high - 3 - 32 * i;
-        first = first < 0 ? 0 : first > 32 ? 32 : first;
-        end = end < 0 ? 0 : end > 32 ? 32 : end;
-        loaded[i] = (__mmask32)(((uint64_t)1 << end) - ((uint64_t)1 << (first < end ? first : end)));
-    }
+    const unsigned __int128 one = 1, words = low < high ? (one << (4 * high - 3)) - (one << 4 * low) : 0;
+    for (int i = 0; i < 4; i++)
+        loaded[i] = (__mmask32)(words >> 32 * i);
 }
 
 /* bfloat16 numbers 4 apart: the first of each word of 64 bits. */
@@ -219,15 +216,14 @@ INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, 
         _mm512_storeu_si512(place - i - 31, _mm512_setzero_si512());
 }
 
-/* The lines of a plane, of at most 32 numbers each, number `low` of the first at `source`. */
-INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64_t low, int64_t high, const void *source, int64_t line_step,
+/* Of the lines of a plane at most 32 numbers each, number 0 of the first at `from`; what is stored after them is stored again later. */
+INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64_t low, int64_t high, const void *from, int64_t line_step,
                             int format, int64_t step, const decoder *d, magnitudes *met, __m512i order)
 {
     const uint32_t inside = (uint32_t)short_line_mask(low, high);
     const uint64_t taken = step == 2 && high > 0 ? every_other_bit(low, high) : 0;
-    const void *from = at(source, format, -low * step);
-    __mmask32 loaded[4] = {0};
-    if (step == 4 && high > 0)
+    __mmask32 loaded[4];
+    if (step == 4)
         loaded_fourths(low, high, loaded);
     for (int64_t line = 0; line < lines; line++) {
         __m512i words = step == 1   ? load_words_masked(from, format, inside)
@@ -241,6 +237,11 @@ INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64
     }
 }
 
+INLINE int64_t within_part(int64_t number)
+{
+    return number < 0 ? 0 : number > 32 ? 32 : number;
+}
+
 INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void *source, int format, int64_t step, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
@@ -248,9 +249,10 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     magnitudes met = none_met;
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
-    if (all->count <= 32 && (step == 1 || step == 2 || step == 4 && format == NUMBER_BFLOAT16))
-        lay_short_lines(place - first, all->count, all->end - all->first, all->low, all->high, source, all->line_step, format, step, &d, &met,
-                        order);
+    if (step == 1 || step == 2 ? all->count <= 32 : step == 4 && format == NUMBER_BFLOAT16 && all->count <= 64)
+        for (int64_t part = (all->count - 1) / 32 * 32; part >= 0; part -= 32)
+            lay_short_lines(place - first - part, all->count, all->end - all->first, within_part(all->low - part), within_part(all->high - part),
+                            at(source, format, (part - all->low) * step), all->line_step, format, step, &d, &met, order);
     else
         for (int64_t k = first; k < end; k += all->count) {
             lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);
