@@ -44,23 +44,30 @@ INLINE __m512i pick_eighths(const void *p, int64_t n)
     return _mm512_permutexvar_epi16(place, each[0]);
 }
 
-/* What of four vectors is loaded for numbers [low, high) of those 4 apart. */
-INLINE void loaded_fourths(int64_t low, int64_t high, __mmask32 *loaded)
+/* What is loaded of numbers [low, high) of those 4 apart. */
+INLINE unsigned __int128 loaded_fourths(int64_t low, int64_t high)
 {
-    const unsigned __int128 one = 1, words = low < high ? (one << (4 * high - 3)) - (one << 4 * low) : 0;
-    for (int i = 0; i < 4; i++)
-        loaded[i] = (__mmask32)(words >> 32 * i);
+    const unsigned __int128 one = 1;
+    return low < high ? (one << (4 * high - 3)) - (one << 4 * low) : 0;
 }
 
-/* bfloat16 numbers 4 apart: the first of each word of 64 bits. */
-INLINE __m512i pick_fourths(const void *p, const __mmask32 *loaded)
+/* Those of 32 numbers 4 apart that are `loaded`, as 16 bits each; zeros in the places of the others. */
+INLINE __m512i pick_fourths(const void *p, int format, unsigned __int128 loaded)
 {
     const __m512i number = _mm512_sub_epi16(_mm512_set1_epi16(31), reversed_words());
+    if (format != NUMBER_BFLOAT16) {
+        const __m512i place = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(number, _mm512_set1_epi16(15)), 1),
+                                              _mm512_srli_epi16(number, 4)), code = _mm512_set1_epi32(0xff);
+        __m512i low = _mm512_and_si512(_mm512_maskz_loadu_epi8((__mmask64)loaded, p), code);
+        __m512i high = _mm512_and_si512(_mm512_maskz_loadu_epi8((__mmask64)(loaded >> 64), at(p, format, 64)), code);
+        return _mm512_permutexvar_epi16(place, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+    /* the first of each word of 64 bits */
     const __m512i place = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(number, _mm512_set1_epi16(7)), 2), _mm512_srli_epi16(number, 3));
     __m512i each[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
-        each[i] = _mm512_maskz_loadu_epi16(loaded[i], at(p, NUMBER_BFLOAT16, 32 * i));
+        each[i] = _mm512_maskz_loadu_epi16((__mmask32)(loaded >> 32 * i), at(p, format, 32 * i));
     each[0] = _mm512_mask_blend_epi16(0xaaaaaaaau, each[0], _mm512_slli_epi32(each[1], 16));
     each[2] = _mm512_mask_blend_epi16(0xaaaaaaaau, each[2], _mm512_slli_epi32(each[3], 16));
     each[0] = _mm512_mask_blend_epi32(0xaaaau, each[0], _mm512_slli_epi64(each[2], 32));
@@ -88,21 +95,8 @@ INLINE __m512i load_words_apart(const void *p, int format, int64_t n, int64_t st
 {
     if (step == 2)
         return load_every_other_word(p, format, every_other_bit(0, n));
-    if (step == 4 && format != NUMBER_BFLOAT16) {
-        __m128i half[2];
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            int64_t some = n - 16 * i < 16 ? n - 16 * i : 16;
-            half[i] = some > 0 ? _mm512_cvtepi32_epi8(_mm512_maskz_loadu_epi8(~(__mmask64)0 >> (67 - 4 * some), at(p, format, 64 * i)))
-                               : _mm_setzero_si128();
-        }
-        return _mm512_cvtepu8_epi16(_mm256_inserti128_si256(_mm256_castsi128_si256(half[0]), half[1], 1));
-    }
-    if (step == 4) {
-        __mmask32 loaded[4];
-        loaded_fourths(0, n, loaded);
-        return pick_fourths(p, loaded);
-    }
+    if (step == 4)
+        return pick_fourths(p, format, loaded_fourths(0, n));
     if (step == 8 && format == NUMBER_BFLOAT16)
         return pick_eighths(p, n);
     if (step > 2 && step <= PICKED_STEP)
@@ -222,13 +216,11 @@ INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64
 {
     const uint32_t inside = (uint32_t)short_line_mask(low, high);
     const uint64_t taken = step == 2 && high > 0 ? every_other_bit(low, high) : 0;
-    __mmask32 loaded[4];
-    if (step == 4)
-        loaded_fourths(low, high, loaded);
+    const unsigned __int128 fourths = step == 4 ? loaded_fourths(low, high) : 0;
     for (int64_t line = 0; line < lines; line++) {
         __m512i words = step == 1   ? load_words_masked(from, format, inside)
                         : step == 2 ? load_every_other_word(from, format, taken)
-                                    : pick_fourths(from, loaded);
+                                    : pick_fourths(from, format, fourths);
         words = decode_words(d, format, words);
         note(met, words);
         _mm512_storeu_si512(place - 31, _mm512_permutexvar_epi16(order, words));
@@ -249,7 +241,7 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     magnitudes met = none_met;
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
-    if (step == 1 || step == 2 ? all->count <= 32 : step == 4 && format == NUMBER_BFLOAT16 && all->count <= 64)
+    if (step == 1 || step == 2 ? all->count <= 32 : step == 4 && all->count <= 64)
         for (int64_t part = (all->count - 1) / 32 * 32; part >= 0; part -= 32)
             lay_short_lines(place - first - part, all->count, all->end - all->first, within_part(all->low - part), within_part(all->high - part),
                             at(source, format, (part - all->low) * step), all->line_step, format, step, &d, &met, order);
@@ -275,6 +267,8 @@ static void SUFFIX(lay_plane_pairs)(char *place, const plane_lines *all, const v
         lay_plane_format(first, all, source, NUMBER_BFLOAT16, all->step, smallest);
     else if (all->step == 1)
         lay_plane_format(first, all, source, format, 1, smallest);
+    else if (all->step == 4)
+        lay_plane_format(first, all, source, format, 4, smallest);
     else
         lay_plane_format(first, all, source, format, all->step, smallest);
 }
