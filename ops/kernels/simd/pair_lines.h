@@ -241,7 +241,7 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     magnitudes met = none_met;
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
-    if (step == 1 || step == 2 ? all->count <= 32 : step == 4 && all->count <= 64)
+    if (step == 1 ? all->count <= 32 : (step == 2 || step == 4) && all->count <= 64)
         for (int64_t part = (all->count - 1) / 32 * 32; part >= 0; part -= 32)
             lay_short_lines(place - first - part, all->count, all->end - all->first, within_part(all->low - part), within_part(all->high - part),
                             at(source, format, (part - all->low) * step), all->line_step, format, step, &d, &met, order);
