@@ -42,6 +42,11 @@ LAYERS = {
     "first layer": case_of(2, 1, 3, 20, [(31, 16, 3, 2, 1, 1), (29, 15, 3, 2, 1, 1)]),
     "first layer, step 4": case_of(2, 1, 4, 20, [(40, 10, 8, 4, 1, 2), (132, 33, 8, 4, 1, 2)]),
     "first layer of short lines, step 4": case_of(2, 1, 2, 36, [(60, 15, 5, 4, 1, 2), (52, 13, 4, 4, 1, 1)]),
+    **{f"first layer, lines of two parts, step {step}":
+       case_of(2, 1, 3, 20, [(9 * step, 9, 5, step, 1, 2), (47 * step, 47, 6, step, 1, 2)]) for step in (1, 2, 4)},
+    **{f"first layer, lines of which a part is padding, step {step}":
+       case_of(2, 1, 3, 20, [(9 * step, 9, 5, step, 1, 2), (23 * step, 61, 6, step, 1, 37 * step + 1)])
+       for step in (1, 2, 4)},
     "patches of 4": case_of(2, 1, 3, 24, [(32, 8, 4, 4, 1, 0), (68, 17, 4, 4, 1, 0)]),
     "patches of 4, some outside": case_of(2, 1, 3, 24, [(30, 8, 4, 4, 1, 1), (66, 17, 4, 4, 1, 2)]),
     "patches of 8 and 16": case_of(3, 1, 2, 36, [(39, 5, 8, 8, 1, 0), (45, 3, 16, 16, 1, 2)]),

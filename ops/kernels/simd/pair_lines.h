@@ -210,12 +210,14 @@ INLINE void lay_line(uint16_t *place, int64_t count, int64_t low, int64_t high, 
         _mm512_storeu_si512(place - i - 31, _mm512_setzero_si512());
 }
 
+enum { PARTS_LINE = 64 }; /* numbers of lines that are laid out part by part: of longer ones the next part is nearer than the next line */
+
 /* Of the lines of a plane at most 32 numbers each, number 0 of the first at `from`; what is stored after them is stored again later. */
 INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64_t low, int64_t high, const void *from, int64_t line_step,
                             int format, int64_t step, const decoder *d, magnitudes *met, __m512i order)
 {
     const uint32_t inside = (uint32_t)short_line_mask(low, high);
-    const uint64_t taken = step == 2 && high > 0 ? every_other_bit(low, high) : 0;
+    const uint64_t taken = step == 2 && low < high ? every_other_bit(low, high) : 0;
     const unsigned __int128 fourths = step == 4 ? loaded_fourths(low, high) : 0;
     for (int64_t line = 0; line < lines; line++) {
         __m512i words = step == 1   ? load_words_masked(from, format, inside)
@@ -241,7 +243,7 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     magnitudes met = none_met;
     int64_t numbers = all->lines * all->count, first = all->first * all->count, end = all->end * all->count;
     memset(place - first + 1, 0, 2 * first);
-    if (step == 1 ? all->count <= 32 : (step == 2 || step == 4) && all->count <= 64)
+    if ((step == 1 || step == 2 || step == 4) && all->count <= PARTS_LINE)
         for (int64_t part = (all->count - 1) / 32 * 32; part >= 0; part -= 32)
             lay_short_lines(place - first - part, all->count, all->end - all->first, within_part(all->low - part), within_part(all->high - part),
                             at(source, format, (part - all->low) * step), all->line_step, format, step, &d, &met, order);
