@@ -92,15 +92,16 @@ def check_layer(case: Case, name: str, special: float | None, seed: int) -> None
         operands = [operand.view(np.float32) for operand in operands]
     arrays = (*operands, np.zeros(case.taps, operands[0].dtype))
     expected = by_plain_loops("backward_weights", case, arrays, formats, None, None)
-    for isa, algorithm, threads in product(each_instruction_set(), WEIGHTS, (1, 3)):
-        settings = {**case.window, "formats": formats, "threads": threads}
-        try:
-            kernels.choices("backward_weights", arrays, settings, algorithm)
-        except OverflowError:
-            continue
-        with convreg.force_algorithm(algorithm):
-            kernels.backward_weights(*arrays, Window(*case.window.values(), formats), threads=threads)
-        check_bits(arrays[2], expected, name, algorithm, f"{case} {isa} {threads}")
+    for isa in each_instruction_set():
+        for algorithm, threads in product(WEIGHTS, (1, 3)):
+            settings = {**case.window, "formats": formats, "threads": threads}
+            try:
+                kernels.choices("backward_weights", arrays, settings, algorithm)
+            except OverflowError:
+                continue
+            with convreg.force_algorithm(algorithm):
+                kernels.backward_weights(*arrays, Window(*case.window.values(), formats), threads=threads)
+            check_bits(arrays[2], expected, name, algorithm, f"{case} {isa} {threads}")
 
 
 @pytest.mark.usefixtures("guarded_workspace")

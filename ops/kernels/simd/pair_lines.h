@@ -56,8 +56,8 @@ INLINE __m512i pick_fourths(const void *p, int format, unsigned __int128 loaded)
 {
     const __m512i number = _mm512_sub_epi16(_mm512_set1_epi16(31), reversed_words());
     if (format != NUMBER_BFLOAT16) {
-        const __m512i place = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(number, _mm512_set1_epi16(15)), 1),
-                                              _mm512_srli_epi16(number, 4)), code = _mm512_set1_epi32(0xff);
+        const __m512i code = _mm512_set1_epi32(0xff);
+        const __m512i place = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(number, _mm512_set1_epi16(15)), 1), _mm512_srli_epi16(number, 4));
         __m512i low = _mm512_and_si512(_mm512_maskz_loadu_epi8((__mmask64)loaded, p), code);
         __m512i high = _mm512_and_si512(_mm512_maskz_loadu_epi8((__mmask64)(loaded >> 64), at(p, format, 64)), code);
         return _mm512_permutexvar_epi16(place, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
@@ -231,6 +231,7 @@ INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64
     }
 }
 
+/* A bound of numbers, counted from the beginning of a part, as a bound of those of the part. */
 INLINE int64_t within_part(int64_t number)
 {
     return number < 0 ? 0 : number > 32 ? 32 : number;
