@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("distributed")
 
+import cluster_tasks
+
 import convreg
 from convreg.distributed.cluster import ROOM, Cluster
 from convreg.errors import Asking, GraphError, OpError, OpTypeError
@@ -69,6 +71,12 @@ def test_strings_that_name_no_cluster(client):
 def test_objects_that_are_no_client(client):
     with pytest.raises(OpTypeError, match="client="):
         Cluster(client, ASK)
+
+
+def test_refusals_of_values_that_do_not_pickle(cluster):
+    """Dask has a reducer of exceptions of its own, without which they come back as another class."""
+    with pytest.raises(OpError, match=r"a::b: argument=<unlocked _thread\.lock .*> is refused; allowed: it"):
+        cluster(1).submit(cluster_tasks.refuse, pure=False).result(60)
 
 
 def test_closed_client(cluster):

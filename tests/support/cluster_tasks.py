@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -50,6 +51,11 @@ def fail(threads, flag, kind):
     if kind == "memory":
         raise OpError("convreg::numerics", "inputs", "no memory", "less", rule="memory")
     raise OSError(28, "No space left on device", "/somewhere")
+
+
+def refuse():
+    """Raise an exception with a value that does not pickle."""
+    raise OpError("a::b", "argument", threading.Lock(), "it")
 
 
 def recover(threads, flag):
