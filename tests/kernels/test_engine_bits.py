@@ -372,7 +372,7 @@ def test_rates_of_dot_products_are_measured_once(isa):
         assert 0 < rates["multiply_adds"] < 2000
         assert rates["ratio"] == pytest.approx(rates["dot_products"] / rates["multiply_adds"])
         assert 0.1 < rates["ratio"] < 10
-        assert 0.02 < rates["per_cycle"] < 3  # least with sanitizers
+        assert 0.1 < rates["per_cycle"] < 3
     assert engine.rates() == rates
 
 

@@ -50,7 +50,7 @@ def filler(seed, make=dyadic, dtype=np.float32):
     return lambda shape: make(rng, shape, dtype)
 
 
-@settings(max_examples=20)
+@settings(max_examples=40)
 @given(convolutions(), SEEDS, LAYOUTS)
 def test_single_gradients(case, seed, layouts):
     for call in (*single(case, filler(seed), layouts), *forward(case, filler(seed))):

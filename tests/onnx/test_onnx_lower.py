@@ -58,7 +58,7 @@ def test_single_gradients(case, seed, layouts):
         agree(call)
 
 
-@settings(max_examples=20)
+@settings(max_examples=40)
 @given(convolutions(symmetric=True), SEEDS, MASKS, st.booleans(),
        st.sampled_from(["float32", "float16", "bfloat16"]))
 def test_gradients_together(case, seed, mask, transposed, name):

@@ -19,6 +19,10 @@ class GradientCall(NamedTuple):
     tensors: tuple[np.ndarray, ...]
     arguments: dict[str, Any]
 
+    def __str__(self) -> str:
+        """The call without the numbers: comparisons take their message before they know whether they fail."""
+        return f"{self.name} of {[f'{array.dtype} {array.shape}' for array in self.tensors]} with {self.arguments}"
+
     @property
     def model(self) -> onnx.ModelProto:
         """One node, its tensors inputs of the graph."""

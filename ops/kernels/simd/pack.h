@@ -130,12 +130,14 @@ INLINE void gather_side_by_side(float *panel, ptrdiff_t pitch, int64_t steps, co
     for (int64_t k = 0; k < steps; k++)
         for (int64_t s = 0; s < span_count; s++) {
             float *lanes = panel + k * pitch + spans[s].lane;
-            const int outside = spans[s].offset == NO_ELEMENT;
-            int64_t count = spans[s].count, step = spans[s].step, offset = outside ? 0 : spans[s].offset + k * stride;
-            if (outside)
+            const int64_t count = spans[s].count, step = spans[s].step;
+            if (spans[s].offset == NO_ELEMENT) {
                 for (int64_t i = 0; i < count; i += WIDTH)
                     *(vector *)(lanes + i) = (vector){0};
-            else if (step == 2)
+                continue;
+            }
+            const int64_t offset = spans[s].offset + k * stride;
+            if (step == 2)
                 decode_every_other(lanes, at(source, format, offset), format, count, at(source, format, offset + STEPS_AHEAD * stride));
             else if (step > 2 && step <= APART)
                 decode_apart(lanes, at(source, format, offset), format, step, count, at(source, format, offset + STEPS_AHEAD * stride));

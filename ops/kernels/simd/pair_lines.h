@@ -231,10 +231,10 @@ INLINE void lay_short_lines(uint16_t *place, int64_t count, int64_t lines, int64
     }
 }
 
-/* A bound of numbers, counted from the beginning of a part, as a bound of those of the part. */
-INLINE int64_t within_part(int64_t number)
+/* A bound of numbers, counted from the beginning of a part, as a bound of the `most` numbers of the part. */
+INLINE int64_t within_part(int64_t number, int64_t most)
 {
-    return number < 0 ? 0 : number > 32 ? 32 : number;
+    return number < 0 ? 0 : number > most ? most : number;
 }
 
 INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void *source, int format, int64_t step, uint16_t *smallest)
@@ -246,8 +246,9 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     memset(place - first + 1, 0, 2 * first);
     if ((step == 1 || step == 2 || step == 4) && all->count <= PARTS_LINE)
         for (int64_t part = (all->count - 1) / 32 * 32; part >= 0; part -= 32)
-            lay_short_lines(place - first - part, all->count, all->end - all->first, within_part(all->low - part), within_part(all->high - part),
-                            at(source, format, (part - all->low) * step), all->line_step, format, step, &d, &met, order);
+            lay_short_lines(place - first - part, all->count, all->end - all->first, within_part(all->low - part, 32),
+                            within_part(all->high - part, 32), at(source, format, (part - all->low) * step), all->line_step, format, step,
+                            &d, &met, order);
     else
         for (int64_t k = first; k < end; k += all->count) {
             lay_line(place - k, all->count, all->low, all->high, source, format, step, &d, &met, order);
@@ -257,23 +258,26 @@ INLINE void lay_plane_format(uint16_t *place, const plane_lines *all, const void
     note_smallest(smallest, &met);
 }
 
+INLINE void lay_plane_steps(uint16_t *place, const plane_lines *all, const void *source, int format, uint16_t *smallest)
+{
+    switch (all->step) {
+#define LAY_PLANE(step)                                               \
+    case step:                                                        \
+        lay_plane_format(place, all, source, format, step, smallest); \
+        break;
+        LAY_PLANE(1) LAY_PLANE(2) LAY_PLANE(4)
+#undef LAY_PLANE
+    default:
+        lay_plane_format(place, all, source, format, all->step, smallest);
+    }
+}
+
 static void SUFFIX(lay_plane_pairs)(char *place, const plane_lines *all, const void *source, int format, uint16_t *smallest)
 {
-    uint16_t *first = (uint16_t *)place;
-    if (format == NUMBER_BFLOAT16 && all->step == 1)
-        lay_plane_format(first, all, source, NUMBER_BFLOAT16, 1, smallest);
-    else if (format == NUMBER_BFLOAT16 && all->step == 2)
-        lay_plane_format(first, all, source, NUMBER_BFLOAT16, 2, smallest);
-    else if (format == NUMBER_BFLOAT16 && all->step == 4)
-        lay_plane_format(first, all, source, NUMBER_BFLOAT16, 4, smallest);
-    else if (format == NUMBER_BFLOAT16)
-        lay_plane_format(first, all, source, NUMBER_BFLOAT16, all->step, smallest);
-    else if (all->step == 1)
-        lay_plane_format(first, all, source, format, 1, smallest);
-    else if (all->step == 4)
-        lay_plane_format(first, all, source, format, 4, smallest);
+    if (format == NUMBER_BFLOAT16)
+        lay_plane_steps((uint16_t *)place, all, source, NUMBER_BFLOAT16, smallest);
     else
-        lay_plane_format(first, all, source, format, all->step, smallest);
+        lay_plane_steps((uint16_t *)place, all, source, format, smallest);
 }
 
 /* Sixteen numbers of sixteen taps, from y on: those of a position lie side by side, those of a tap are stored so. */
@@ -283,9 +287,8 @@ INLINE void turn_plane_taps(uint16_t *place, ptrdiff_t pitch, int64_t taps, int6
     const int64_t numbers = all->count - y < 16 ? all->count - y : 16, some = taps - first_tap < 16 ? taps - first_tap : 16;
     __m512i row[16];
     for (int64_t i = 0; i < 16; i++) {
-        int64_t x = (y + i) * all->step + first_tap, low = all->low - x, high = all->high - x;
-        low = low < 0 ? 0 : low > 16 ? 16 : low;
-        high = i >= numbers || high < 0 ? 0 : high > some ? some : high;
+        int64_t x = (y + i) * all->step + first_tap;
+        int64_t low = within_part(all->low - x, 16), high = i < numbers ? within_part(all->high - x, some) : 0;
         const __mmask16 inside = (__mmask16)(((1u << high) - 1) & ~((1u << low) - 1));
         const void *from = at(source, format, x);
         row[15 - i] = load_masked_codes(from, format, inside);

@@ -47,7 +47,7 @@ DEFINE_RATE_RUN(run_dot_products, MULTIPLY_ADD_PAIRS)
 
 static int64_t run_cycles(void)
 {
-    int64_t sum = 0, operand = 1;
+    uint64_t sum = 0, operand = 1; /* a sanitizer's check of signed overflow would be part of each addition */
     __asm__("" : "+r"(operand)); /* not a constant, which some processors add without an instruction */
     int64_t start = nanoseconds();
 #pragma GCC unroll 16

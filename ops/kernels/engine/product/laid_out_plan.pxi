@@ -96,7 +96,9 @@ cdef bint plan_shared(const Product* products, int64_t count, const instruction_
     plan_laid_out(&all, isa, 1.0, lines_to_stack(products, count, isa), layouts)
     for i in range(1, count):
         layouts[i] = layouts[0]
-    for i in range(count if layouts.possible else 0):
+    if not layouts.possible:
+        return False
+    for i in range(count):
         layouts[i].lane_pitch = pitch_of(&products[i], &layouts[i])
     return layouts.chosen
 
