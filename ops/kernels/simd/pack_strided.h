@@ -134,10 +134,10 @@ INLINE vector load_inside(const void *p, int format, int64_t first, int64_t coun
 {
     if (first >= 0)
         return first < count ? load_vector(at(p, format, first), format, count - first) : (vector){0};
-    vector values = {0};
-    for (int64_t i = -first; i < WIDTH && first + i < count; i++)
-        values[i] = load_number(p, format, first + i);
-    return values;
+    int64_t n = count < WIDTH + first ? count : WIDTH + first;
+    if (n <= 0)
+        return (vector){0};
+    return (vector)_mm512_maskz_expand_ps((__mmask16)(0xffffu << -first), (__m512)load_vector(p, format, n));
 }
 
 /* One round over parts of `part` vectors: numbers at even places before those at odd ones. */

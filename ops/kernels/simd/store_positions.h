@@ -30,11 +30,9 @@ INLINE void store_channel_lines(void *target, int format, int64_t step, int64_t 
             for (int r = 0; r < WIDTH; r++)
                 line[r] = (vector_bits)row[first + r];
             transpose_vectors(line);
-#pragma GCC unroll 16
-            for (int c = 0; c < WIDTH; c++)
-                if (c < channels)
-                    store_apart((void *)at(target, format, c * channel_step + (i + first) * step), format, step,
-                                n - first < WIDTH ? n - first : WIDTH, (vector)line[c]);
+            for (int64_t c = 0; c < channels; c++)
+                store_apart((void *)at(target, format, c * channel_step + (i + first) * step), format, step,
+                            n - first < WIDTH ? n - first : WIDTH, (vector)line[c]);
         }
     }
 }
