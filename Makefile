@@ -11,7 +11,7 @@ BUILD_INPUTS := pyproject.toml setup.py $(filter-out %.py %.so %/__pycache__,$(w
 .PHONY: help demo test lint wheel wheels deep clean
 
 help:
-	@echo "make demo   train a network on handwritten digits in four number formats (under two minutes)"
+	@echo "make demo   train a network on handwritten digits in four number formats"
 	@echo "make test   run the quick tests"
 	@echo "make lint   ruff and mypy"
 	@echo "make wheel  build a wheel for this machine into dist/"

@@ -2,7 +2,8 @@
 
 ``convreg.names()`` lists the operators and ``convreg.get(name)`` returns one. The modules ``convreg.onednn``,
 ``convreg.openvino``, ``convreg.ascend``, ``convreg.aten``, ``convreg.microsoft`` and ``convreg.nodes`` have them as
-functions. ``convreg.onnx`` runs graphs. ``convreg.numerics`` measures the error of number formats.
+functions. ``convreg.onnx`` runs graphs, ``convreg.golden`` judges results of other kernels, ``convreg.numerics`` measures the error
+of number formats, and ``convreg.distributed`` computes on clusters. ``convreg.torch`` needs PyTorch and an import of its own.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def capabilities() -> dict[str, Any]:
     return {**kernels.capabilities(), "version": __version__}
 
 
-_LATE = ("golden", "numerics", "onnx")
+_LATE = ("distributed", "golden", "numerics", "onnx")
 """Modules that are imported on first use. Only convreg.onnx needs the onnx package."""
 
 _LATE_FUNCTIONS = {"ulp_distance": "convreg.golden.ranks"}

@@ -25,7 +25,7 @@ NumPy casts a structure with two fields, one of them empty, to no other type, so
 """
 
 _FORMER_HIFLOAT8 = np.dtype([("hifloat8", np.uint8)])
-"""The dtype in files that convreg 0.1.0 wrote."""
+"""The dtype in the files of earlier versions."""
 
 ROUNDINGS = ("nearest_even", "half_away", "toward_zero", "stochastic", "hybrid")
 """The roundings of `quantize`; "hybrid" exists for HiFloat8 only."""

@@ -12,6 +12,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (RO
 LONGEST_LINE = 120
 METAPHORS = re.compile(r"\b(houses?|rooms?|rides?|rode|walks?|walked|walking)\b", re.IGNORECASE)
 
+JOINED_LINES = re.compile(r"[^\s|]( \* |  +\S)")
+"""What lines that were joined leave behind: the mark of a list item, or its indentation, inside a line."""
+
 checkout = pytest.mark.skipif(not (ROOT / "setup.py").is_file(), reason="needs the source checkout")
 
 
@@ -63,6 +66,8 @@ def test_the_helpers_see_what_they_should():
     assert anchors_of(text) == {"a-b-c"}
     assert [number for number, _ in prose_of(text)] == [1, 2, 10]
     assert [number for number, _ in code_of(text)] == [5]
+    assert JOINED_LINES.search("are slow. * `x` is fast") and JOINED_LINES.search("the clock   moves")
+    assert not JOINED_LINES.search("  * an item") and not JOINED_LINES.search("it is **so**")
     assert METAPHORS.search("Rules of the house")
     assert not METAPHORS.search("strides override")
 
@@ -90,6 +95,23 @@ def test_lines_are_short(page):
     text = page.read_text("utf-8")
     lines = prose_of(text) + ([] if page == DERIVED else code_of(text))
     assert [number for number, line in lines if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_paragraph_has_swallowed_a_list(page):
+    prose = [re.sub(r"`[^`]*`", "``", line) for _, line in prose_of(page.read_text("utf-8"))]
+    assert [line for line in prose if JOINED_LINES.search(line)] == []
+
+
+@checkout
+def test_the_architecture_names_every_module():
+    """The rules of gradients and of geometry are named by their folders."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    words = {name.rpartition("/")[2] for name in re.findall(r"`([^`\n]+)`", text)}
+    modules = [module for top in ("convreg", "tools") for module in (ROOT / top).rglob("*.py")
+               if not module.name.startswith("__") and module.parent.name not in ("geometry", "rules")]
+    assert len(modules) > 100
+    assert [named(module) for module in modules if not words & {module.name, module.stem}] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

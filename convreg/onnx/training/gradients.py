@@ -14,7 +14,7 @@ from .batch_norm import Mode
 from .inference import check_typed, typed
 from .prepare import prepare
 from .tidy import tidy
-from .walk import add_gradients
+from .reverse_pass import add_gradients
 
 
 @guarded("convreg::onnx::gradient")

@@ -136,7 +136,8 @@ def table() -> str:
     rows = ["| operator | gradients of its inputs |", "|---|---|"]
     for entry in entries():
         text = " ".join((inspect.getdoc(entry.function) or "").partition("\n\n")[0].split())
-        rows.append(f"| `{entry.name}` | {text.replace('|', '&#124;')} |")
+        text = text.replace("|", r"\|")
+        rows.append(f"| `{entry.name}` | {text} |")
     return "\n".join(rows)
 
 

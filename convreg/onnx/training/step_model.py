@@ -25,7 +25,7 @@ from .record import NEXT, StepRecord
 from .rounding import check_format
 from .tidy import tidy
 from .value import Value, Writer
-from .walk import add_gradients, dependent
+from .reverse_pass import add_gradients, dependent
 
 Dialect = Literal["aten", "onednn", "ascend", "onnx"]
 DIALECTS = get_args(Dialect)

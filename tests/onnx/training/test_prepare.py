@@ -11,7 +11,7 @@ from convreg.errors import GraphError
 from convreg.onnx.training.batch_norm import running_statistics
 from convreg.onnx.training.prepare import prepare
 from convreg.onnx.training.tidy import without_dead_nodes
-from convreg.onnx.training.walk import add_gradients, dependent
+from convreg.onnx.training.reverse_pass import add_gradients, dependent
 
 
 def parsed(body: str, inputs: str = "float[N,3,8] x", outputs: str = "float y", initial: str = "", opset: int = 20):

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 import convreg.onnx
 from convreg.onnx.training.prepare import prepare
-from convreg.onnx.training.walk import add_gradients
+from convreg.onnx.training.reverse_pass import add_gradients
 
 HEADER = '<ir_version: 10, opset_import: ["": 20]>'
 
