@@ -2,8 +2,9 @@
 
 ``convreg.names()`` lists the operators and ``convreg.get(name)`` returns one. The modules ``convreg.onednn``,
 ``convreg.openvino``, ``convreg.ascend``, ``convreg.aten``, ``convreg.microsoft`` and ``convreg.nodes`` have them as
-functions. ``convreg.onnx`` runs graphs, ``convreg.golden`` judges results of other kernels, ``convreg.numerics`` measures the error
-of number formats, and ``convreg.distributed`` computes on clusters. ``convreg.torch`` needs PyTorch and an import of its own.
+functions. ``convreg.onnx`` runs graphs. ``convreg.golden`` judges the results of other kernels. ``convreg.numerics``
+measures the error of number formats. ``convreg.distributed`` computes on clusters. ``convreg.torch`` needs PyTorch and
+an import of its own.
 """
 
 from __future__ import annotations

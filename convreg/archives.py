@@ -15,7 +15,7 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 
 from .errors import GraphError, shorten
-from .files import PathLike, Write, read_bytes, reading, reason, size_of, write_atomically
+from .files import PathLike, Write, read_bytes, reading, reason, size_of
 from .formats import FORMATS, HIFLOAT8_IN_FILES, format_of, hifloat8
 from .memory import Array
 from .paths import path_of
@@ -87,11 +87,6 @@ def _check_entries(path: PathLike, held: int, entries: Collection[tuple[str, int
     allowed = max(INFLATED_BYTES, INFLATED_FACTOR * held)
     if total > allowed:
         raise GraphError(f"{path}: the entries have {total} bytes when they are inflated; allowed: {allowed}")
-
-
-def save_together(results: Mapping[str, Array], path: PathLike) -> None:
-    """Write all arrays into one .npz file."""
-    write_atomically(path, archive_of(results))
 
 
 def archive_of(results: Mapping[str, Array]) -> Write:

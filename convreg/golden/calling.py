@@ -12,7 +12,7 @@ from ..calls.binding import Bound, asking, bind
 from ..calls.signature import Operator, reader_of
 from ..errors import Asking, GraphError, OpError, UnknownOp
 from ..memory import Array
-from ..spec import OpSpec, Port, snake_case
+from ..spec import OpSpec, snake_case
 from .data import format_name
 
 ASK = Asking("convreg::golden")
@@ -103,12 +103,6 @@ def bound_call(spec: OpSpec, arguments: Mapping[str, Any], conformance: str | No
             raise asking(spec, spec.conformances[0]).refuse(name, "given", "no such attribute of golden vectors",
                                                             "arguments", wrong_type=True)
     return bind(spec, given.tensors, given.attributes, conformance=given.conformance)
-
-
-def ports_of(parts: Any) -> tuple[tuple[Port, int], ...]:
-    """Return the outputs that golden vectors hold, each with its index among all outputs of the operator."""
-    outputs = registry.get(parts.op).spec.outputs
-    return tuple((port, index) for index, port in enumerate(outputs) if port.name in parts.outputs)
 
 
 def check_parts(parts: Parts) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, floor, frexp, inf, isnan, isqrt, nan, prod, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def _size(case: Case) -> Size:
     shapes = {name: _unwritten(name, operand) for name, operand in case.inputs.items()}
     plan = bound_call(spec, {**shapes, **case.attributes}, case.conformance).plan
     outputs = [port.role for port, made in zip(spec.outputs, plan.outputs, strict=True) if made is not None]
-    terms = 1 + max((_terms(spec, case.attributes, plan.geometry, role) for role in outputs), default=0)
+    terms = 1 + max((_terms(spec, plan.geometry, role) for role in outputs), default=0)
     return Size(isqrt(EXACT // terms), 1.0 if terms <= EXACT else sqrt(EXACT / 2 / terms))
 
 
@@ -151,7 +151,7 @@ def _unwritten(name: str, operand: Operand) -> Array:
     return np.broadcast_to(np.zeros((), dtype), operand.shape)
 
 
-def _terms(spec: OpSpec, attributes: Any, geometry: Geometry | None, role: str) -> int:
+def _terms(spec: OpSpec, geometry: Geometry | None, role: str) -> int:
     """Return the number of terms of the longest sums of an output, at least; borders make them shorter."""
     if geometry is None or not role:
         return 0

@@ -61,7 +61,7 @@ def where(wrong: Array, axes: Sequence[Axis]) -> Place:
     marginal = [np.asarray(wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis)))
                 for axis in range(wrong.ndim)]
     candidates = [found for found in (
-        *_products(wrong.shape, marginal, axes, count), _borders(wrong, axes), _run(wrong)) if found is not None]
+        *_products(wrong.shape, marginal, axes), _borders(wrong, axes), _run(wrong)) if found is not None]
     telling = [found for found in candidates
                if count * np.log(max(found.size, 1) / wrong.size) < np.log(CHANCE)]
     share = f"{100 * count / wrong.size:.3g} % of the elements"
@@ -79,7 +79,7 @@ def _named(index: Array, axes: Sequence[Axis]) -> str:
     return ", ".join(f"{axis.name} {number}" for axis, number in zip(axes, index.tolist(), strict=True))
 
 
-def _products(shape: tuple[int, ...], marginal: list[Array], axes: Sequence[Axis], count: int) -> list[Found]:
+def _products(shape: tuple[int, ...], marginal: list[Array], axes: Sequence[Axis]) -> list[Found]:
     """Return sets that restrict some axes, each to indices that can be said in words; one more axis each time."""
     told = {}
     for number, (hit, axis) in enumerate(zip(marginal, axes, strict=True)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -208,19 +208,26 @@ def first_and_last(module: nn.Module) -> tuple[str, ...]:
     """Return the names of the first and the last layer that `convert` would convert, in the order of definition.
 
     Many recipes leave both in high precision: ``convert(module, recipe, skip=first_and_last(module))``.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+
+    Returns
+    -------
+    tuple of str
+        Two names, one if there is one such layer, none if there is none.
+
+    Raises
+    ------
+    OpTypeError
+        If `module` is no module.
     """
     if not isinstance(module, nn.Module):
         raise Asking("convreg::torch.first_and_last").refuse(
             "module", type(module).__name__, "an nn.Module", wrong_type=True)
     names = [name for name, layer in module.named_modules() if converted_class(layer) is not None]
     return (names[0], names[-1]) if len(names) > 1 else tuple(names)
-
-
-def emulated_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield the converted layers of a module by name."""
-    for name, layer in module.named_modules():
-        if isinstance(layer, Emulated):
-            yield name, layer
 
 
 def converted_class(layer: nn.Module) -> type[Any] | None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import convreg
 from convreg import hifloat8
-from convreg.archives import archive_of, load_one, load_together, save_together
+from convreg.archives import archive_of, load_one, load_together
+from convreg.files import write_atomically
 from convreg.formats import FORMATS, HIFLOAT8_IN_FILES, format_of
 
 DTYPE = np.dtype(hifloat8)
@@ -131,7 +132,8 @@ def test_numpy_files_hold_bytes(array, tmp_path):
 
 
 def test_files_of_convreg_name_the_format(array, tmp_path):
-    save_together({"x": array, "y": array.reshape(2, 2)[:, :1], "z": np.array(hifloat8(1.5))}, tmp_path / "a.npz")
+    entries = {"x": array, "y": array.reshape(2, 2)[:, :1], "z": np.array(hifloat8(1.5))}
+    write_atomically(tmp_path / "a.npz", archive_of(entries))
     entries = load_together(tmp_path / "a.npz", ["x", "y", "z"])
     assert [codes(entry).tolist() for entry in entries.values()] == [[8, 9, 0x90, 0], [[8], [0x90]], 12]
     with np.load(read_back(archive_of({"x": array}), lambda file: file)) as file:

@@ -219,7 +219,7 @@ def test_damaged_files(filled, how):
             continue  # archives may have a comment behind them; every array is checked all the same
         with pytest.raises(GraphError) as caught:
             layouts.load_case(filled, "d")
-        assert str(path) in str(caught.value) or path.name in str(caught.value)
+        assert path.name in str(caught.value)
         assert "\n" not in str(caught.value)
         path.write_bytes(content)
     assert same_arrays(layouts.load_case(filled, "d"), CASES[2].make())

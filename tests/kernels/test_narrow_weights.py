@@ -93,7 +93,9 @@ def check_layer(case: Case, name: str, special: float | None, seed: int) -> None
     arrays = (*operands, np.zeros(case.taps, operands[0].dtype))
     expected = by_plain_loops("backward_weights", case, arrays, formats, None, None)
     for isa in each_instruction_set():
+        compared = 0
         for algorithm, threads in product(WEIGHTS, (1, 3)):
+            arrays[2].fill(7)
             settings = {**case.window, "formats": formats, "threads": threads}
             try:
                 kernels.choices("backward_weights", arrays, settings, algorithm)
@@ -102,6 +104,8 @@ def check_layer(case: Case, name: str, special: float | None, seed: int) -> None
             with convreg.force_algorithm(algorithm):
                 kernels.backward_weights(*arrays, Window(*case.window.values(), formats), threads=threads)
             check_bits(arrays[2], expected, name, algorithm, f"{case} {isa} {threads}")
+            compared += 1
+        assert compared, f"no algorithm fits {case} with {isa}"
 
 
 @pytest.mark.usefixtures("guarded_workspace")

@@ -66,8 +66,10 @@ def test_the_helpers_see_what_they_should():
     assert anchors_of(text) == {"a-b-c"}
     assert [number for number, _ in prose_of(text)] == [1, 2, 10]
     assert [number for number, _ in code_of(text)] == [5]
-    assert JOINED_LINES.search("are slow. * `x` is fast") and JOINED_LINES.search("the clock   moves")
-    assert not JOINED_LINES.search("  * an item") and not JOINED_LINES.search("it is **so**")
+    assert JOINED_LINES.search("are slow. * `x` is fast")
+    assert JOINED_LINES.search("the clock   moves")
+    assert not JOINED_LINES.search("  * an item")
+    assert not JOINED_LINES.search("it is **so**")
     assert METAPHORS.search("Rules of the house")
     assert not METAPHORS.search("strides override")
 

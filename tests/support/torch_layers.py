@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import convreg
-from convreg.torch.modules import emulated_layers
+from convreg.torch.modules import Emulated
 
 ARRAYS = {torch.bfloat16: (torch.int16, "bfloat16"), torch.float16: (torch.int16, "float16")}
 
@@ -25,6 +25,11 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 
 SCALED = ("hifloat8", "float8_e4m3fn", "float8_e5m2", "float16")
 """The formats that have scales: others have the range of float32."""
+
+
+def emulated_layers(module: nn.Module) -> list[tuple[str, Any]]:
+    """Return the converted layers of a module by name."""
+    return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, Emulated)]
 
 
 class Residual(nn.Module):

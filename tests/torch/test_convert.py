@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch_layers import modules  # noqa: E402
+from torch_layers import emulated_layers, modules  # noqa: E402
 
 import convreg.torch  # noqa: E402
 from convreg.errors import OpError, OpTypeError, UnknownOp  # noqa: E402
-from convreg.torch.modules import NotConverted, emulated_layers  # noqa: E402
+from convreg.torch.modules import NotConverted  # noqa: E402
 
 
 def names(module):

@@ -13,8 +13,8 @@ from ..model.files import Source
 from .batch_norm import Mode
 from .inference import check_typed, typed
 from .prepare import prepare
-from .tidy import tidy
 from .reverse_pass import add_gradients
+from .tidy import tidy
 
 
 @guarded("convreg::onnx::gradient")

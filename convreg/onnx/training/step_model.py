@@ -22,10 +22,10 @@ from .losses import Loss, Made, add_loss, check_loss
 from .optimizers import LEARNING_RATE, Moment, Optimizer, number, optimizer_of
 from .prepare import prepare
 from .record import NEXT, StepRecord
+from .reverse_pass import add_gradients, dependent
 from .rounding import check_format
 from .tidy import tidy
 from .value import Value, Writer
-from .reverse_pass import add_gradients, dependent
 
 Dialect = Literal["aten", "onednn", "ascend", "onnx"]
 DIALECTS = get_args(Dialect)

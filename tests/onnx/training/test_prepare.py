@@ -10,8 +10,8 @@ import convreg.onnx
 from convreg.errors import GraphError
 from convreg.onnx.training.batch_norm import running_statistics
 from convreg.onnx.training.prepare import prepare
-from convreg.onnx.training.tidy import without_dead_nodes
 from convreg.onnx.training.reverse_pass import add_gradients, dependent
+from convreg.onnx.training.tidy import without_dead_nodes
 
 
 def parsed(body: str, inputs: str = "float[N,3,8] x", outputs: str = "float y", initial: str = "", opset: int = 20):

@@ -78,10 +78,6 @@ class Unit:
     joins: tuple[Joined, ...] = ()
     groups: tuple[tuple[Item, ...], ...] = ()
 
-    def with_reads(self, reads: Mapping[str, tuple[Item, ...]]) -> Unit:
-        """Return the unit with what its model reads."""
-        return replace(self, reads=reads)
-
     def with_join(self, joined: Joined) -> Unit:
         """Return the unit with another sum to join."""
         return replace(self, joins=(*self.joins, joined))
