@@ -21,6 +21,7 @@ from convreg.paths import path_of
 from convreg.progress import reporter
 
 from .cluster import add_dask
+from .options import names
 
 UNUSABLE = 2
 """The exit status of `convreg compare` without a verdict."""
@@ -133,9 +134,6 @@ def _command(args: argparse.Namespace) -> str:
 
 def compare(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """Judge results of a kernel by golden vectors; the exit status is 0, 1 for wrong results, 2 without a verdict."""
-    def names(value: str) -> list[str]:
-        return [name for name in value.split(",") if name]
-
     parser.add_argument("golden", metavar="GOLDEN",
                         help="an .npz file of golden vectors, a folder that `convreg golden` filled, or a case in it")
     parser.add_argument("result", metavar="RESULT",

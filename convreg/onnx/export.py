@@ -16,7 +16,7 @@ from ..guard import guarded
 from ..memory import Array
 from ..spec import Kind, OpSpec, snake_case
 from . import payload
-from .graph import attribute_value, place
+from .graph import attributes_of, place
 from .model.files import Source, opened
 from .model.tensor_data import array_of
 from .schema.schemas import attribute_proto
@@ -172,7 +172,7 @@ def call_of(source: Source, inputs: Mapping[str, Any] | None = None) -> NodeCall
     spec = operator.spec
     values = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
     values.update(given_values(inputs))
-    stated = {proto.name: attribute_value(proto) for proto in node.attribute}
+    stated = attributes_of(node)
     tensors: list[Any] = [stated.pop(port.name, None) for port in spec.inputs]
     if len(node.input) > len(spec.inputs):
         raise GraphError(f"{place(node)} has {len(node.input)} inputs; allowed: at most {len(spec.inputs)}")

@@ -123,6 +123,11 @@ def attribute_value(proto: AttributeProto) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Return the values of the attributes that a node states, by name."""
+    return {proto.name: attribute_value(proto) for proto in node.attribute}
+
+
 def dtype_of(element: int) -> np.dtype[Any] | None:
     """Return the NumPy dtype of an ONNX element type, None for a number that onnx does not know."""
     try:

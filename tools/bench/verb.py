@@ -16,6 +16,7 @@ from convreg.presentation import PLOT_FORMATS, picture_format
 from convreg.progress import reporter
 
 from ..cluster import add_dask
+from ..options import names
 from . import formats
 from .check import DTYPES
 from .comparison import compare, shown
@@ -37,9 +38,6 @@ WITH_BIAS = ("FWD_B", "BWD_WB")
 
 def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
     """Time convreg and other libraries on layers of networks, and check each result first."""
-    def names(value: str) -> list[str]:
-        return [name for name in value.split(",") if name]
-
     parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
     parser.add_argument("problems", metavar="PROBLEM", nargs="*",
                         help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from onnx import ModelProto, TensorProto
 
 from convreg import registry
-from convreg.onnx.graph import nodes_of
+from convreg.onnx.graph import attributes_of, nodes_of
 from convreg.onnx.payload import ATTRIBUTE as OPERAND_TYPES
 from convreg.onnx.payload import is_carried, may_carry, mirrors
-
-from .view import attributes_of
 
 MOVES: dict[str, Callable[[list[str]], list[str]]] = {
     **dict.fromkeys(("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",

@@ -103,8 +103,3 @@ def _constant(node: NodeProto) -> TensorProto:
         dtype = np.int64 if "int" in proto.name else np.float32
         return numpy_helper.from_array(np.array(attribute_value(proto), dtype))
     raise GraphError(f"{place(node)}: attribute {proto.name!r} is not a dense tensor of numbers")
-
-
-def attributes_of(node: NodeProto) -> dict[str, Any]:
-    """A node's attributes by name."""
-    return {proto.name: attribute_value(proto) for proto in node.attribute}

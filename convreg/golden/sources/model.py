@@ -83,7 +83,7 @@ def _inferred(model: ModelProto | str, file: str) -> Iterator[_Node]:
     """Yield the nodes of a model's main graph with inferred shapes; local functions are inlined."""
     from ... import registry
     from ...onnx import infer_shapes
-    from ...onnx.graph import attribute_value, flattened, place, scope_of
+    from ...onnx.graph import attributes_of, flattened, place, scope_of
     from ...onnx.model.tensor_data import array_of
     from ...onnx.standard import STANDARD
 
@@ -118,7 +118,7 @@ def _inferred(model: ModelProto | str, file: str) -> Iterator[_Node]:
                                  "model with fixed shapes, or inputs= for a run of the model")
             else:
                 operands.append(Operand(tuple(map(int, known.shape)), _format(known.dtype)))
-        yield _Node(node, spec, operands, {proto.name: attribute_value(proto) for proto in node.attribute},
+        yield _Node(node, spec, operands, attributes_of(node),
                     tuple(index < len(node.output) and bool(node.output[index]) for index in range(len(spec.outputs))))
 
 

@@ -8,7 +8,7 @@ from ...calls.binding import make_call, plan_of
 from ...errors import GraphError, OpError
 from ...formats import format_of
 from ...spec import TensorType
-from ..graph import Scope, attribute_value, graphs_of, place, scope_of
+from ..graph import Scope, attributes_of, graphs_of, place, scope_of
 from ..standard import STANDARD
 
 
@@ -40,7 +40,7 @@ def _check(node: NodeProto, scope: Scope) -> None:
     if any(name and (value is None or value.shape is None or value.dtype is None)
            for name, value in zip(node.input, known, strict=False)):
         return
-    attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+    attributes = attributes_of(node)
     shapes = [None if value is None else value.shape for value in known]
     data, weight = shapes[0] or (), shapes[1] or ()
     if len(data) == len(weight) > 2:

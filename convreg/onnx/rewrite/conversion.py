@@ -14,7 +14,7 @@ from ...errors import GraphError, OpError
 from ...formats import FORMATS, format_of
 from ...spec import Call, OpSpec, Port, TensorType
 from .. import payload
-from ..graph import Declared, attribute_value, place
+from ..graph import Declared, attributes_of, place
 from .builder import Builder
 
 CASTS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -67,7 +67,7 @@ def conversion_of(node: NodeProto, scope: Mapping[str, Declared], version: int |
     if operator is None or "number" not in operator.spec.roles:
         return None
     spec = operator.spec
-    attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+    attributes = attributes_of(node)
     conformance = attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
     named = attributes.pop(payload.ATTRIBUTE, None) if payload.may_carry(spec) else None
     names = [*node.input, *[""] * (len(spec.inputs) - len(node.input))]

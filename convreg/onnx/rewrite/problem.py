@@ -19,7 +19,7 @@ from ...geometry.onednn import split_data
 from ...roles import OPERANDS, RESULTS, Precision, Role
 from ...spec import Call, OpSpec, Plan, Port, Shape, TensorType
 from .. import payload
-from ..graph import Declared, Scope, attribute_value, place
+from ..graph import Declared, Scope, attributes_of, place
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Reader:
 
     def __init__(self, node: NodeProto, spec: OpSpec, scope: Scope) -> None:
         self.node, self.spec, self.scope = node, spec, scope
-        self.attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+        self.attributes = attributes_of(node)
         self.conformance = self.attributes.pop("conformance", None) if len(spec.conformances) > 1 else None
         self._before = asking(spec, spec.conformances[0])
         types = self.attributes.pop(payload.ATTRIBUTE, None) if payload.may_carry(spec) else None

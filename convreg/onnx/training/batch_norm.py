@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from onnx import ModelProto, NodeProto, helper
 
 from ...errors import GraphError, shorten
-from ..graph import attribute_value, place, used_names
+from ..graph import attribute_value, attributes_of, place, used_names
 from ..rewrite.builder import Names
 from .value import Writer
 
@@ -110,7 +110,7 @@ def use_batch_statistics(node: NodeProto, writer: Writer) -> None:
     The gradient needs the statistics, which the node keeps to itself. Besides, onnxruntime writes the running
     statistics that a training node hands to other nodes over those it read, inputs of the caller included.
     """
-    attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+    attributes = attributes_of(node)
     momentum = float(attributes.get("momentum", 0.9))
     x = writer.value(node.input[0])
     if x.shape is None:

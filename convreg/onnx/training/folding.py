@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...errors import GraphError
 from ..execution.evaluator import Evaluator
-from ..graph import Scope, attribute_value, dtype_of, graphs_of
+from ..graph import Scope, attribute_value, attributes_of, dtype_of, graphs_of
 from ..model.tensor_data import array_of
 
 LARGEST = 2**16
@@ -213,7 +213,7 @@ FOLLOWED = {"Concat": _concat, "Gather": _gather, "Slice": _slice, "Cast": _same
 
 def _part(node: NodeProto, shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """What Shape takes of a shape."""
-    attributes = {proto.name: attribute_value(proto) for proto in node.attribute}
+    attributes = attributes_of(node)
     start, end = attributes.get("start", 0), attributes.get("end", len(shape))
     start, end = (bound + len(shape) if bound < 0 else bound for bound in (start, end))
     return shape[max(start, 0):max(end, 0)]

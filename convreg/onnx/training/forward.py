@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...errors import GraphError, shorten
 from ...memory import Array
-from ..graph import attribute_value, used_names
+from ..graph import attribute_value, attributes_of, used_names
 from ..model.checks import check_opened
 from .batch_norm import set_batch_norm
 from .record import metadata, set_metadata
@@ -154,7 +154,7 @@ def _probability(node: NodeProto | None, makers: Mapping[str, NodeProto]) -> str
     source = makers.get(node.input[0])
     if source is None or source.op_type not in ("RandomUniformLike", "RandomUniform"):
         return None
-    bounds = {proto.name: attribute_value(proto) for proto in source.attribute}
+    bounds = attributes_of(source)
     return node.input[1] if bounds.get("low", 0.0) == 0 and bounds.get("high", 1.0) == 1 else None
 
 

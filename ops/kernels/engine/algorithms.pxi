@@ -357,7 +357,7 @@ cdef int begin_sums(Problem* q, Product* products, int64_t count, int64_t column
             q.pairs = q.isa.matrix
     plans = count if few_channels_in_groups(products) else 0
     strips = count if stackable(products, products.D, q.isa) else 0
-    places = most_places(products, count, q.isa) if strips else 0
+    places = most_places(products, count) if strips else 0
     q.heap = malloc(count * sizeof(Layout) + plans * sizeof(NcxPlan) + strips * sizeof(Strip) + places * sizeof(Place))
     if q.heap == NULL:
         with gil:

@@ -19,12 +19,12 @@ from convreg.calls.binding import make_call, plan_of
 from convreg.files import PathLike, write_atomically
 from convreg.geometry import Geometry
 from convreg.guard import guarded
-from convreg.onnx.graph import flattened, place
+from convreg.onnx.graph import attributes_of, flattened, place
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.rewrite.problem import Problem, problem_of
 from convreg.spec import Shape
 
-from ..view import View, attributes_of, view
+from ..view import View, view
 from .graph import MAX_RANK, UNKNOWN_EXTENTS
 from .kinds import ELEMENT_NAMES, KINDS, Operation, Written
 

@@ -16,13 +16,13 @@ from convreg import GraphError, OpError, registry
 from convreg.files import PathLike, write_together
 from convreg.geometry import Geometry
 from convreg.guard import guarded
-from convreg.onnx.graph import flattened, place
+from convreg.onnx.graph import attributes_of, flattened, place
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.rewrite.problem import problem_of
 from convreg.paths import path_of
 
-from ..view import View, attributes_of, view
+from ..view import View, view
 from .document import Document
 from .elements import element_name
 from .ir import Port

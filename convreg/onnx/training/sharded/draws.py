@@ -14,11 +14,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from ....memory import Array
 from ...execution.engines import choose
 from ...execution.evaluator import Runner
-from ...graph import dtype_of, flattened
+from ...graph import attributes_of, dtype_of, flattened
 from ...model.tensor_data import array_of
 from ...team import threads_of_nodes
 from ..folding import RANDOM
-from .separable import attributes_of
 from .specialised import Known
 
 FACTOR = "/factor"

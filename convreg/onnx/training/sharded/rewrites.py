@@ -9,11 +9,10 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from .... import registry
 from ....errors import GraphError
-from ...graph import place
+from ...graph import attributes_of, place
 from ...rewrite.builder import Names
 from ..folding import RANDOM
 from .draws import FACTOR, Draws
-from .separable import attributes_of
 from .specialised import Known
 
 

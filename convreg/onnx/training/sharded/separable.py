@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from ....memory import Array
-from ...graph import attribute_value, graphs_of
+from ...graph import attributes_of, graphs_of
 from ..folding import RANDOM
 from ..inference import SMALL
 from .specialised import Known
@@ -86,11 +86,6 @@ def split_of(known: Known, node: NodeProto, rules: Mapping[tuple[str, str], Rule
 
 def _made(node: NodeProto) -> tuple[str, ...]:
     return tuple(name for name in node.output if name)
-
-
-def attributes_of(node: NodeProto) -> dict[str, Any]:
-    """Return the attributes that a node states."""
-    return {proto.name: attribute_value(proto) for proto in node.attribute}
 
 
 def _first(node: NodeProto, *rows: int) -> tuple[bool, ...]:

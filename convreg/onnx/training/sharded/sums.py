@@ -19,8 +19,8 @@ from ....memory import Array
 from ....roles import OPERANDS
 from ....spec import snake_case
 from ... import payload
-from ...graph import place
-from .separable import attributes_of, reduced_axes
+from ...graph import attributes_of, place
+from .separable import reduced_axes
 from .specialised import Extents, Known
 
 CHANNELS = "aten::convolution_backward"

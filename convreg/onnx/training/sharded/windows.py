@@ -9,7 +9,8 @@ from onnx import NodeProto
 
 from .... import registry
 from ....roles import OPERANDS, SHAPES
-from .separable import Change, Split, attributes_of
+from ...graph import attributes_of
+from .separable import Change, Split
 from .specialised import Known
 
 

@@ -175,12 +175,12 @@ cdef bint run_product_pass(const Problem* q, const ProductPlan* plan, int64_t fi
         tasks = (end_item - first_item) * count
         if threads == 1:
             for task in range(tasks):
-                pack_item(products, count, isa, first_item, end_item, task, packed, masked, &scratch.smallest_weight)
+                pack_item(products, isa, first_item, end_item, task, packed, masked, &scratch.smallest_weight)
         else:
             # Products have different numbers of taps, maybe none: each thread gets a part of every one.
             for task in prange(tasks, schedule="static", chunksize=ceiling(end_item - first_item, PACKED_PARTS * threads),
                                num_threads=threads):
-                pack_item(products, count, isa, first_item, end_item, task, packed, masked,
+                pack_item(products, isa, first_item, end_item, task, packed, masked,
                           &scratch[thread_number()].smallest_weight)
         if products.pairs != NULL and masked[0]:
             return False
@@ -233,8 +233,8 @@ cdef void take_tasks(Jobs* all, const instruction_set* isa, bint masked, int wor
         task = following
 
 
-cdef void pack_item(const Product* products, int64_t count, const instruction_set* isa, int64_t first_item, int64_t end_item,
-                    int64_t task, float* packed, bint* unbounded, uint16_t* smallest) noexcept nogil:
+cdef void pack_item(const Product* products, const instruction_set* isa, int64_t first_item, int64_t end_item, int64_t task,
+                    float* packed, bint* unbounded, uint16_t* smallest) noexcept nogil:
     cdef int64_t i, width = end_item - first_item, panels = row_panels(products), item = first_item + task % width
     for i in range(task // width):
         packed += width * products[i].panel_size

@@ -105,7 +105,7 @@ cdef int64_t lines_to_stack(const Product* products, int64_t count, const instru
     return max(1, min(min(isa.rows // (products.R * count), STACKED_LINES), products.Q[1])) if can_stack(products, isa) else 1
 
 
-cdef int64_t most_places(const Product* products, int64_t count, const instruction_set* isa) noexcept nogil:
+cdef int64_t most_places(const Product* products, int64_t count) noexcept nogil:
     """Room for all places."""
     cdef int64_t total = 0, i
     for i in range(count):

@@ -155,12 +155,12 @@ cdef void run_blocks_tile(const Weights* w, const WeightsPlan* plan, const instr
         c = tile_sums(plan, sums, tile, panel)
         check_room(b"run_blocks_tile", c, 4 * rows * vectors * isa.width)
         if s.unbounded:
-            run_masked_rows(w, plan, isa, chunk, first, rows, vectors, lanes, c, s)
+            run_masked_rows(w, isa, chunk, first, rows, vectors, lanes, c, s)
         else:
             whole_of(isa, plan.pairs, True, False, rows, vectors)(&whole, 1, s.block, offsets, plan.rows, lanes, pitch, c, chunk.resume, NULL)
 
 
-cdef void run_masked_rows(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
+cdef void run_masked_rows(const Weights* w, const instruction_set* isa, const Chunk* chunk, int64_t first, int64_t rows,
                           int64_t vectors, const float* lanes, float* c, WeightsScratch* s) noexcept nogil:
     """Rows one by one, each at the positions that its tap meets inside: something infinite must not meet their zeros."""
     cdef int64_t i, r, low, high, pitch = isa.vectors * isa.width
@@ -231,7 +231,7 @@ cdef void run_blocks_piece(const Weights* w, const WeightsPlan* plan, const inst
             chunk.run_count = window_runs(&plan.windowed, plan, isa, first, chunk.count, s)
             in_place = chunk.run_count > 0
             if not in_place:
-                chunk.run_count = line_runs(plan, isa, &chunk, &s.shared, 0, s)
+                chunk.run_count = line_runs(isa, &chunk, &s.shared, 0, s)
         together = strands_together(plan, plan.strands, last)
         c0 = part.first_strand
         while c0 < part.end_strand:

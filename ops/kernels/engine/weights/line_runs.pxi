@@ -55,7 +55,7 @@ cdef void patch_lines(const Weights* w, const WeightsPlan* plan, const SharedTap
             plan.pairs.patch_lines(row_start(plan, s, row), plan.line_bytes, rows, to, before, before + gap, shared.patches[i].met)
 
 
-cdef int64_t line_runs(const WeightsPlan* plan, const instruction_set* isa, const Chunk* chunk, const SharedTaps* shared, int64_t gap,
+cdef int64_t line_runs(const instruction_set* isa, const Chunk* chunk, const SharedTaps* shared, int64_t gap,
                        WeightsScratch* s) noexcept nogil:
     """Runs of a chunk: halves of blocks. Of those in which a segment ends some are patched: their `rows` is positive, and
     `place_patches` makes it the place of a tap's patch. The others are cut."""
@@ -147,7 +147,7 @@ cdef int64_t runs_of_tap(const Weights* w, const WeightsPlan* plan, const instru
     tap_at(w, tap, t)
     gap = gap_after(w, shared, t[shared.axis] % shared.period)
     if gap != chunk.gap:
-        chunk.run_count, chunk.gap = line_runs(plan, isa, chunk, shared, gap, s), gap
+        chunk.run_count, chunk.gap = line_runs(isa, chunk, shared, gap, s), gap
     if plan.padded:
         number = runs_inside(w, isa, tap, chunk, s, runs)
     else:

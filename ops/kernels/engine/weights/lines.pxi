@@ -297,7 +297,7 @@ cdef void lay_out_lines(const Weights* w, const WeightsPlan* plan, const instruc
             (<uint16_t*>(first + i * plan.line_bytes) - chunk.count)[0] = 0
 
 
-cdef void run_line_panel(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
+cdef void run_line_panel(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t tile,
                          int64_t rows, int64_t panel, int64_t vectors, const tile_run* runs, int64_t run_count, bint resume,
                          const char* base, const int64_t* offsets, float* sums, WeightsScratch* s) noexcept nogil:
     """A row tile against a lane panel; each row's first pair lies `offsets` bytes after `base`."""
@@ -314,7 +314,7 @@ cdef void run_line_tile(const Weights* w, const WeightsPlan* plan, const instruc
     """A row tile against all lane panels of a task, as `run_line_panel`."""
     cdef int64_t panel, rows = tile_rows(plan, tile)
     for panel in range(part.first_panel, part.end_panel):
-        run_line_panel(w, plan, isa, part, tile, rows, panel, panel_vectors(plan, panel), chunk.runs, chunk.run_count, chunk.resume, base,
+        run_line_panel(plan, isa, part, tile, rows, panel, panel_vectors(plan, panel), chunk.runs, chunk.run_count, chunk.resume, base,
                        offsets, sums, s)
 
 
@@ -327,7 +327,7 @@ cdef void run_line_tiles(const Weights* w, const WeightsPlan* plan, const instru
         vectors = panel_vectors(plan, panel)
         for i in range(count):
             those = &s.line_tiles[i]
-            run_line_panel(w, plan, isa, part, those.tile, those.rows, panel, vectors, those.runs, those.run_count, resume,
+            run_line_panel(plan, isa, part, those.tile, those.rows, panel, vectors, those.runs, those.run_count, resume,
                            <const char*>s.block, those.offsets, sums, s)
 
 

@@ -72,7 +72,7 @@ cdef bint plan_frame(const Weights* w, const WeightsPlan* plan, MatrixRows* m) n
     return True
 
 
-cdef int64_t cut_frame(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, WeightsScratch* s) noexcept nogil:
+cdef int64_t cut_frame(const WeightsPlan* plan, const Chunk* chunk, WeightsScratch* s) noexcept nogil:
     """The lines of a frame, and where in it the rows of the chunk begin; returns how many lines."""
     cdef const MatrixRows* m = &plan.matrix
     cdef int64_t r = 0, first, rows = 0, start = 0, left
@@ -178,7 +178,7 @@ cdef void run_frames(const Weights* w, const WeightsPlan* plan, const instructio
     """All taps of some strands."""
     cdef const MatrixRows* m = &plan.matrix
     cdef int64_t starts[MOST_BLOCKS]
-    cdef int64_t rows = cut_frame(w, plan, chunk, s), patches = place_blocks(chunk, s, s.parts + m.frame_parts, starts), tap, t1, t2
+    cdef int64_t rows = cut_frame(plan, chunk, s), patches = place_blocks(chunk, s, s.parts + m.frame_parts, starts), tap, t1, t2
     for tap in range(plan.taps):
         t1, t2 = tap // w.K[2] % w.K[1], tap % w.K[2]
         if t1 < m.period[1] and t2 < m.period[2]:  # the first of those that share a frame

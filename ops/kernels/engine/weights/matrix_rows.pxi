@@ -100,7 +100,7 @@ cdef int64_t cut_parts(const Weights* w, const Reach* reach, const Row* rows, in
     return number
 
 
-cdef void cut_buffer(int64_t count, int64_t line, line_part* parts) noexcept nogil:
+cdef void cut_buffer(int64_t count, line_part* parts) noexcept nogil:
     """The parts of lines that were laid out one behind the other."""
     cdef int64_t block
     for block in range(ceiling(count, SUM_BLOCK)):
@@ -126,7 +126,7 @@ cdef void pack_matrix_rows(const Weights* w, const WeightsPlan* plan, const inst
     reach_of(w, tap, &reach)
     lay_out_codes(w, &reach, g, c, rows, chunk.row_count, line, wide, <char*>s.codes, s.rows)
     if not wide:
-        cut_buffer(chunk.count, line, parts)
+        cut_buffer(chunk.count, parts)
         plan.pairs.block_rows(place, HALF_BLOCK, block_floats, rows, blocks, parts, 1, s.codes, w.large.format, line, &s.smallest_large)
         return
     span = lane_span(0, rows, 0, 1)

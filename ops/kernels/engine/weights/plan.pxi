@@ -290,7 +290,7 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     plan.packed = plan.lines or plan.blocks and pairs != NULL
     if not plan.packed:
         plan_chunk(w, isa, plan)
-        plan.packed = plan.blocks and not plan.kept and not frames_fit(w, isa, plan)
+        plan.packed = plan.blocks and not plan.kept and not frames_fit(w, plan)
     if plan.packed:
         plan_blocks(w, isa, plan)
         plan_lines(w, plan)
@@ -298,14 +298,14 @@ cdef void make_plan(const Weights* w, const instruction_set* isa, const pair_fun
     share_work(w, isa, threads, plan)
 
 
-cdef inline bint rings_pay(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
+cdef inline bint rings_pay(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     """Whether rings of a few tiles go on from chunk to chunk, or hold no more than frames would."""
     cdef int64_t lines = (plan.chunk // w.Y[2] + 2) * w.K[0] * w.K[1], extent = (min(plan.chunk, w.Y[2]) - 1) * w.s[2] + last_step(w, 2) + 1
     return (4 * plan.channel_floats * min(w.C, KEPT_TILES * plan.rows) <= RINGS_BYTES
             or 4 * plan.channel_floats * min(w.C, plan.rows) <= RING_BYTES and plan.ring <= lines * extent)
 
 
-cdef inline bint frames_fit(const Weights* w, const instruction_set* isa, const WeightsPlan* plan) noexcept nogil:
+cdef inline bint frames_fit(const Weights* w, const WeightsPlan* plan) noexcept nogil:
     return plan.channel_floats * 4 * min(w.C, plan.rows) <= 8 * FRAME_BYTES
 
 
@@ -342,15 +342,15 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
                and element_size(w.large.format) == 2)
     plan.kept = plan.framed and not plan.mixed and not plan.by_taps and not passing and can_keep(w)
     if plan.kept:
-        plan_rings(w, isa, plan, met_numbers(w, plan.chunk), 1)
-        plan.kept = rings_pay(w, isa, plan)
+        plan_rings(isa, plan, met_numbers(w, plan.chunk), 1)
+        plan.kept = rings_pay(w, plan)
     while not plan.kept:
         if plan.by_taps:
             plan.extent = (ceiling(plan.chunk, isa.width) + 1) * isa.width
             plan.channel_floats = plan.taps * plan.extent + isa.width
         else:
             plan_frames(w, isa, plan)
-        if not plan.framed or plan.chunk == unit or frames_fit(w, isa, plan):
+        if not plan.framed or plan.chunk == unit or frames_fit(w, plan):
             break
         plan.chunk = ceiling(plan.chunk, 2 * unit) * unit
     plan.steps = plan.chunk
@@ -359,7 +359,7 @@ cdef void plan_chunk(const Weights* w, const instruction_set* isa, WeightsPlan* 
         plan.channels = 1 if passing else max(1, FRAME_BYTES // (4 * plan.channel_floats * plan.rows))
 
 
-cdef void plan_rings(const Weights* w, const instruction_set* isa, WeightsPlan* plan, int64_t numbers, int64_t tiles) noexcept nogil:
+cdef void plan_rings(const instruction_set* isa, WeightsPlan* plan, int64_t numbers, int64_t tiles) noexcept nogil:
     """Rings that hold so many numbers, of the channels of some tiles, an odd number of vectors apart."""
     plan.ring = numbers + isa.width
     plan.channel_floats = ((plan.ring - 1) // isa.width + 2 | 1) * isa.width

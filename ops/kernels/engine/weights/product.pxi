@@ -128,7 +128,7 @@ cdef void run_strands(const Weights* w, const WeightsPlan* plan, const instructi
         run_panels(w, plan, isa, part, strand * plan.taps + tap, 0, rows, offsets, chunk.runs, chunk.run_count, chunk.resume, sums, s)
 
 
-cdef bint all_sums_finite(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_tile,
+cdef bint all_sums_finite(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, int64_t first_tile,
                           int64_t end_tile, float* sums) noexcept nogil:
     cdef int64_t tile, panel
     for tile in range(first_tile, end_tile):
@@ -193,7 +193,7 @@ cdef bint sum_weights_piece(const Weights* w, const WeightsPlan* plan, const ins
             if plan.mixed:
                 for tile in range(c0, c1):
                     run_row_tile(w, plan, isa, part, tile, &chunk, one_by_one, sums, s)
-                if last and plan.padded and not one_by_one and not all_sums_finite(w, plan, isa, part, c0, c1, sums):
+                if last and plan.padded and not one_by_one and not all_sums_finite(plan, isa, part, c0, c1, sums):
                     return False
             else:
                 if plan.kept:

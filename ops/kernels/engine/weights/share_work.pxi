@@ -18,9 +18,9 @@ cdef double numbers_kept(const Weights* w, const instruction_set* isa, WeightsPl
     cdef int64_t met = met_numbers(w, min(plan.chunk, plan.positions)), whole = met_numbers(w, block_positions(plan, levels))
     cdef double once = <double>whole * w.C / max(1, block_positions(plan, levels))
     if 4 * channels * (whole + 3 * isa.width) <= RING_BYTES:
-        plan_rings(w, isa, plan, whole, tiles)
+        plan_rings(isa, plan, whole, tiles)
         return once
-    plan_rings(w, isa, plan, met, tiles)
+    plan_rings(isa, plan, met, tiles)
     if 4 * channels * plan.channel_floats <= RINGS_BYTES:
         return once * panel_parts
     plan.channels = max(1, FRAME_BYTES // (4 * plan.channel_floats * plan.rows))

@@ -48,13 +48,13 @@ cdef void run_part(const Weights* w, const WeightsPlan* plan, const instruction_
         (run_blocks_piece if plan.packed else run_weights_piece)(w, plan, isa, part, first + i, level[depth], s)
         rest = i
         while rest & 1:
-            add_part(w, plan, isa, part, level[depth - 1], level[depth])
+            add_part(plan, isa, part, level[depth - 1], level[depth])
             depth -= 1
             rest >>= 1
         depth += 1
     while depth > 1:
         depth -= 1
-        add_part(w, plan, isa, part, level[depth - 1], level[depth])
+        add_part(plan, isa, part, level[depth - 1], level[depth])
     if plan.sums.at_once and plan.sums.together == 0:
         store_strands(w, plan, isa, part, part.first_strand, part.end_strand, sums_from(plan, level[0], part.first_strand, part.first_panel))
 
@@ -65,7 +65,7 @@ cdef inline void add_sums(real* left, const real* right, int64_t count) noexcept
         left[i] = left[i] + right[i]
 
 
-cdef void add_part(const Weights* w, const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, float* left,
+cdef void add_part(const WeightsPlan* plan, const instruction_set* isa, const WeightsPart* part, float* left,
                    const float* right) noexcept nogil:
     cdef int64_t tile, panel, tiles = strand_tiles(plan)
     for tile in range(part.first_strand * tiles, part.end_strand * tiles):

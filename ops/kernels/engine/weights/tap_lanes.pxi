@@ -302,7 +302,7 @@ cdef void run_tap_piece(const Weights* w, const TapLanes* p, const instruction_s
 cdef void store_tap_lanes(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t g, int64_t first_m, int64_t end_m,
                           const float* sums, TapLanesScratch* s) noexcept nogil:
     """The sums of rows [first_m, end_m): taps of a channel side by side."""
-    cdef int64_t m, c, tap_line, tap, taps = p.tap_lines * p.taps, start, step = (end_m - first_m) * p.pitch
+    cdef int64_t m, tap_line, tap, taps = p.tap_lines * p.taps, start, step = (end_m - first_m) * p.pitch
     cdef int64_t t[3]
     cdef bint together = True  # all numbers of a row are
     cdef lane_span span

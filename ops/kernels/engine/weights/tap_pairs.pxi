@@ -51,7 +51,6 @@ cdef struct TapPairs:
 
 cdef bint plan_tap_pairs(const Weights* w, int width, int threads, TapPairs* p) noexcept nogil:
     cdef TapLanes* l = &p.lanes
-    cdef int64_t most
     l.positions = w.N * w.Y[1] * w.Y[2]
     if (l.positions == 0 or w.X[1] * w.X[2] == 0 or w.K[0] != 1 or w.Y[0] != 1 or w.X[0] != 1 or w.b[0] != 0 or w.s[2] < 1
             or w.s[2] > TAP_PAIRS_STRIDE or w.large.x[2] != 1 or w.small.x[2] != 1 or w.C < TAP_CHANNELS or <double>w.K[1] * w.K[2] > TAP_LINES
@@ -200,7 +199,7 @@ cdef void lay_out_tap_chunk(const Weights* w, const TapPairs* p, const pair_func
                     s.block + s.places[r + 1] + start + (row + 1).y[2] * w.s[2] * w.C if second else NULL, p.lanes.lanes)
 
 
-cdef void run_tap_pair_tiles(const Weights* w, const TapPairs* p, const pair_functions* pairs, int64_t number, int64_t blocks,
+cdef void run_tap_pair_tiles(const TapPairs* p, const pair_functions* pairs, int64_t number, int64_t blocks,
                              int64_t row_count, float* sums, TapPairsScratch* s, Ahead* large, Ahead* small) noexcept nogil:
     """`row_count` rows, all lanes, of a chunk."""
     cdef int64_t panel, tap_line, vectors, lane, tiles, tile, m, rows
@@ -264,7 +263,7 @@ cdef void run_tap_pairs_task(const Weights* w, const TapPairs* p, const Problem*
         row_count = cut_rows(w, first, end, s.rows)
         lay_out_tap_chunk(w, p, q.pairs, g, m, m_end, row_count, s)
         ask_tap_chunk(w, p, g if number + 1 < most else g + 1, (number + 1) % most, calls, &large, &small)
-        run_tap_pair_tiles(w, p, q.pairs, number, ceiling(end - first, SUM_BLOCK), m_end - m, sums, s, &large, &small)
+        run_tap_pair_tiles(p, q.pairs, number, ceiling(end - first, SUM_BLOCK), m_end - m, sums, s, &large, &small)
     s.unbounded = s.unbounded or not q.isa.finite(s.sums, w.cut.pieces * count)
     join_pieces(s.sums, w.cut.pieces, count, count)
     store_tap_lanes(w, l, q.isa, g, m, m_end, s.sums, &s.lanes)
