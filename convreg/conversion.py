@@ -268,6 +268,8 @@ class _Asking(Asking):
     def powers(self, argument: str, value: Any, shape: tuple[int, ...]) -> Array:
         """Return powers of two as float32, broadcast to a shape."""
         given = self.array(argument, value)
+        if given.dtype.kind == "O" and all(isinstance(n, int) and n > 0 and n & (n - 1) == 0 for n in given.flat):
+            given = np.array([min(n, 2**200) for n in given.flat], np.float64).reshape(given.shape)  # beyond 64 bits
         if given.dtype.kind not in "iuf":
             raise self.refuse(argument, str(given.dtype), "powers of two", wrong_type=True)
         parts, exponents = np.frexp(given.astype(np.float64))

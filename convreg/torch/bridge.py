@@ -44,6 +44,20 @@ HOLDS = {
 """By format: those whose numbers it represents exactly, so that rounding to it changes none."""
 
 
+def _keys(tensor: Tensor) -> int:
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+with torch.inference_mode():
+    _INFERENCE = _keys(torch.empty(0))
+_PLAIN = (_keys(torch.empty(0)), _INFERENCE)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is dense, in the CPU's memory, and wrapped by no mode, no transform and no subclass."""
+    return _keys(tensor) in _PLAIN
+
+
 def asking(op: str, layer: str) -> Asking:
     """Return what raises errors in the name of an operator and, where it is known, a layer of a module."""
     return Asking(f"convreg::torch.{op}" + (f" of layer {layer!r}" if layer else ""))

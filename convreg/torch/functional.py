@@ -29,12 +29,11 @@ WATCHES: list[Callable[[Tensor, Tensor, tuple[Any, ...], How, Tensor], None]] = 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tensor:
     """Apply a linear layer to the last axis of an input of any rank."""
-    check_numbers(input, how.layer)
     if input.dim() == 2:
         return _convolve(input, weight, bias, [], [], [], False, [], 1, how)
     if input.dim() == 0:
         raise Asking(_name(how.layer)).refuse("input", [], f"a last axis of {weight.shape[-1]} features")
-    rows = input.reshape(-1, input.shape[-1])
+    rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
     output = _convolve(rows, weight, bias, [], [], [], False, [], 1, how)
     return output.reshape(*input.shape[:-1], weight.shape[0])
 
@@ -44,7 +43,6 @@ def convolution(
     how: How,
 ) -> Tensor:
     """Apply a convolution with the weight's number of axes; `padding` may be ``"same"`` or ``"valid"``."""
-    check_numbers(input, how.layer)
     axes = weight.dim() - 2
     if isinstance(padding, str):
         input, padding = _padded(input, weight, stride, padding, dilation, how.layer)
@@ -59,19 +57,12 @@ def transposed(
     dilation: Ints, how: How,
 ) -> Tensor:
     """Apply a transposed convolution with the weight's number of axes."""
-    check_numbers(input, how.layer)
     axes = weight.dim() - 2
     arguments = (_listed(stride, axes), _listed(padding, axes), _listed(dilation, axes), True,
                  _listed(output_padding, axes), groups)
     if input.dim() == weight.dim() - 1:
         return _convolve(input.unsqueeze(0), weight, bias, *arguments, how).squeeze(0)
     return _convolve(input, weight, bias, *arguments, how)
-
-
-def check_numbers(input: Tensor, layer: str) -> None:
-    """Refuse integers: the operators would take bytes for codes of HiFloat8, as no layer of a model means them."""
-    if not input.is_floating_point():
-        raise Asking(_name(layer)).refuse("input", str(input.dtype), "a floating-point tensor", wrong_type=True)
 
 
 def _name(layer: str) -> str:

@@ -17,6 +17,7 @@ from ..errors import Asking
 from . import functional
 from .functional import How, Ints
 from .modules import NotConverted
+from .ops import check_input
 from .recipes import Recipe, as_recipe
 from .seeds import Calls, counted_seed, drawn_seed, first_seed
 
@@ -86,11 +87,12 @@ class emulate(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def _how(self, input: Tensor, weight: Tensor) -> How:
+        check_input(input, "")
         if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             _refuse_reentrant()
         seed = None
         if self._convreg_seed is not None:
-            seed = counted_seed(self, "", True, input, weight)
+            seed = counted_seed(self, "", False, input, weight)
         elif self.recipe.stochastic:
             seed = drawn_seed()
         return How(self._text, seed, "")
@@ -115,7 +117,10 @@ def _refuse_reentrant() -> None:
 
 
 def _linear(mode: emulate, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return functional.linear(input, weight, bias, mode._how(input, weight))
+    how = mode._how(input, weight)
+    if weight.dim() == 1:  # one output feature, without an axis
+        return functional.linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1), how).squeeze(-1)
+    return functional.linear(input, weight, bias, how)
 
 
 def _convolution(

@@ -16,6 +16,7 @@ from ..errors import Asking, near_misses
 from ..guard import guarded
 from . import functional
 from .functional import How
+from .ops import check_input
 from .recipes import Recipe, as_recipe
 from .seeds import Calls, counted_seed, drawn_seed, first_seed
 
@@ -57,10 +58,11 @@ class Emulated:
             del self._convreg_seed
 
     def _convreg_how(self, input: Tensor) -> How:
+        check_input(input, self.convreg_layer)
         seed = None
         if self._convreg_stochastic:
             seed = drawn_seed() if self.convreg_recipe.seed is None else counted_seed(
-                self, self.convreg_layer, self.training or torch.is_grad_enabled(), input)
+                self, self.convreg_layer, self.training, input)
         return How(self._convreg_text, seed, self.convreg_layer)
 
     def extra_repr(self) -> str:
@@ -76,22 +78,21 @@ class _Linear(Emulated):
 
 class _Convolution(Emulated):
     def _conv_forward(self: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padding = self.padding
+        padding, how = self.padding, self._convreg_how(input)
         if self.padding_mode != "zeros":
-            functional.check_numbers(input, self.convreg_layer)
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        return functional.convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups,
-                                      self._convreg_how(input))
+        return functional.convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups, how)
 
 
 class _Transposed(Emulated):
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Apply the layer."""
+        how = self._convreg_how(input)
         extra = self._output_padding(
             input, output_size, self.stride, self.padding, self.kernel_size, len(self.kernel_size), self.dilation)
         return functional.transposed(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
-                                     self.dilation, self._convreg_how(input))
+                                     self.dilation, how)
 
 
 class ConvregLinear(_Linear, nn.Linear):
@@ -304,8 +305,10 @@ def _skipped(module: nn.Module, skip: Skip) -> set[str]:
                          wrong_type=True) from None
     known = {name for names in places.values() for name in names}
     for name in wanted:
+        if not isinstance(name, str):
+            raise ASK.refuse("skip", repr(name), "names of named_modules(), which are strings", wrong_type=True)
         if name not in known:
-            near = near_misses(str(name), known)
+            near = near_misses(name, known)
             raise ASK.refuse("skip", name, (f"did you mean {near[0]}? " if near else "") + "names of named_modules()")
     return {names[0] for names in places.values() for name in names
             if any(name == outer or name.startswith(f"{outer}.") or not outer for outer in wanted)}

@@ -105,7 +105,7 @@ def _channel_exponents(tensor: Tensor, format: str, axes: tuple[int, ...]) -> Te
 
 def _powers(exponents: Tensor) -> Tensor:
     """Return powers of two as float32."""
-    return torch.ldexp(torch.ones(exponents.shape), exponents)
+    return torch.ldexp(torch.ones(exponents.shape, dtype=torch.float32), exponents)
 
 
 def mixed(seed: int, stream: int) -> int:

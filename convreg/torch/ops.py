@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import passes
-from .bridge import DTYPES, asking, check_dtypes, refuse_place
+from .bridge import DTYPES, asking, check_dtypes, is_plain, refuse_place
 from .passes import Ints, has_scale, kept_as_codes, result_dtype
 from .problems import Arguments, layout, output_shape
 from .recipes import Rounding, settings
@@ -65,6 +65,22 @@ def _refuse_vmap(op: str) -> Any:
                                        "seeds belong to whole tensors; put the axis into the batch")
 
     return kernel
+
+
+def check_input(input: Tensor, layer: str) -> None:
+    """Refuse the input of a layer that `convolution` would refuse, before a seed is drawn or counted for it.
+
+    Integers are refused here alone: the operators would take bytes for codes of HiFloat8, which no layer means.
+    """
+    if not input.is_floating_point():
+        raise asking("convolution", layer).refuse("input", str(input.dtype), "a floating-point tensor", wrong_type=True)
+    if torch.compiler.is_compiling():
+        return
+    if input.device.type != "cpu" or input.layout is not torch.strided:
+        raise refuse_place("convolution", layer, "input", input)
+    if torch._C._functorch.is_batchedtensor(input):
+        _refuse_vmap("convolution")(layer=layer)
+    _refuse_tangents("convolution", layer, (input,))
 
 
 def _fake_convolution(
@@ -126,7 +142,7 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, geometry: tuple[Any, ...],
-                recipe: str, seed: Tensor | None, layer: str, direct: bool) -> Tensor:
+                recipe: str, seed: Tensor | None, layer: str, direct: bool, links: tuple[Tensor | None, ...]) -> Tensor:
         data_wanted, weight_wanted, *_ = ctx.needs_input_grad
         compute: Any = passes.convolution_saving if direct else SAVING
         with torch._C._AutoDispatchBelowAutograd():
@@ -139,21 +155,23 @@ class _Convolution(torch.autograd.Function):
             x, x_scale = input.new_empty((1,) * input.dim()).expand(input.shape), None
         w, w_scale = _saved(weight, w, w_scale, stated.weight[1]) if data_wanted else (weight, None)
         ctx.save_for_backward(x, w, x_scale, w_scale, seed)
-        ctx.geometry, ctx.recipe, ctx.layer = geometry, recipe, layer
+        ctx.geometry, ctx.recipe, ctx.layer, ctx.links = geometry, recipe, layer, links
         ctx.dtypes = result_dtype(input.dtype), result_dtype(weight.dtype)
         return output
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Any, ...]:
         x, w, x_scale, w_scale, seed = ctx.saved_tensors
-        input_dtype, weight_dtype = ctx.dtypes
-        direct = not torch.is_grad_enabled() and _direct(grad_output, x, w)
-        compute: Any = passes.convolution_backward if direct else BACKWARD
-        grads = compute(
-            grad_output, x, w, None, *ctx.geometry, ctx.needs_input_grad[:3], recipe=ctx.recipe, seed=seed,
-            layer=ctx.layer, input_scale=x_scale, weight_scale=w_scale, input_dtype=input_dtype,
-            weight_dtype=weight_dtype)
-        return (*grads, None, None, None, None, None)
+        rest = (None, *ctx.geometry, ctx.needs_input_grad[:3])
+        how = {"recipe": ctx.recipe, "seed": seed, "layer": ctx.layer, "input_scale": x_scale, "weight_scale": w_scale,
+               "input_dtype": ctx.dtypes[0], "weight_dtype": ctx.dtypes[1]}
+        if torch.is_grad_enabled() and any(link is not None for link in ctx.links):
+            grads = _Gradients.apply(grad_output, x, w, rest, how, *ctx.links)
+        elif not torch.is_grad_enabled() and _direct(grad_output, x, w):
+            grads = passes.convolution_backward(grad_output, x, w, *rest, **how)
+        else:
+            grads = BACKWARD(grad_output, x, w, *rest, **how)
+        return (*grads, None, None, None, None, None, None)
 
 
 def _saved(tensor: Tensor, codes: Tensor, scale: Tensor, how: Rounding | None) -> tuple[Tensor, Tensor | None]:
@@ -163,12 +181,26 @@ def _saved(tensor: Tensor, codes: Tensor, scale: Tensor, how: Rounding | None) -
     return codes, scale if has_scale(how) else None
 
 
+_NOWHERE = torch.empty(0, dtype=torch.int64, device="cpu")
+
+
+def _link(tensor: Tensor) -> Tensor | None:
+    """Return what depends on a tensor for autograd and holds none of its numbers.
+
+    The codes that are kept for the backward pass depend on nothing for autograd. A second differentiation would take
+    the gradients for constants.
+    """
+    if not tensor.requires_grad or not is_plain(tensor):  # torch's compilers make no second derivatives
+        return None
+    return tensor if tensor.is_leaf else tensor.index_select(0, _NOWHERE)
+
+
 class _Gradients(torch.autograd.Function):
-    """`convolution_backward` whose own gradients are refused."""
+    """`convolution_backward` whose own gradients are refused; `links` are what its results depend on beside."""
 
     @staticmethod
     def forward(ctx: Any, grad_output: Tensor, input: Tensor, weight: Tensor, rest: tuple[Any, ...],
-                how: dict[str, Any]) -> tuple[Tensor | None, ...]:
+                how: dict[str, Any], *links: Tensor | None) -> tuple[Tensor | None, ...]:
         ctx.layer = how.get("layer", "")
         with torch._C._AutoDispatchBelowAutograd():
             grads: tuple[Tensor | None, ...] = BACKWARD(grad_output, input, weight, *rest, **how)
@@ -184,7 +216,7 @@ def _refuse_tangents(op: str, layer: str, tensors: tuple[Tensor | None, ...]) ->
     """Refuse forward-mode differentiation, in which torch takes the tangent of an operator of ours for zero."""
     if forward_ad._current_level < 0:
         return
-    for name, tensor in zip(TENSORS[op], tensors, strict=True):
+    for name, tensor in zip(TENSORS[op], tensors, strict=False):
         if tensor is not None and tensor.is_floating_point() and forward_ad.unpack_dual(tensor).tangent is not None:
             raise asking(op, layer).refuse(
                 name, "a dual tensor", "no forward-mode differentiation (torch.func.jvp, dual numbers): a recipe "
@@ -209,7 +241,8 @@ def _autograd_convolution(
             raise asking("convolution", layer).refuse(
                 "input", "a tensor of a torch.func transform", "backward() or torch.autograd.grad instead of "
                 "torch.func.grad, vjp and jacrev")
-        output: Tensor = _Convolution.apply(input, weight, bias, geometry, recipe, seed, layer, direct)
+        links = _link(input), _link(weight)
+        output: Tensor = _Convolution.apply(input, weight, bias, geometry, recipe, seed, layer, direct, links)
         return output
     if direct:
         return passes.convolution(input, weight, bias, *geometry, recipe=recipe, seed=seed, layer=layer)
@@ -251,23 +284,13 @@ for _name, _autograd, _fake in (
     torch.library.register_fake(f"convreg::{_name}", _fake, lib=LIBRARY)
 
 
-def _keys(tensor: Tensor) -> int:
-    return int(torch._C._dispatch_keys(tensor).raw_repr())
-
-
-with torch.inference_mode():
-    _INFERENCE = _keys(torch.empty(0))
-_PLAIN = (_keys(torch.empty(0)), _INFERENCE)
-"""The dispatch keys of dense tensors in the CPU's memory that no mode, transform or subclass has wrapped."""
-
-
 def _direct(*tensors: Tensor) -> bool:
     """Whether the dispatcher would do nothing but call the kernels, so that they can be called without it.
 
     It takes some 25 us per call of an operator. Nobody may listen: no mode, no trace, no profiler.
     """
     for tensor in tensors:
-        if _keys(tensor) not in _PLAIN:
+        if not is_plain(tensor):
             return False
     return not (torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch._C._is_tracing()
                 or torch.autograd._profiler_enabled())

@@ -43,12 +43,13 @@ def convolution_saving(
     for name, tensor, (first, second), wanted, codes in zip(
             ("input", "weight"), (input, weight), (how.input, how.weight), keep, forward, strict=True):
         if not wanted or not kept_as_codes(tensor, second):
-            kept += (torch.empty(0, dtype=torch.uint8), torch.empty(0))
+            kept += (torch.empty(0, dtype=torch.uint8), torch.empty(0, dtype=torch.float32))
             continue
         if first != second:
             codes = rounded(tensor, name, second, arguments, number)
         kept += (codes.tensor, codes.scale if isinstance(codes.scale, Tensor)
-                 else torch.tensor(codes.scale) if has_scale(second) else torch.empty(0))
+                 else torch.full((), codes.scale, dtype=torch.float32) if has_scale(second)
+                 else torch.empty(0, dtype=torch.float32))
     return output, kept[0], kept[1], kept[2], kept[3]
 
 
@@ -80,6 +81,9 @@ def convolution_backward(
     def given(tensor: Tensor, scale: Tensor | None, name: str, rounding: Rounding | None) -> Codes:
         if scale is None:
             return rounded(tensor, name, rounding, arguments, number)
+        channels = tensor.shape[1] if name == "input" else found.output[1]
+        if scale.shape not in ((), (channels,)):
+            raise asking(op, layer).refuse(f"{name}_scale", list(scale.shape), f"shape [] or [{channels}]", "geometry")
         return Codes(tensor, scale if scale.ndim else scale.item())
 
     dy = gradient(second) if weight_wanted or bias_wanted else None

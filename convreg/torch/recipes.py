@@ -252,6 +252,9 @@ def as_recipe(value: Recipe | str) -> Recipe:
     """Return the recipe that a user names or gives."""
     if isinstance(value, Recipe):
         return value
+    if not isinstance(value, str):
+        raise Asking("convreg::torch").refuse("recipe", repr(value), "a convreg.torch.Recipe, "
+                                              + " or ".join(map(repr, RECIPES)), wrong_type=True)
     return recipe(value)
 
 

@@ -256,6 +256,12 @@ def test_scales_multiply_before_the_rounding(target, source, rounding, isa):
             np.testing.assert_array_equal(codes(got), codes(expected))
 
 
+def test_scales_may_be_integers_of_any_size():
+    x = np.array([2.0**-69, 2.0**-70], np.float32)
+    for scale in (2**70, [2**70, 2**70], 2.0**70):
+        assert convreg.quantize(x, "float8_e5m2", scale=scale).astype(np.float32).tolist() == [2.0, 1.0]
+
+
 def test_scales_do_not_depend_on_threads():
     x = np.random.default_rng(8).standard_normal((4, 64, 40, 40)).astype(np.float32)
     scale = 2.0 ** np.arange(-32, 32).reshape(64, 1, 1)
@@ -343,6 +349,9 @@ H = np.ones((2, 3), np.uint8).view(convreg.hifloat8)
     ("scale", {"format": "hifloat8", "scale": -2.0}, OpError),
     ("scale", {"format": "hifloat8", "scale": [1, 2, np.nan]}, OpError),
     ("scale", {"format": "hifloat8", "scale": 2.0**128}, OpError),
+    ("scale", {"format": "hifloat8", "scale": 2**128}, OpError),
+    ("scale", {"format": "hifloat8", "scale": 2**70 + 1}, OpTypeError),
+    ("scale", {"format": "hifloat8", "scale": 2**5000}, OpError),
     ("scale", {"format": "hifloat8", "scale": [1, 2]}, OpError),
     ("scale", {"format": "hifloat8", "scale": np.ones((2, 2, 3))}, OpError),
     ("scale", {"format": "hifloat8", "scale": "two"}, OpTypeError),

@@ -64,6 +64,7 @@ def test_skip(skip, left):
 
 @pytest.mark.parametrize(("arguments", "error", "said"), [
     ((nn.Linear(1, 1), "hifloat9"), UnknownOp, "hifloat8"), ((nn.Linear(1, 1), 3), OpTypeError, "fp8_hybrid"),
+    ((nn.Linear(1, 1), None), OpTypeError, "recipe='None'.*Recipe"),
     (("module", "hifloat8"), OpTypeError, "nn.Module"), ((), OpTypeError, "module"),
     ((torch.jit.ScriptModule, "hifloat8"), OpTypeError, "nn.Module")])
 def test_wrong_arguments_are_named(arguments, error, said):
@@ -76,8 +77,9 @@ def test_names_to_skip_must_exist():
     module.add_module("stem", nn.Conv1d(2, 2, 1))
     with pytest.raises(OpError, match="did you mean stem"):
         convreg.torch.convert(module, "hifloat8", skip=["stm"])
-    with pytest.raises(OpTypeError, match="skip"):
-        convreg.torch.convert(module, "hifloat8", skip=3)
+    for skip in (3, [1]):
+        with pytest.raises(OpTypeError, match="skip"):
+            convreg.torch.convert(module, "hifloat8", skip=skip)
 
 
 def test_what_is_left_to_torch_is_named_once():

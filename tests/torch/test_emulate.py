@@ -56,7 +56,8 @@ def test_functions_are_replaced_in_every_spelling():
         lambda: torch.convolution(x, w, bias, [1, 1], [0, 0], [1, 1], False, [0, 0], 2),
         lambda: torch.convolution(x, w, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 2),
         lambda: F.conv3d(x[None], torch.ones(3, 2, 1, 3, 2), padding=(1, 0, 0)),
-        lambda: F.linear(x, torch.ones(3, 6), None), lambda: F.linear(input=x[0, 0, 0], weight=torch.ones(3, 6))]
+        lambda: F.linear(x, torch.ones(3, 6), None), lambda: F.linear(input=x[0, 0, 0], weight=torch.ones(3, 6)),
+        lambda: F.linear(x, torch.ones(6), torch.ones(())), lambda: F.linear(x[0, 0, 0], torch.ones(6))]
     for call in calls:
         truth = call()
         with convreg.torch.emulate("float32"):

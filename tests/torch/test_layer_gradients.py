@@ -64,6 +64,26 @@ def test_without_rounding_gradients_are_those_of_torch(name):
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5 * float(other.abs().max()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("scaling", ["tensor", "channel"])
+def test_torchs_default_dtype_changes_no_bit(scaling, dtype):
+    """Scales of 2**-126 to 2**126 are float32 always."""
+    layer = torch.nn.Conv2d(2, 3, 3)
+    with torch.no_grad():
+        layer.weight.mul_(2.0**-20)
+    layer = convreg.torch.convert(layer, convreg.torch.recipe("fp8_hybrid", scaling=scaling))
+    x, found = torch.randn(1, 2, 5, 5), []
+    for default in (torch.float32, dtype):
+        torch.set_default_dtype(default)
+        try:
+            numbers = x.clone().requires_grad_()
+            output = layer(numbers)
+            found.append((output, *torch.autograd.grad(output.square().sum(), [numbers, layer.weight, layer.bias])))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert all(map(torch.equal, *found))
+
+
 def test_float64_gradients_are_those_of_finite_differences():
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, stride=2), torch.nn.Tanh(),

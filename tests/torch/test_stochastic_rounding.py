@@ -1,6 +1,7 @@
 """Stochastic rounding: which calls round with equal numbers, which with others, and recomputation by checkpoints."""
 
 import copy
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,8 @@ from torch_layers import modules  # noqa: E402
 
 import convreg.torch  # noqa: E402
 from convreg.errors import OpError  # noqa: E402
+from convreg.torch import seeds  # noqa: E402
+from convreg.torch.operands import mixed  # noqa: E402
 
 COUNTED = convreg.torch.recipe("hifloat8", rounding="stochastic", seed=7)
 DRAWN = convreg.torch.recipe("hifloat8", rounding="stochastic")
@@ -128,6 +131,50 @@ def test_a_recomputation_that_cannot_be_told_is_refused():
         checkpoint(one_batch, x, use_reentrant=False).sum().backward()
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_calls_on_other_orders_of_the_same_numbers_are_told_apart(reentrant):
+    def plain(layer, x):
+        return layer(x) + layer(x.flip(0)) * 2 + layer(x.flip(3))
+
+    def checkpointed(layer, x):
+        first, second, third = (checkpoint(layer, each, use_reentrant=reentrant) for each in (x, x.flip(0), x.flip(3)))
+        return first + second * 2 + third
+
+    layer, x, found = nn.Conv2d(2, 3, 3), torch.randn(2, 2, 8, 8, requires_grad=True), []
+    for way in (plain, checkpointed):
+        converted = convreg.torch.convert(layer, COUNTED)
+        found.append(gradients(converted, x, partial(way, converted)))
+    assert equal(*found)
+
+
+def test_calls_that_no_checkpoint_repeats_do_not_count():
+    layer, x = convreg.torch.convert(nn.Conv2d(2, 3, 3), COUNTED), torch.randn(2, 2, 8, 8)
+    layer(x)
+    with torch.no_grad():
+        layer(x)
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+
+
+def test_ranks_round_with_other_numbers(monkeypatch):
+    monkeypatch.setattr(seeds.dist, "is_initialized", lambda: True)
+    found = set()
+    for rank in (0, 1, 2, 63, 64, 128, 4096, 2**20):
+        monkeypatch.setattr(seeds.dist, "get_rank", lambda rank=rank: rank)
+        number = int(seeds.apart(torch.tensor(2**62 - 1)))
+        assert number > 0
+        found.add(mixed(number, 1))
+    assert len(found) == 8
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_programs_of_torch_export_and_traces_count_their_calls():
+    layer, x = nn.Linear(3, 4), torch.randn(2, 3)
+    traced = torch.jit.trace(convreg.torch.convert(layer, COUNTED), x, check_trace=False)
+    exported = torch.export.export(convreg.torch.convert(nn.Sequential(layer), COUNTED), (x,)).module()
+    for program in (traced, exported):
+        assert not torch.equal(program(x), program(x))
+
+
 def test_emulate_counts_its_calls():
     layer, x = nn.Linear(8, 8), torch.randn(4, 8)
     mode = convreg.torch.emulate(COUNTED)
@@ -152,3 +199,16 @@ def test_single_tensors_can_be_rounded_stochastically():
     converted = convreg.torch.convert(layer, recipe)
     assert torch.equal(converted(x), convreg.torch.convert(layer, "hifloat8")(x))
     assert not equal(gradients(converted, x), gradients(converted, x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its forward mode
+def test_refused_inputs_count_no_call():
+    layer, x = convreg.torch.convert(nn.Conv2d(2, 3, 3), COUNTED), torch.randn(1, 2, 4, 4)
+    before = layer._convreg_seed.clone()
+    calls = [lambda: layer(x.to(torch.complex64)), lambda: layer(x.to("meta")), lambda: layer(x.to_sparse()),
+             lambda: layer(x.to_mkldnn()), lambda: torch.func.vmap(layer)(x[None]),
+             lambda: torch.func.jvp(layer, (x,), (x,))]
+    for call in calls:
+        with pytest.raises(OpError, match="input="):
+            call()
+    assert torch.equal(layer._convreg_seed, before)

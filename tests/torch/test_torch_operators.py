@@ -135,6 +135,15 @@ def test_impossible_geometry_is_refused(at, value, argument):
     assert caught.value.argument == argument
 
 
+def test_scales_must_fit():
+    x, w, _ = operands()
+    codes = torch.zeros(x.shape, dtype=torch.uint8), torch.zeros(w.shape, dtype=torch.uint8)
+    for name in ("input_scale", "weight_scale"):
+        scale = {name: torch.ones(7)}
+        with pytest.raises(OpError, match=name):
+            backward(gradient(), *codes, None, *GEOMETRY, [True, True, True], recipe="hifloat8", **scale)
+
+
 def test_unknown_recipes_are_refused():
     for text in ("hifloat", "{", '{"input":"float9"}', '{"color":1}', "[]"):
         with pytest.raises(UnknownOp):
@@ -153,6 +162,26 @@ def test_a_second_differentiation_is_refused():
     [dx] = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     with pytest.raises(OpError, match=r"'deep'.*create_graph"):
         dx.sum().backward()
+
+
+@pytest.mark.parametrize("recipe", ["hifloat8", "bfloat16", "float32"])
+@pytest.mark.parametrize("of", ["x", "w", "h"])
+def test_a_second_differentiation_is_refused_whatever_the_codes_depend_on(recipe, of):
+    """The gradient of a sum needs no gradient itself, and codes have none: autograd would take both for constants."""
+    x, w, _ = operands(gradients=True)
+    h = x * 2
+    y = convolution(h, w, None, *GEOMETRY, recipe=recipe)
+    gradients = torch.autograd.grad(y.sum(), [h, w], create_graph=True)
+    penalty = sum(gradient.square().sum() for gradient in gradients)
+    with pytest.raises(OpError, match="create_graph"):
+        torch.autograd.grad(penalty, {"x": x, "w": w, "h": h}[of])
+
+
+def test_gradients_that_keep_their_graph_are_the_same():
+    x, w, bias = operands(gradients=True)
+    y = convolution(x, w, bias, *GEOMETRY, recipe="hifloat8").square().sum()
+    kept = torch.autograd.grad(y, [x, w, bias], create_graph=True)
+    assert all(map(torch.equal, kept, torch.autograd.grad(y, [x, w, bias])))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its forward mode
