@@ -15,7 +15,7 @@ from ...files import PathLike, json_of, refuse_unwritable
 from ...guard import guarded
 from ...memory import Array
 from ...progress import Progress
-from .optimizers import number
+from .optimizers import flag, number
 from .trainer import Trainer
 
 OP = "convreg::onnx::training::fit"
@@ -94,6 +94,9 @@ def fit(
         loss is not finite. The checkpoint is then the last good one.
     """
     run = _Run(trainer, data, epochs, batch, learning_rate, schedule, seed, shuffle)
+    flag("resume", resume)
+    if progress is not None and not callable(progress):
+        raise GraphError(f"progress={shorten(progress)} is refused; allowed: a callable, or None")
     if every is not None:
         run.count("every", every, 1)
     if checkpoint is None and (resume or every is not None):
@@ -130,7 +133,7 @@ class _Run:
         self, trainer: Trainer, data: Mapping[str, Array], epochs: int, batch: int, learning_rate: float | None,
         schedule: str, seed: int, shuffle: bool,
     ) -> None:
-        self.trainer, self.shuffle = trainer, bool(shuffle)
+        self.trainer, self.shuffle = trainer, flag("shuffle", shuffle)
         self.epochs = self.count("epochs", epochs, 1)
         self.batch = self.count("batch", batch, 1)
         self.seed = self.count("seed", seed, 0)

@@ -151,14 +151,25 @@ def optimizer_of(name: Any, given: Mapping[str, Any]) -> tuple[Optimizer, dict[s
 
 def _checked(key: str, value: Any) -> Any:
     if key == "nesterov":
-        if not isinstance(value, bool):
-            raise GraphError(f"nesterov={shorten(value)} is refused; allowed: True or False")
-        return value
+        return flag(key, value)
     if key == "betas":
         if not isinstance(value, list | tuple) or len(value) != 2:
             raise GraphError(f"betas={shorten(value)} is refused; allowed: two numbers from 0 to below 1")
         return tuple(number("betas", entry, below=1) for entry in value)
     return number(key, value, below=1 if key == "momentum" else None)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False.
+
+    Raises
+    ------
+    GraphError
+        If it is neither.
+    """
+    if not isinstance(value, bool):
+        raise GraphError(f"{name}={shorten(value)} is refused; allowed: True or False")
+    return value
 
 
 def number(name: str, value: Any, *, below: float | None = None, positive: bool = False) -> float:

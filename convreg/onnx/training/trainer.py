@@ -18,12 +18,13 @@ from ..execution.evaluator import Runner
 from ..execution.session import taken
 from ..graph import Declared, flattened
 from ..model.files import Source, opened
+from ..rewrite.builder import Names
 from ..team import threads_of_nodes
 from . import safetensors
 from .carried_values import CarriedValues
 from .forward import deployed
 from .initial import values_of
-from .optimizers import LEARNING_RATE
+from .optimizers import LEARNING_RATE, number
 from .record import StepRecord
 from .sharded.report import StepReport
 from .sharded.steps import divided_steps
@@ -111,6 +112,7 @@ class Trainer:
         self._free = [name for name in self._known if name not in self.record.state]
         self._needed = [name for name in self._free if name not in self._defaults]
         self._classes = _classes(self._model, str(self.record.settings.get("output")))
+        self._forward_loss = Names.of(self._model).fresh("forward_loss")
         self._others = [self.record.loss, *(name for name in self.record.outputs if name != self.record.loss)]
         with threads_of_nodes(self._threads):
             runner, self.engine, self.engine_note = choose(flattened(self._model), engine, None)
@@ -135,15 +137,18 @@ class Trainer:
         -------
         dict
             ``"loss"`` -> the loss before the step, as a scalar, and the outputs of the forward model by name. A loss
-            that has another name in the model is ``"loss"`` here.
+            that has another name in the model is ``"loss"`` here. An output of the forward model that is named ``loss``
+            and is not this loss is ``"forward_loss"`` here, with a number if the step model has that name already.
 
         Raises
         ------
         GraphError
-            If an input is missing, unknown or not as declared, the target does not fit, or the loss is not finite. The
-            state is then what it was before the step.
+            If an input is missing, unknown or not as declared, the learning rate is not finite or negative, the loss
+            scale is not finite or not above 0, the target does not fit, or the loss is not finite. The state is then
+            what it was before the step.
         """
         feeds = {**self._defaults, **self._feeds(inputs)}
+        self._check_scalars(feeds)
         with threads_of_nodes(self._threads):
             made = self._carried.run(feeds)
         loss = made.pop(self.record.loss)
@@ -153,6 +158,8 @@ class Trainer:
                              f"stays that after step {self.steps}")
         self._carried.advance()
         self.steps += 1
+        if "loss" in made:  # the forward model's own output, beside a loss of another name
+            made[self._forward_loss] = made.pop("loss")
         return {"loss": loss.reshape(-1)[0], **made}
 
     @property
@@ -295,6 +302,13 @@ class Trainer:
             raise GraphError(f"the target {name!r} has the label {wrong[0]}; the output has {self._classes} classes; "
                              f"allowed: 0 to {self._classes - 1}")
         return array.astype(np.int64)
+
+    def _check_scalars(self, feeds: Mapping[str, Any]) -> None:
+        """Refuse learning rates and loss scales that would destroy the state while the loss stays finite."""
+        for name, positive in ((self.record.learning_rate, False), (self.record.loss_scale, True)):
+            if name is not None:
+                for value in np.ravel(feeds[name]).tolist():
+                    number(name, value, positive=positive)
 
     def _check_target(self, feeds: Mapping[str, Array], made: Mapping[str, Array]) -> None:
         """Refuse targets that runtimes take although they do not fit the output: the step does not count then."""

@@ -129,11 +129,71 @@ def test_a_loss_that_is_not_finite_stops(step, engine, tmp_path):
         trainer.step({**batch_of(6), "x": np.full((6, 3, 6, 6), np.nan, np.float32)})
     assert all(np.array_equal(before[name], array) for name, array in trainer.state.items())
     trainer.step(batch_of(6, 3))
-    trainer.step({**batch_of(6), "learning_rate": np.inf})  # the loss is finite, the parameters are not
+    trainer.step({**batch_of(6), "learning_rate": np.float32(3e38)})  # the loss is finite, the parameters are not
     with pytest.raises(GraphError, match="not finite; nothing is written"):
         trainer.save(tmp_path / "c")
     assert trainer.load(tmp_path / "c") == {}
     assert trainer.steps == 2
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"learning_rate": np.nan}, "learning_rate=nan"), ({"learning_rate": np.inf}, "learning_rate=inf"),
+    ({"learning_rate": -0.5}, "learning_rate=-0.5 is refused; allowed: a finite number, 0 or above"),
+    ({"loss_scale": 0.0}, "loss_scale=0.0 is refused; allowed: a finite number above 0"),
+    ({"loss_scale": -1.0}, "loss_scale=-1.0"), ({"loss_scale": np.float32(np.nan)}, "loss_scale=nan"),
+    ({"loss_scale": np.inf}, "loss_scale=inf"),
+])
+def test_scalars_that_would_destroy_the_state(change, said):
+    trainer = convreg.onnx.Trainer(convreg.onnx.training_step(line(), loss="mse", loss_scale=2.0), engine="reference")
+    feeds = {"x": np.ones((3, 2), np.float32), "target": np.ones((3, 1), np.float32)}
+    with pytest.raises(GraphError) as caught:
+        trainer.step({**feeds, **change})
+    assert said in str(caught.value)
+    assert trainer.steps == 0
+    assert trainer.parameters["w"].tolist() == [[0], [1]]
+    trainer.step({**feeds, "learning_rate": 0.0})
+    assert trainer.parameters["w"].tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"shards": 2}])
+@pytest.mark.parametrize(("extra", "own"), [((), "forward_loss"), (("forward_loss",), "forward_loss_2")])
+def test_an_output_of_the_forward_model_named_loss(arguments, extra, own):
+    """The loss of the training is "loss"; the model's own output of that name stays beside it."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), *(helper.make_node("Identity", ["y"], [name])
+                                                              for name in ("loss", *extra))]
+    model = built(nodes, {"x": ["N", 2]}, {name: ["N", 1] for name in ("y", "loss", *extra)},
+                  {"w": np.ones((2, 1), np.float32)})
+    step = convreg.onnx.training_step(model, loss="mse", learning_rate=0.0)
+    feeds = {"x": np.ones((4, 2), np.float32), "target": np.zeros((4, 1), np.float32)}
+    trainer = convreg.onnx.Trainer(step, engine="reference", **arguments)
+    found = trainer.step(feeds)
+    assert list(found) == ["loss", "y", *extra, own]
+    assert found["loss"] == 4
+    assert (found[own] == 2).all()
+    history = convreg.onnx.fit(convreg.onnx.Trainer(step, engine="reference", **arguments), feeds, epochs=2)
+    assert history.epochs == [4, 4]
+
+
+def test_a_loss_of_the_model_beside_an_output_named_loss():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("ReduceMean", ["m"], ["cost"], keepdims=0),
+             helper.make_node("Neg", ["cost"], ["loss"])]
+    model = built(nodes, {"x": ["N", 2]}, {"cost": [], "loss": []}, {"w": np.ones((2, 1), np.float32)})
+    trainer = convreg.onnx.Trainer(convreg.onnx.training_step(model, loss=None, output="cost"), engine="reference")
+    assert trainer.step({"x": [[1.0, 2.0]]}) == {"loss": 3, "forward_loss": -3}
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"shuffle": "x"}, "shuffle='x' is refused; allowed: True or False"), ({"shuffle": 1}, "shuffle=1"),
+    ({"resume": "no", "checkpoint": "c"}, "resume='no' is refused; allowed: True or False"),
+    ({"progress": 3}, "progress=3 is refused; allowed: a callable, or None"),
+])
+def test_arguments_of_fit(change, said):
+    trainer = convreg.onnx.Trainer(convreg.onnx.training_step(line(), loss="mse"), engine="reference")
+    with pytest.raises(GraphError) as caught:
+        convreg.onnx.fit(trainer, {"x": np.ones((3, 2), np.float32), "target": np.ones((3, 1), np.float32)}, epochs=1,
+                         **change)
+    assert said in str(caught.value)
+    assert trainer.steps == 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
