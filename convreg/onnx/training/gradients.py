@@ -13,7 +13,7 @@ from ..model.files import Source
 from .batch_norm import Mode
 from .inference import check_typed, typed
 from .prepare import prepare
-from .reverse_pass import add_gradients
+from .reverse_pass import add_gradients, listed
 from .tidy import tidy
 
 
@@ -65,9 +65,9 @@ def gradient(
     >>> convreg.onnx.run(step, {"x": [1, 2, 3]})["x_grad"]
     array([2., 4., 6.], dtype=float32)
     """
-    for name, value in (("y", y), *((("wrt", entry) for entry in wrt) if not isinstance(wrt, str) else ())):
-        if not isinstance(value, str):
-            raise GraphError(f"{name}={shorten(value)} is refused; allowed: names of values")
+    if not isinstance(y, str):
+        raise GraphError(f"y={shorten(y)} is refused; allowed: names of values")
+    wrt = listed(wrt)
     whole, names = add_gradients(prepare(model, batch_norm=batch_norm, forward_format=forward_format), y, wrt,
                                  format=format)
     known = {value.name: value for value in (*whole.graph.input, *whole.graph.value_info, *whole.graph.output)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
+from ...errors import GraphError
 from ..graph import dtype_of
 from ..model.checks import check_opened, infer_shapes
 
@@ -22,6 +23,7 @@ def typed(model: ModelProto) -> ModelProto:
         As `convreg.onnx.infer_shapes`.
     """
     bare, hidden = _bare(model)
+    _show_shapes(bare.graph)
     known = infer_shapes(bare).graph
     whole = ModelProto()
     whole.CopyFrom(model)
@@ -37,9 +39,23 @@ def check_typed(model: ModelProto) -> None:
     Raises
     ------
     GraphError
-        As `convreg.onnx.check`.
+        As `convreg.onnx.check`, and if an input or output has no shape.
     """
+    for what, values in (("input", model.graph.input), ("output", model.graph.output)):
+        for value in values:
+            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+                raise GraphError(f"the {what} {value.name!r} declares no shape, and inference finds none; allowed: a "
+                                 "shape, whose extents may be symbols")
     check_opened(_bare(model)[0])
+
+
+def _show_shapes(graph: GraphProto) -> None:
+    """Let inference find the shape of GroupNormalization, which onnx leaves open: it sees an Identity of x."""
+    for node in graph.node:
+        if node.op_type == "GroupNormalization" and node.domain in ("", "ai.onnx"):
+            node.op_type = "Identity"
+            del node.input[1:]
+            del node.attribute[:]
 
 
 def _bare(model: ModelProto) -> tuple[ModelProto, set[str]]:

@@ -14,6 +14,8 @@ from .value import Value, Writer
 
 Loss = Literal["softmax_cross_entropy", "mse"]
 LOSSES = get_args(Loss)
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""Element types of outputs from which a loss can be made."""
 
 
 class Made(NamedTuple):
@@ -52,9 +54,9 @@ def add_loss(model: ModelProto, output: str, loss: Loss | None, writer: Writer) 
         If the output does not have the type or the shape that the loss needs.
     """
     declared = scope_of(model.graph).get(output)
-    if declared is None or declared.dtype is None or declared.dtype.kind != "f":
+    if declared is None or declared.dtype is None or declared.dtype.name not in FLOATS:
         kind = "a value of unknown type" if declared is None or declared.dtype is None else declared.dtype
-        raise GraphError(f"the output {output!r} is {kind}; the loss needs a floating-point output")
+        raise GraphError(f"the output {output!r} is {kind}; allowed for a loss: {', '.join(FLOATS)}")
     if loss is None:
         if declared.shape is None or any(extent != 1 for extent in declared.shape):
             raise GraphError(f"loss=None needs an output that is the loss, of one element; {output!r} is {declared}; "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, TensorShapeProto, version_converter
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper, version_converter
 
 from ...errors import GraphError
 from ..graph import flattened, scope_of, sentence
@@ -16,6 +19,9 @@ from .tidy import sort_nodes
 
 OLDEST_OPSET, NEWEST_OPSET = 18, 26
 """The versions of standard ONNX in which the rules write their nodes. Models of older ones are converted."""
+
+BOUNDED, BOUNDS_VERSION = ("Clip", "Pad"), 11
+"""Operators whose numbers are inputs from a version of standard ONNX on, and attributes before."""
 
 OLDEST_IR = 10
 ROUNDS = 8
@@ -79,8 +85,32 @@ def _converted(model: ModelProto) -> ModelProto:
         except Exception as error:  # the converter raises whatever it meets
             raise GraphError(f"the model imports version {version} of standard ONNX, and onnx cannot convert it to "
                              f"{OLDEST_OPSET}: {sentence(error)}") from error
+        if version < BOUNDS_VERSION:
+            _retype_bounds(model)
     model.ir_version = max(model.ir_version, OLDEST_IR)
     return model
+
+
+def _retype_bounds(model: ModelProto) -> None:
+    """Give the numbers of Clip and Pad the element type of the data: onnx's converter always writes float32."""
+    scope = scope_of(model.graph)
+    constants = {node.output[0]: node for node in model.graph.node if node.op_type == "Constant" and node.output}
+    for node in model.graph.node:
+        if node.op_type not in BOUNDED or node.domain not in ("", "ai.onnx"):
+            continue
+        declared = scope.get(node.input[0]) if node.input else None
+        if declared is not None and declared.dtype is not None:
+            for name in constants.keys() & set(node.input[1:]):
+                _retype(constants[name], declared.dtype)
+
+
+def _retype(constant: NodeProto, dtype: np.dtype[Any]) -> None:
+    """Convert the tensor of a Constant node from float32 to another type."""
+    for proto in constant.attribute:
+        if proto.name == "value" and proto.t.data_type == TensorProto.FLOAT:
+            with np.errstate(over="ignore"):  # the bound that Clip has by default is infinite in float16
+                array = numpy_helper.to_array(proto.t).astype(dtype)
+            proto.t.CopyFrom(numpy_helper.from_array(array, proto.t.name))
 
 
 def _forget_symbols(model: ModelProto) -> None:

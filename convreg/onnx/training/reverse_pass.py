@@ -81,6 +81,26 @@ def add_gradients(
     return whole, made
 
 
+def listed(wrt: Any) -> list[str]:
+    """Return the names whose gradients are asked for.
+
+    Raises
+    ------
+    GraphError
+        If they are no sequence of names.
+    """
+    try:
+        names = None if isinstance(wrt, str) else list(wrt)
+    except TypeError:
+        names = None
+    if names is None:
+        raise GraphError(f"wrt={shorten(wrt)} is refused; allowed: a sequence of names")
+    for name in names:
+        if not isinstance(name, str):
+            raise GraphError(f"wrt={shorten(name)} is refused; allowed: names of values")
+    return names
+
+
 def dependent(model: ModelProto, y: str) -> list[str]:
     """Return the floating-point inputs and initializers of a prepared model on which a value depends, in their order.
 
@@ -137,9 +157,7 @@ class Reverse:
         return self._named({name: found[name] for name in names})
 
     def _checked(self, y: str, wrt: Sequence[str]) -> list[str]:
-        if isinstance(wrt, str) or not all(isinstance(name, str) for name in wrt):
-            raise GraphError(f"wrt={shorten(wrt)} is refused; allowed: a sequence of names")
-        names = list(dict.fromkeys(wrt))
+        names = list(dict.fromkeys(listed(wrt)))
         if not names:
             raise GraphError("wrt is empty; allowed: names of inputs, initializers or other values")
         known = {*self.sources, *self.makers}

@@ -19,7 +19,7 @@ from .batch_norm import Mode, running_statistics
 from .forward import keep_forward
 from .initial import put_apart
 from .losses import Loss, Made, add_loss, check_loss
-from .optimizers import LEARNING_RATE, Moment, Optimizer, number, optimizer_of
+from .optimizers import LEARNING_RATE, Moment, Optimizer, flag, number, optimizer_of
 from .prepare import prepare
 from .record import NEXT, StepRecord
 from .reverse_pass import add_gradients, dependent
@@ -31,6 +31,9 @@ Dialect = Literal["aten", "onednn", "ascend", "onnx"]
 DIALECTS = get_args(Dialect)
 TRAINED = (np.dtype(np.float32), np.dtype(np.float64))
 """Element types of parameters: narrower ones would lose small updates. `format` narrows operands instead."""
+
+WEIGHTS_APART_IR = 4
+"""The version of the format from which on initializers need not be inputs."""
 
 SMALLEST_NORM = 1e-6
 """What torch.nn.utils.clip_grad_norm_ adds to a norm before it divides by it."""
@@ -116,11 +119,10 @@ def training_step(
     >>> import convreg.onnx
     >>> step = convreg.onnx.training_step(model, loss="mse", optimizer="sgd", learning_rate=0.5)
     >>> done = convreg.onnx.run(step, {"x": [[1.0, 0.0]], "target": [[0.0]]})
-    >>> done["loss"], done["w.next"].tolist()
-    (np.float32(1.0), [[0.0], [2.0]])
+    >>> float(done["loss"]), done["w.next"].tolist()
+    (1.0, [[0.0], [2.0]])
     """
-    if not isinstance(defaults, bool):
-        raise GraphError(f"defaults={shorten(defaults)} is refused; allowed: True or False")
+    flag("defaults", defaults)
     check_loss(loss)
     check_format("format", format)
     check_format("forward_format", forward_format)
@@ -177,6 +179,7 @@ def _forward(source: Source) -> ModelProto:
     for index in range(len(model.graph.input) - 1, -1, -1):
         if model.graph.input[index].name in held:  # older models list their weights there too
             del model.graph.input[index]
+            model.ir_version = max(model.ir_version, WEIGHTS_APART_IR)
     if not model.graph.output:
         raise GraphError("the model has no output")
     return model

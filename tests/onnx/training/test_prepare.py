@@ -93,6 +93,49 @@ def test_older_versions_are_converted():
     assert np.allclose(convreg.onnx.run(made, {"x": np.ones((2, 3, 8), np.float32)})["x_grad"], 1 / 8)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float", "double"])
+@pytest.mark.parametrize(("node", "wanted"), [
+    ("Clip<min=1.0, max=6.0>", [0, 0, 0, 4, 0]), ("Clip<max=6.0>", [-2, 0, 2, 4, 0]), ("Clip", [-2, 0, 2, 4, 6]),
+    ("Pad<pads=[0, 1, 0, 1], value=2.0>", [-2, 0, 2, 4, 6]), ("Pad<pads=[0, 1, 0, 1]>", [-2, 0, 2, 4, 6]),
+])
+def test_bounds_that_were_attributes_have_the_type_of_the_data(node, wanted, dtype):
+    """Clip and Pad below version 11: onnx's converter makes float32 constants of their numbers."""
+    model = parsed(f"s = Mul(x, x) r = {node}(s) y = ReduceSum<keepdims=0>(r)", f"{dtype}[1,5] x", f"{dtype} y",
+                   opset=10)
+    del model.opset_import[1:]
+    kind = {"float16": np.float16, "float": np.float32, "double": np.float64}[dtype]
+    feeds = {"x": np.array([[-1, 0, 1, 2, 3]], kind)}
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "y", ["x"]), feeds)
+    assert made["x_grad"].dtype == kind
+    assert made["x_grad"].tolist() == [wanted]
+    assert made["y"] == convreg.onnx.run(model, feeds)["y"]
+
+
+def test_group_normalisation_keeps_the_shape():
+    """onnx's inference leaves it open, and an output must have one."""
+    model = parsed("a = GroupNormalization<num_groups=2>(x, s, b) c = Neg(a) "
+                   "y = GroupNormalization<num_groups=1>(c, s, b)", "float[N,4,3] x", "float y",
+                   "<float[4] s = {1,2,3,4}, float[4] b = {0,0,0,0}>", opset=21)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    step = convreg.onnx.gradient(model, "y", ["x", "c"])
+    assert [[dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            for value in step.graph.output] == [["N", 4, 3]] * 3
+    made = convreg.onnx.run(step, {"x": np.arange(24, dtype=np.float32).reshape(2, 4, 3)})
+    assert all(array.shape == (2, 4, 3) for array in made.values())
+
+
+@pytest.mark.parametrize(("declared", "wrt", "said"), [
+    (False, ["x"], "the output 'y' declares no shape, and inference finds none"),
+    (True, ["x", "r"], "the output 'r_grad' declares no shape, and inference finds none"),
+])
+def test_outputs_of_unknown_rank_are_refused_by_name(declared, wrt, said):
+    model = parsed("r = Reshape(x, shape) y = Neg(r)", "float[N,3,8] x, int64[R] shape", "float[A,B] y")
+    if not declared:
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(GraphError, match=said):
+        convreg.onnx.gradient(model, "y", wrt)
+
+
 def test_local_functions_are_inlined():
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["": 20, "local": 1]>
@@ -179,7 +222,8 @@ def test_names_are_checked():
     model = parsed("r = Relu(x) y = ReduceSum<keepdims=0>(r)")
     for y, wrt, message in (("Y", ["x"], "names no value.*did you mean 'y'"), ("y", ["q"], "wrt='q' names no value"),
                             ("y", [], "wrt is empty"), ("y", "x", "a sequence of names"), (3, ["x"], "y=3 is refused"),
-                            ("y", [3], "wrt=3 is refused")):
+                            ("y", [3], "wrt=3 is refused"), ("y", 3, "wrt=3 is refused; allowed: a sequence of names"),
+                            ("y", None, "wrt=None is refused; allowed: a sequence of names")):
         with pytest.raises(GraphError, match=message):
             convreg.onnx.gradient(model, y, wrt)
     with pytest.raises(GraphError, match=r"format='int3' is refused.*hifloat8"):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -175,6 +176,44 @@ def test_a_model_that_makes_its_loss():
     assert trainer.parameters["w"].tolist() == [[0], [-1]]
 
 
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse"])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_narrow_outputs_have_a_loss(dtype, loss):
+    """Of a model whose parameters are float32."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = line(outputs=3)
+    model.graph.node.append(helper.make_node("Cast", ["y"], ["narrow"], to=kind))
+    model.graph.output.append(helper.make_tensor_value_info("narrow", kind, ["N", 3]))
+    target = {"softmax_cross_entropy": np.array([0, 1, 2, 0]), "mse": np.zeros((4, 3), dtype)}[loss]
+    feeds = {"x": np.ones((4, 2), np.float32), "target": target}
+    found, wanted = (convreg.onnx.run(
+        convreg.onnx.training_step(model, loss=loss, output=output, learning_rate=1.0),
+        feeds if output == "narrow" or loss != "mse" else {**feeds, "target": np.zeros((4, 3), np.float32)},
+        engine="reference") for output in ("narrow", "y"))
+    assert found["loss"].dtype == dtype
+    np.testing.assert_allclose(found["w.next"], wanted["w.next"], rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_weights_that_are_inputs_too(opset):
+    """Version 3 of the format lists them there; the step's inputs are those that have to be given."""
+    model = line()
+    model.ir_version, model.opset_import[0].version = 3, opset
+    model.graph.input.extend(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+                             for tensor in model.graph.initializer)
+    convreg.onnx.check(model)
+    trainer = convreg.onnx.Trainer(convreg.onnx.training_step(model, loss="mse", learning_rate=0.25),
+                                   engine="reference")
+    assert trainer.record.data == ["x"]
+    feeds = {"x": np.ones((1, 2), np.float32), "target": np.zeros((1, 1), np.float32)}
+    assert trainer.step(feeds)["loss"] == 1
+    assert trainer.parameters["w"].tolist() == [[-0.5], [0.5]]
+    exported = trainer.export()
+    convreg.onnx.check(exported)
+    assert names(exported.graph.input) == ["x"]
+    assert exported.opset_import[0].version == opset
+
+
 @pytest.mark.parametrize("format", ["bfloat16", "float8_e4m3fn", "hifloat8"])
 @pytest.mark.parametrize("forward", [False, True])
 def test_narrow_formats(format, forward):
@@ -209,6 +248,7 @@ def test_seeds_are_written():
     (classifier, {"wrt": ["bn1.running_mean"]}, "running statistic"),
     (classifier, {"batch_norm": "off"}, "batch_norm='off'"),
     (lambda: line(dtype=np.float16), {"loss": "mse"}, "is float16; allowed: float32 and float64"),
+    (lambda: line(dtype=ml_dtypes.bfloat16), {"loss": "mse"}, "is bfloat16; allowed: float32 and float64"),
     (lambda: built([helper.make_node("Cast", ["x"], ["y"], to=1)], {"x": ["N", 2]}, {"y": ["N", 2]},
                    {"unused": np.ones(1, np.int8)}), {}, "no floating-point initializer with one axis or more"),
     (lambda: built([helper.make_node("ReduceMax", ["w"], ["y"], keepdims=0)], {}, {"y": []},
@@ -232,7 +272,7 @@ def test_integer_outputs_have_no_loss():
     model = line()
     model.graph.node.append(helper.make_node("ArgMax", ["y"], ["a"]))
     model.graph.output.append(helper.make_tensor_value_info("a", 7, None))
-    with pytest.raises(GraphError, match="'a' is int64"):
+    with pytest.raises(GraphError, match="'a' is int64; allowed for a loss: float16, bfloat16, float32, float64"):
         convreg.onnx.training_step(model, output="a")
 
 

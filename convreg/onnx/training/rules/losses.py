@@ -38,8 +38,9 @@ def _one_hot(step: Step, labels: Value) -> Value:
     number = shape[1] if shape is not None else None
     known = isinstance(number, int)
     classes = step.writer.constant(np.asarray(number, np.int64)) if known else step.x.extent(1).reshape([])
-    return step.writer.add("OneHot", labels, classes, step.writer.constant(np.asarray([0, 1], step.x.dtype)), axis=1,
-                           dtype=step.x.dtype)
+    kind = step.x.dtype if step.x.dtype.kind == "f" else np.dtype(np.float32)  # OneHot has no bfloat16
+    pair = step.writer.constant(np.asarray([0, 1], kind))
+    return step.writer.add("OneHot", labels, classes, pair, axis=1, dtype=kind).cast(step.x.dtype)
 
 
 def _beside_classes(step: Step, share: Value) -> Value:
