@@ -170,5 +170,11 @@ def force_algorithm(name: str) -> Iterator[None]:
 
 @guarded("convreg::algorithm_names")
 def algorithm_names() -> list[str]:
-    """Return the names of all algorithms. "reference" is the plain loops that define the bits."""
+    """Return the names of all algorithms. "reference" is the plain loops that define the bits.
+
+    Returns
+    -------
+    list of str
+        Each is an argument of `force_algorithm`.
+    """
     return list(kernels.engine.algorithm_names())

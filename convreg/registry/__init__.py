@@ -97,13 +97,24 @@ def namespace(vendor: str) -> ModuleType:
 
 @guarded("convreg::names")
 def names() -> list[str]:
-    """Return the qualified names of the registered operators, sorted."""
+    """Return the qualified names of the registered operators, sorted.
+
+    Returns
+    -------
+    list of str
+        Such as ``"onednn::ConvolutionBackwardData"``; each is an argument of `get`.
+    """
     return sorted(_operators)
 
 
 @guarded("convreg::operators")
 def operators() -> list[Operator]:
-    """Return the newest version of every registered operator, in the order of `names`."""
+    """Return the newest version of every registered operator, in the order of `names`.
+
+    Returns
+    -------
+    list of Operator
+    """
     return [_newest(_operators[name], None) for name in names()]  # type: ignore[misc]
 
 

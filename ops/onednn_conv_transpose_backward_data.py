@@ -34,7 +34,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
                    _views.data(outputs[0], groups, layout), threads)
 
 
-convtranspose_backward_data = register(emulated(OpSpec(
+conv_transpose_backward_data = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvTransposeBackwardData",
     since_version=1,

@@ -10,7 +10,7 @@ from ._emulation import emulated
 
 gradient = _onednn.WeightsGradient(large="diff_dst", small="src")
 
-convtranspose_backward_weights = register(emulated(OpSpec(
+conv_transpose_backward_weights = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvTransposeBackwardWeights",
     since_version=1,

@@ -34,7 +34,7 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
                          _views.data(outputs[0], groups, layout), threads, bias=inputs[2])
 
 
-convtranspose = register(emulated(OpSpec(
+conv_transpose = register(emulated(OpSpec(
     vendor="onednn",
     name="ConvTranspose",
     since_version=1,
