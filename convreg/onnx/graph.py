@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import (
     AttributeProto,
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -69,7 +70,13 @@ def has_broken_text(message: Message) -> bool:
 
 def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
     """Yield every node of a model, those of subgraphs and local functions included."""
-    waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    for holder in (model.graph, *model.functions):
+        yield from nodes_in(holder)
+
+
+def nodes_in(holder: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Yield every node of a graph or a function, those of subgraphs included."""
+    waiting = [*holder.node]
     while waiting:
         node = waiting.pop()
         yield node
@@ -192,7 +199,7 @@ def flattened(model: ModelProto) -> ModelProto:
     """Inline local functions: the evaluator wants them in order and with every input, attribute and import of its own.
 
     A function that we execute ourselves stays a node, and defaults of attributes, which the inliner forgets, are
-    written into the calls first.
+    written into the calls first. The model imports what the nodes of inlined functions need.
     """
     if not model.functions:
         return model
@@ -207,6 +214,32 @@ def flattened(model: ModelProto) -> ModelProto:
                 node.attribute.append(default)
     ours = {*STANDARD, *((spec.onnx_domain, spec.name) for spec in registry.specs())}
     try:
-        return inliner.inline_selected_functions(whole, [key[:2] for key in functions if key[:2] not in ours])
+        flat = inliner.inline_selected_functions(whole, [key[:2] for key in functions if key[:2] not in ours])
     except RuntimeError:  # a function imports another version of a domain: it keeps an evaluator of its own
         return whole
+    _import_for_inlined(flat, whole.functions)
+    return flat
+
+
+def contradiction(model: ModelProto) -> str:
+    """Return words for the first two versions of one domain that a model and its functions import; empty for none."""
+    known = {entry.domain: (entry.version, "the model") for entry in model.opset_import}
+    for function in model.functions:
+        where = f"function {function.domain}::{function.name}"
+        for entry in function.opset_import:
+            version, other = known.setdefault(entry.domain, (entry.version, where))
+            if version != entry.version:
+                return (f"{where} imports version {entry.version} of domain {entry.domain!r}, and {other} imports "
+                        f"version {version}")
+    return ""
+
+
+def _import_for_inlined(flat: ModelProto, functions: Iterable[FunctionProto]) -> None:
+    """Import the domains of nodes from inlined functions: the inliner leaves out what the model itself did not import.
+
+    The inliner has refused functions that import different versions of one domain.
+    """
+    missing = {node.domain for node in nodes_in(flat.graph)} - {entry.domain for entry in flat.opset_import}
+    versions = {entry.domain: entry.version for function in functions for entry in function.opset_import}
+    for domain in sorted(missing & versions.keys()):
+        flat.opset_import.add(domain=domain, version=versions[domain])

@@ -155,3 +155,82 @@ def test_unknown_extents_are_named():
                  [value("dx", [None] * 4)])
     with pytest.raises(GraphError, match="node 'gradient': every extent of diff_dst but the batch must be known"):
         convreg.onnx.attach_functions(made)
+
+
+def without_meaning(made: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with bodies that compute zeros, so that results show whether a kernel or a body ran."""
+    for function in made.functions:
+        del function.node[:]
+        function.node.extend(helper.make_node("Sub", ["x", "x"], [name]) for name in function.output if name)
+    return made
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("op_type", "domain", "attributes"), [
+    ("convolution_backward", "convreg.aten", {
+        "stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "transposed": 0, "output_padding": [0, 0],
+        "groups": 1, "output_mask": [1, 0, 0]}),
+    ("ConvGrad", "com.microsoft", {"kernel_shape": [3, 3]})])
+def test_onnxruntime_runs_nodes_with_bodies_on_our_kernels(op_type, domain, attributes, inside):
+    pytest.importorskip("onnxruntime")
+    node = helper.make_node(op_type, ["dy", "x", "w"], ["dx", "", ""], domain=domain, **attributes)
+    outputs = [value("dx", [1, 1, 4, 4])]
+    inputs = [value("dy", [1, 2, 2, 2]), value("x", [1, 1, 4, 4]), value("w", [2, 1, 3, 3])]
+    if inside:
+        node = helper.make_node("If", ["which"], ["dx"], then_branch=helper.make_graph([node], "yes", [], outputs),
+                                else_branch=helper.make_graph([helper.make_node("Neg", ["x"], ["dx"])], "no", [],
+                                                              outputs))
+        inputs.append(value("which", [], bool))
+    made = model([node], inputs, outputs)
+    session = convreg.onnx.Session(without_meaning(attached(made)), engine="onnxruntime")
+    assert (session.engine, session.engine_note) == ("onnxruntime", "")
+    fill = filler(3)
+    feeds = {"dy": fill((1, 2, 2, 2)), "x": fill((1, 1, 4, 4)), "w": fill((2, 1, 3, 3)), "which": np.array(True)}
+    feeds = {name: feeds[name] for name in session.inputs}
+    np.testing.assert_array_equal(session.run(feeds)["dx"], convreg.onnx.run(made, feeds, engine="reference")["dx"])
+
+
+def calls(*functions: onnx.FunctionProto, imports=(("local", 1),)) -> onnx.ModelProto:
+    """Functions of one input and one output, called one after the other by a model that imports what is said."""
+    nodes = [helper.make_node(function.name, [f"v{index}"], [f"v{index + 1}"], domain="local")
+             for index, function in enumerate(functions)]
+    made = model(nodes, [value("v0", [1, 2, 4, 4])], [value(f"v{len(nodes)}", [1, 2, 4, 4])], functions=functions)
+    del made.opset_import[:]
+    made.opset_import.extend(helper.make_opsetid(*entry) for entry in imports)
+    return made
+
+
+def relu(name: str, version: int) -> onnx.FunctionProto:
+    return helper.make_function("local", name, ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])],
+                                [helper.make_opsetid("", version)])
+
+
+def through_weights(name: str, *imports: tuple[str, int]) -> onnx.FunctionProto:
+    """A data gradient whose weights are a constant."""
+    nodes = [helper.make_node("Constant", [], ["w"], value=onnx.numpy_helper.from_array(np.ones((2, 2, 3, 3), "f"))),
+             data_gradient(["a", "w"], "b", dst_shape=[1, 2, 4, 4])]
+    return helper.make_function("local", name, ["a"], ["b"], nodes, [helper.make_opsetid(*entry) for entry in imports])
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_a_function_may_import_what_the_model_does_not(engine):
+    pytest.importorskip("onnxruntime")
+    x = filler(4)((1, 2, 4, 4))
+    both = calls(relu("F", 20), through_weights("G", ("", 20), ("convreg.onednn", 1)))
+    convreg.onnx.check(both)
+    expected = convreg.onnx.run(convreg.onnx.lower(both), {"v0": x}, engine="onnxruntime")["v2"]
+    np.testing.assert_array_equal(convreg.onnx.run(both, {"v0": x}, engine=engine)["v2"], expected)
+    assert [entry.domain for entry in both.opset_import] == ["local"]  # the caller's model is left as it was
+    twice = convreg.onnx.gradient(calls(relu("F", 20), relu("G", 20)), "v2", ["v0"])
+    results = convreg.onnx.run(twice, {"v0": x}, engine=engine)
+    np.testing.assert_array_equal(results["v0_grad"], (x > 0).astype(np.float32))
+
+
+def test_functions_that_import_other_versions_are_named():
+    made = calls(relu("F", 20), through_weights("G", ("", 18), ("convreg.onednn", 1)))
+    with pytest.raises(GraphError, match="function local::G has convreg nodes and cannot be inlined: function "
+                                         "local::G imports version 18 of domain '', and function local::F imports "
+                                         "version 20"):
+        convreg.onnx.lower(made)
+    x = filler(4)((1, 2, 4, 4))
+    assert convreg.onnx.run(made, {"v0": x}, engine="reference")["v2"].shape == x.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 
@@ -241,7 +242,13 @@ def test_engines_of_models_that_onnxruntime_does_not_take():
     assert running.engine == "onnxruntime"
     assert running.engine_note == "the reference engine runs Conv, for which onnxruntime has no kernel"
     odd = model([helper.make_node("LRN", ["x"], ["y"], size=2)], [value("x", [1, 2, 1, 1])], [value("y")])
-    assert Session(odd).run({"x": np.ones((1, 2, 1, 1), np.float32)}).engine == "reference"
+    running = Session(odd)
+    assert running.run({"x": np.ones((1, 2, 1, 1), np.float32)}).engine == "reference"
+    assert re.fullmatch(r"onnxruntime refuses LRN \(.*size_ % 2.*\)", running.engine_note)
+    odd.graph.node.append(helper.make_node("Neg", ["y"], ["z"]))
+    odd.graph.output.append(value("z"))
+    assert re.fullmatch(r"the reference engine runs LRN, which onnxruntime refuses \(.*size_ % 2.*\)",
+                        Session(odd).engine_note)
 
 
 def test_runs_that_onnxruntime_refuses():

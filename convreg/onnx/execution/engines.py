@@ -66,7 +66,13 @@ def _in_onnxruntime(model: ModelProto) -> Choice:
                         for node in part.nodes)
     if not elsewhere:
         return Choice(partition, "onnxruntime", "")
-    kinds = ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in elsewhere.items())
+    shown = {name: f"{name} ({count} times)" if count > 1 else name for name, count in elsewhere.items()}
+    lacking = ", ".join(shown[name] for name in shown if name not in partition.refusals)
+    refused = [(shown[name], partition.refusals[name]) for name in shown if name in partition.refusals]
     if all(isinstance(part.runner, Evaluator) for part in partition.parts):
-        return Choice(partition, "reference", f"onnxruntime has no kernel for {kinds}")
-    return Choice(partition, "onnxruntime", f"the reference engine runs {kinds}, for which onnxruntime has no kernel")
+        notes = [f"onnxruntime has no kernel for {lacking}"] if lacking else []
+        notes += [f"onnxruntime refuses {kind} ({reason})" for kind, reason in refused]
+        return Choice(partition, "reference", "; ".join(notes))
+    notes = [f"the reference engine runs {lacking}, for which onnxruntime has no kernel"] if lacking else []
+    notes += [f"the reference engine runs {kind}, which onnxruntime refuses ({reason})" for kind, reason in refused]
+    return Choice(partition, "onnxruntime", "; ".join(notes))

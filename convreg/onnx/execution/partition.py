@@ -21,6 +21,9 @@ from .evaluator import Evaluator, Runner
 NEWEST_IR = 10
 """Of the models handed over: what a graph says does not depend on it, and each onnxruntime refuses newer ones."""
 
+NO_KERNEL = ("NOT_IMPLEMENTED", "Type Error")
+"""What onnxruntime says of an operator that it does not compute, or not in these types."""
+
 SMALL = 1024
 """Bytes of a constant that an attempt to run one node may depend on, such as a shape or a list of axes."""
 
@@ -37,6 +40,8 @@ class Partition:
     ----------
     parts : list
         In order of execution; a single one where onnxruntime takes the whole graph.
+    refusals : dict
+        Op type -> what onnxruntime says against a node of it, where that is not the lack of a kernel.
 
     Raises
     ------
@@ -56,6 +61,7 @@ class Partition:
         self._values = declarations(self._model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._taken: dict[bytes, bool] = {}
+        self.refusals: dict[str, str] = {}
         self._check_order()
         ours = [index for index, node in enumerate(self._model.graph.node) if not self._expressible(node)]
         self.parts: list[Part] = []
@@ -168,8 +174,10 @@ class Partition:
             try:
                 OnOrt(model, self._runtime)
                 self._taken[key] = True
-            except Exception:
+            except Exception as error:
                 self._taken[key] = False
+                if not any(words in str(error) for words in NO_KERNEL):
+                    self.refusals[node.op_type] = sentence(error)
         return self._taken[key]
 
     def _submodel(

@@ -13,7 +13,7 @@ from ...formats import FORMATS
 from ...geometry import Geometry
 from ...guard import guarded
 from ...roles import Role
-from ..graph import Scope, empty, flattened, graphs_of, nodes_of, scope_of
+from ..graph import Scope, contradiction, empty, flattened, graphs_of, nodes_of, scope_of
 from ..model.checks import infer_shapes
 from ..model.files import Source, opened
 from . import parts
@@ -65,16 +65,16 @@ def rewrite(source: Source, write: Write) -> ModelProto:
     imports = {entry.domain: entry.version for entry in model.opset_import}
     if not any(_is_ours(node, imports) for node in nodes_of(model)):
         return model
-    standard = imports.get("", imports.get("ai.onnx"))
+    for function in model.functions:
+        if any(_is_ours(node, imports) for node in function.node):
+            raise GraphError(f"function {function.domain}::{function.name} has convreg nodes and cannot be inlined: "
+                             + (contradiction(model) or "an operator has its name"))
+    standard = imports.get("")
     if standard is None:
         model.opset_import.add(domain="", version=22)
     elif standard < OLDEST_OPSET:
         raise GraphError(f"the model imports version {standard} of standard ONNX; rewriting needs {OLDEST_OPSET} or "
                          "later; onnx.version_converter can convert it")
-    for function in model.functions:
-        if any(_is_ours(node, imports) for node in function.node):
-            raise GraphError(f"function {function.domain}::{function.name} has convreg nodes and imports other "
-                             "versions than the model, so it cannot be inlined")
     _rewrite_graph(model.graph, infer_shapes(model).graph, None, imports, write, Names.of(model))
     _clean(model)
     return model

@@ -9,12 +9,12 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-from onnx import ModelProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, helper
 
 from ... import registry
 from ...errors import GraphError, OpError, add_note
 from ...ops import kernels
-from ..graph import nodes_of, sentence
+from ..graph import nodes_in, nodes_of, sentence
 from ..standard import OURS, STANDARD
 from ..team import team
 from ._ort import bytes_at, keep
@@ -173,11 +173,18 @@ def in_our_domains(model: ModelProto) -> ModelProto:
         return model
     changed = ModelProto()
     changed.CopyFrom(model)
-    versions = {entry.domain: entry.version for entry in model.opset_import}
-    for node in nodes_of(changed):
+    _move(changed.graph, changed.opset_import, moved)
+    for function in changed.functions:  # each has imports of its own
+        _move(function, function.opset_import, moved)
+    return changed
+
+
+def _move(holder: GraphProto | FunctionProto, imports: Any, moved: Mapping[tuple[str, str], str]) -> None:
+    """Give nodes the domains that `moved` states, and import those in the version of the domain that they leave."""
+    versions = {entry.domain: entry.version for entry in imports}
+    for node in nodes_in(holder):
         domain = moved.get((node.domain, node.op_type), node.domain)
         if domain not in versions and node.domain in versions:
             versions[domain] = versions[node.domain]
-            changed.opset_import.append(helper.make_opsetid(domain, versions[domain]))
+            imports.append(helper.make_opsetid(domain, versions[domain]))
         node.domain = domain
-    return changed
