@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, shape_inference
@@ -73,6 +75,14 @@ RIGHT = {
                                        np.array([-1])], {}),
     "slice backwards": ("Slice", 10, [normal(4, 5), np.array([100, 1]), np.array([-100, 4]), np.array([1, 0]),
                                       np.array([-2, 1])], {}),
+    "error function": ("Erf", 13, [normal(3, 4)], {}),
+    "mean, first operand broadcast": ("Mean", 13, [normal(3), normal(2, 1), normal(1, 2, 3)], {}),
+    "pads below 0": ("Pad", 13, [normal(4, 5), np.array([-1, 2, 0, -3]), np.float32([7]).reshape(())], {}),
+    "pads of an attribute": ("Pad", 2, [normal(4, 5)], {"pads": [-1, 2, 0, -3], "value": 7.0}),
+    "pads below 0 of some axes": ("Pad", 18, [normal(4, 5), np.array([-1, 2]), None, np.array([-1])], {}),
+    "pads below 0, reflected": ("Pad", 13, [normal(4, 6), np.array([0, -1, -1, 2])], {"mode": "reflect"}),
+    "pads below 0, edges": ("Pad", 13, [normal(4, 6), np.array([2, -2, -1, 3])], {"mode": "edge"}),
+    "all taken away, then padded": ("Pad", 13, [normal(6), np.array([-6, 2])], {}),
     "squares of integers": ("ReduceSumSquare", 13, [RNG.integers(0, 9, (2, 3)).astype(np.int32)], {"axes": [1]}),
 }
 
@@ -121,6 +131,26 @@ def test_values_written_out():
     assert value("LRN", 13, [np.ones((1, 1, 1, 1), np.float32)], size=3, alpha=3.0, beta=1.0) == [[[[0.5]]]]
 
 
+@pytest.mark.parametrize("engine", [None, "reference"])
+def test_double_precision(engine):
+    x = np.array([0.3, -1.7])
+    erf = np.array([math.erf(number) for number in x])
+    np.testing.assert_array_equal(convreg.onnx.run(one_node("Erf", 13, [x]), {"x0": x}, engine=engine)["y0"], erf)
+    gelu = convreg.onnx.run(one_node("Gelu", 20, [x]), {"x0": x}, engine=engine)["y0"]
+    np.testing.assert_allclose(gelu, [number * (1 + math.erf(number / math.sqrt(2))) / 2 for number in x], rtol=1e-14)
+    wide = [x, np.ones((3, 2))]
+    mean = convreg.onnx.run(one_node("Mean", 13, wide), feeds_of(wide), engine=engine)["y0"]
+    np.testing.assert_array_equal(mean, (x + wide[1]) / 2)
+
+
+@pytest.mark.parametrize("pads", [[-8, 5], [-3, -4]])
+def test_pads_that_take_away_more_than_there_is(pads):
+    model = one_node("Pad", 13, [normal(6), np.array(pads)])
+    with pytest.raises(GraphError, match=f"node that makes 'y0': pads of {pads[0]} and {pads[1]} are refused for an "
+                                         "axis of 6 elements"):
+        convreg.onnx.run(model, {"x0": normal(6), "x1": np.array(pads)}, engine="reference")
+
+
 def recurrent(op_type: str, gates: int, *, lengths=None, version: int = 14, **attributes):
     operands = [normal(3, 2, 4), normal(1, gates * 3, 4), normal(1, gates * 3, 3)]
     if lengths is not None:
@@ -139,6 +169,7 @@ REFUSED = {
                 "regions whose corners are whole pixels"),
     "cubic": ("GridSample", 20, [normal(1, 1, 4, 4), normal(1, 2, 2, 2)], {"mode": "cubic", "padding_mode": "border"},
               "mode='cubic' and padding_mode='border'"),
+    "old resize": ("Resize", 10, [normal(1, 1, 2, 2), np.float32([1, 1, 2, 2])], {}, "scales as its second input"),
     "old training": ("BatchNormalization", 6, STATISTICS, {}, "is_test=0"),
     "axis": ("Add", 6, [normal(2, 2, 2), normal(2)], {"broadcast": 1, "axis": 0}, "axis=0"),
 }

@@ -6,6 +6,7 @@ reference implementations with the expected outputs of onnx's backend tests and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -145,6 +146,41 @@ def _slice(
     return (x[tuple(places)],)
 
 
+_error_function = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _erf(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
+    """Keep the precision of float64, which onnx rounds to float32."""
+    return (_error_function(x).astype(x.dtype),)
+
+
+def _mean(attributes: Mapping[str, Any], outputs: int, *operands: Array) -> tuple[Any, ...]:
+    """Broadcast all operands; onnx gives the sum the shape of the first."""
+    return ((sum(operands[1:], operands[0]) / len(operands)).astype(operands[0].dtype),)
+
+
+def _pad(
+    attributes: Mapping[str, Any], outputs: int, x: Array, pads: Array | None = None, constant: Array | None = None,
+    axes: Array | None = None,
+) -> tuple[Any, ...]:
+    """Crop by negative pads first, as onnxruntime does, then pad; NumPy pads only."""
+    stated = attributes["pads"] if pads is None else pads
+    along = range(x.ndim) if axes is None else [int(axis) for axis in axes]
+    if len(stated) != 2 * len(along) or not all(-x.ndim <= axis < x.ndim for axis in along):
+        raise GraphError(f"{len(stated)} pads of axes {[*along]} are refused; allowed: two for each of {x.ndim} axes")
+    widths, places = [(0, 0)] * x.ndim, [slice(None)] * x.ndim
+    for axis, before, after in zip(along, map(int, stated[: len(along)]), map(int, stated[len(along):]), strict=True):
+        first, last = max(-before, 0), x.shape[axis] - max(-after, 0)
+        if last < first:
+            raise GraphError(f"pads of {before} and {after} are refused for an axis of {x.shape[axis]} elements; "
+                             "allowed: pads that take away no more elements than there are")
+        places[axis], widths[axis] = slice(first, last), (max(before, 0), max(after, 0))
+    mode: Any = attributes.get("mode") or "constant"
+    filling = {"constant_values": attributes.get("value", 0) if constant is None else constant}
+    padded: Array = np.pad(x[tuple(places)], widths, mode, **(filling if mode == "constant" else {}))
+    return (padded.astype(x.dtype),)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Nodes refused
 
@@ -190,6 +226,10 @@ def _dilated_same(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[
     return f"auto_pad={mode!r} and dilations={dilations}" if dilated else None
 
 
+def _scales_alone(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[Any]) -> str | None:
+    return "scales as its second input"
+
+
 def _whole_pixels(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[Any]) -> str | None:
     return "regions whose corners are whole pixels"
 
@@ -231,6 +271,10 @@ CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "GlobalMaxPool": (Correction(_global_max_pool),),
     "Slice": (Correction(_slice, 10),),
     "ReduceSumSquare": (Correction(_reduce_sum_square),),
+    "Erf": (Correction(_erf),),
+    "Mean": (Correction(_mean, 8),),
+    "Pad": (Correction(_pad, 2),),
+    "Resize": (Correction(refused=_scales_alone, last=10),),
     "TopK": (Correction(refused=_few_elements),),
     "Div": (Correction(refused=_old_division, last=6), Correction(refused=_zero_divisor, first=7)),
     "Mod": (Correction(refused=_zero_divisor),),
