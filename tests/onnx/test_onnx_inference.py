@@ -284,3 +284,18 @@ def test_a_stated_shape_that_only_the_run_tells_is_not_an_absent_one(length):
     assert [dim if isinstance(dim, int) else None for dim in inferred(made)] == [1, 3, None, None]
     x, w = np.ones((1, 4, 8, 8), np.float32), np.ones((1, 4, 3, 3, 3), np.float32)
     assert convreg.onnx.run(made, {"dy": x, "w": w, "s": np.array([9, 20])})["dx"].shape == (1, 3, 9, 20)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("input", "x"), ("output", "y")])
+def test_values_without_a_type_or_a_shape_are_named(kind, name):
+    for field, bare in (("type", helper.make_empty_tensor_value_info(name)), ("shape", value(name))):
+        values = {"x": value("x", [2]), "y": value("y", [2]), name: bare}
+        made = model([helper.make_node("Relu", ["x"], ["y"])], [values["x"]], [values["y"]])
+        with pytest.raises(GraphError, match=f"{kind} '{name}' has no {field}; allowed: .* with a {field}"):
+            convreg.onnx.check(made)
+
+
+def test_an_unknown_operator_is_quoted_once():
+    made = model([helper.make_node("Foo", ["x"], ["y"], domain="convreg.aten")], [value("x", [2])], [value("y", [2])])
+    with pytest.raises(GraphError, match=r"no operator of convreg\.aten named 'Foo'; known: convolution_backward"):
+        convreg.onnx.check(made)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from onnx import NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun, RefAttrName
 
 from ... import registry
 from ...calls.binding import asking
 from ...calls.execution import execute
-from ...errors import GraphError, OpError, add_note
+from ...errors import GraphError, OpError, add_note, shorten
 from ...spec import OpSpec
 from .. import payload
 from ..graph import empty, place, sentence, used_names
@@ -114,6 +114,7 @@ class Evaluator(ReferenceEvaluator):
     def __init__(self, proto: Any, **kwargs: Any) -> None:
         if kwargs.get("new_ops") is None:  # it hands them down to subgraphs, but not to functions
             kwargs["new_ops"] = node_classes()
+        check_texts(proto.graph if isinstance(proto, ModelProto) else proto)
         super().__init__(proto, **kwargs)
         self._reads = [used_names(node.onnx_node) for node in self.rt_nodes_]
         self._corrections = [self._correction(node) for node in self.rt_nodes_]
@@ -176,6 +177,18 @@ class Evaluator(ReferenceEvaluator):
                 add_note(error.__cause__, f"in {place(node.onnx_node)}")
                 raise error.__cause__ from None
             raise GraphError(f"{place(node.onnx_node)}: {sentence(error)}") from error
+
+
+def check_texts(holder: GraphProto | FunctionProto | NodeProto) -> None:
+    """Refuse attributes whose text is not UTF-8: onnx's evaluator would not say where they stand."""
+    for node in [holder] if isinstance(holder, NodeProto) else holder.node:
+        for attribute in node.attribute:
+            for text in (attribute.s, *attribute.strings):
+                try:
+                    text.decode()
+                except UnicodeDecodeError as error:
+                    raise GraphError(f"{place(node)}: attribute {attribute.name}={shorten(text)} is refused; allowed: "
+                                     "text in UTF-8") from error
 
 
 def attributes_of(node: OpRun, linked: dict[str, Any] | None) -> dict[str, Any]:

@@ -39,6 +39,7 @@ def check(source: Source) -> None:
 def check_opened(model: ModelProto) -> None:
     """Check an opened model as `check` does, except for equal names of nodes: other formats do not store them."""
     _check_operators(model)
+    _check_declared(model.graph)
     try:
         onnx.checker.check_model(model)
         whole = inferred(model)  # what the full check does, and more
@@ -79,7 +80,19 @@ def _check_operators(model: ModelProto) -> None:
         if node.domain in ours and (node.domain, node.op_type) not in functions and registry.find_node(
                 node.domain, node.op_type) is None:
             known = [spec.name for spec in registry.specs() if spec.onnx_domain == node.domain]
-            raise GraphError(str(UnknownOp(shorten(node.op_type), known, what=f"operator of {node.domain}")))
+            raise GraphError(str(UnknownOp(node.op_type, known, what=f"operator of {node.domain}")))
+
+
+def _check_declared(graph: GraphProto) -> None:
+    """Refuse inputs and outputs without a type or a shape, as onnx's checker does without their names."""
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            if not value.HasField("type"):
+                raise GraphError(f"{kind} {shorten(value.name)} has no type; allowed: values with a type")
+            tensor = value.type.tensor_type
+            if value.type.HasField("tensor_type") and not tensor.HasField("shape"):
+                raise GraphError(f"{kind} {shorten(value.name)} has no shape; allowed: tensors with a shape, "
+                                 "whose extents may be unknown")
 
 
 def check_made_once(graph: GraphProto) -> None:

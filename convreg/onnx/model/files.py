@@ -20,6 +20,7 @@ from ..limits import ADDED_BYTES, PROTOBUF_BYTES
 from ..schema.onnx_faults import check_node
 from ..schema.schemas import know_nodes
 from .expansion import check_expansion
+from .normal_form import in_normal_form
 from .tensor_data import ExternalData, check_tensor, dense_bytes
 
 Source = ModelProto | str | os.PathLike[str]
@@ -79,7 +80,7 @@ def _file(path: Any) -> Path:
 
 
 def opened(source: Source) -> ModelProto:
-    """Return the model itself or the one in a file, with its operators made known to onnx.
+    """Return the model itself or the one in a file, in normal form, with its operators made known to onnx.
 
     Raises
     ------
@@ -95,6 +96,7 @@ def opened(source: Source) -> ModelProto:
         raise GraphError("the model has no graph")
     _check_messages(source)
     check_expansion(source)
+    source = in_normal_form(source)
     know_nodes(source)
     _check_outputs(source.graph)
     _check_mirrors(source.graph)
