@@ -111,6 +111,8 @@ def test_any_window(case, data, seed):
     try:
         made = call.model
     except OpError:
+        with pytest.raises(OpError):
+            convreg.get(call.name)(*call.tensors, **call.arguments)
         return
     assert made.graph.output[0].name == "input_delta"
     agree(call)

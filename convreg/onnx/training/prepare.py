@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper, version_converter
 
 from ...errors import GraphError
-from ..graph import flattened, scope_of, sentence
+from ..graph import contradiction, flattened, scope_of, sentence
 from ..model.checks import check_made_once
 from ..model.files import Source, opened
 from .batch_norm import Mode, set_batch_norm
@@ -76,7 +76,8 @@ def _converted(model: ModelProto) -> ModelProto:
     """Return the model in a version of standard ONNX that the rules know."""
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
     if version is None:
-        raise GraphError("the model imports no version of standard ONNX")
+        raise GraphError("the model imports no version of standard ONNX"
+                         + (f", and its functions cannot be inlined: {words}" if (words := contradiction(model)) else ""))
     if version > NEWEST_OPSET:
         raise GraphError(f"the model imports version {version} of standard ONNX; allowed: up to {NEWEST_OPSET}")
     if version < OLDEST_OPSET:

@@ -125,9 +125,6 @@ def test_convolutions(data):
     feeds = {"x": normal(2, 2 * groups, *extents), "w": normal(2 * groups, 2, *taps)}
     for op_type in ("Conv", "ConvTranspose"):
         node = helper.make_node(op_type, ["x", "w"], ["y"], pads=pads, group=groups, **options)
-        try:
-            y, weights, made = gradients([node], feeds, ["x", "w"])
-        except convreg.OpError:  # the window leaves nothing
-            continue
+        y, weights, made = gradients([node], feeds, ["x", "w"])
         for name in ("x", "w"):
             np.testing.assert_allclose((made[name] * feeds[name]).sum(), (y * weights).sum(), rtol=1e-9, atol=1e-9)
