@@ -76,8 +76,9 @@ def _converted(model: ModelProto) -> ModelProto:
     """Return the model in a version of standard ONNX that the rules know."""
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
     if version is None:
+        words = contradiction(model)
         raise GraphError("the model imports no version of standard ONNX"
-                         + (f", and its functions cannot be inlined: {words}" if (words := contradiction(model)) else ""))
+                         + (f", and its functions cannot be inlined: {words}" if words else ""))
     if version > NEWEST_OPSET:
         raise GraphError(f"the model imports version {version} of standard ONNX; allowed: up to {NEWEST_OPSET}")
     if version < OLDEST_OPSET:
