@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from . import registry
 from .calls.arguments import UNSET_SHAPE, shape_value, tensor_type, tensor_value
 from .calls.binding import asking, make_call, plan_of
-from .calls.signature import Arguments, reader_of
+from .calls.signature import Arguments, reader_of, tensor_port
 from .errors import OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import conv_transpose_window
 from .guard import guarded
-from .spec import Call, OpSpec, Shape, TensorType
+from .spec import Call, OpSpec, Shape, TensorType, snake_case
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     *shapes, **arguments
         The arguments of the operator's function, with a shape in place of each array. Arrays are accepted.
     dtypes : str or mapping
-        Number format of all tensors, or of each by port.
+        Number format of all tensors, or of each by its name in the vendor's spelling or in Python's. Those that a
+        mapping does not name are float32.
 
     Returns
     -------
@@ -131,7 +132,7 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     Raises
     ------
     OpTypeError
-        If an argument is unknown, or not a shape.
+        If an argument or a name in `dtypes` is unknown, or an argument is not a shape.
     UnknownOp
         If there is no such operator.
 
@@ -146,7 +147,8 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     """
     spec = registry.resolve(name).spec
     given = reader_of(spec)(shapes, dict(arguments))
-    tensors = tuple(_tensor(spec, index, value, dtypes) for index, value in enumerate(given.tensors))
+    formats = _formats(spec, dtypes)
+    tensors = tuple(_tensor(spec, index, value, formats) for index, value in enumerate(given.tensors))
     return Explanation(spec.qualified_name, tuple(_readings(spec, tensors, given)),
                        tuple(_neighbours(spec, tensors, given)))
 
@@ -160,7 +162,27 @@ def _readings(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Argum
             yield reading
 
 
-def _tensor(spec: OpSpec, index: int, value: Any, dtypes: str | Mapping[str, str]) -> TensorType | None:
+def _formats(spec: OpSpec, dtypes: str | Mapping[str, str]) -> dict[str, str]:
+    """Return the format of every input by the vendor's name."""
+    ask = asking(spec, spec.conformances[0])
+    given = dtypes if isinstance(dtypes, Mapping) else {}
+    for format in given.values() if isinstance(dtypes, Mapping) else (dtypes,):
+        if not isinstance(format, str):
+            raise ask.refuse("dtypes", dtypes, "the name of a format, or a mapping from ports to names", "arguments",
+                             wrong_type=True)
+    formats: dict[str, str] = {}
+    for name, format in given.items():
+        port = tensor_port(spec, name)
+        if port is None:
+            known = ", ".join(snake_case(port.name) for port in spec.inputs if not port.shape)
+            raise ask.refuse("dtypes", dtypes, f"a mapping from names of {known}", "arguments", wrong_type=True)
+        if port.name in formats:
+            raise ask.refuse("dtypes", dtypes, f"one format for {snake_case(port.name)}", "arguments", wrong_type=True)
+        formats[port.name] = format
+    return dict.fromkeys(spec.input_names, dtypes if isinstance(dtypes, str) else "float32") | formats
+
+
+def _tensor(spec: OpSpec, index: int, value: Any, formats: Mapping[str, str]) -> TensorType | None:
     """Return the type that a shape or array stands for."""
     port = spec.inputs[index]
     if value is None or port.shape:
@@ -169,11 +191,9 @@ def _tensor(spec: OpSpec, index: int, value: Any, dtypes: str | Mapping[str, str
     if hasattr(type(value), "__array__"):
         return tensor_type(tensor_value(before, rules, port, value))
     extents = shape_value(before, rules, port, value)
-    format = dtypes.get(port.name, "float32") if isinstance(dtypes, Mapping) else dtypes
-    if not isinstance(format, str):
-        raise before.refuse("dtypes", dtypes, "the name of a format, or a mapping from ports to names", "arguments",
-                            wrong_type=True)
-    return TensorType(extents, format)
+    if any(extent < 0 for extent in extents):
+        raise before.refuse(port.name, list(extents), "the shape of a tensor, without an extent below 0", "arguments")
+    return TensorType(extents, formats[port.name])
 
 
 def _reading(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -10,11 +11,13 @@ import numpy as np
 
 import convreg
 from convreg import GraphError
-from convreg.errors import Asking
+from convreg.calls.signature import tensor_port
+from convreg.errors import Asking, near_misses
 from convreg.memory import Array, max_bytes
 from convreg.spec import OpSpec, snake_case
 
 Action = Callable[[argparse.Namespace], None]
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def explain(parser: argparse.ArgumentParser) -> Action:
@@ -31,9 +34,7 @@ def explain(parser: argparse.ArgumentParser) -> Action:
                 print(f"{place}\n{told}\n")
             return
         spec = convreg.get(args.subject).spec
-        arguments = {**_shapes(args), **_attributes(spec, args)}
-        print(convreg.explain(spec.qualified_name, dtypes=_formats(spec, args),
-                              **{snake_case(name): value for name, value in arguments.items()}))
+        print(convreg.explain(spec.qualified_name, dtypes=_formats(spec, args), **_arguments(spec, args, _extents)))
 
     return act
 
@@ -47,12 +48,12 @@ def algorithm(parser: argparse.ArgumentParser) -> Action:
     def act(args: argparse.Namespace) -> None:
         spec = convreg.get(args.name).spec
         formats = _formats(spec, args)
-        arguments: dict[str, object] = {
-            name: _operand(name, extents, formats[name]) if name in spec.tensor_names else extents
-            for name, extents in _shapes(args).items()}
-        arguments |= _attributes(spec, args)
-        choices = convreg.algorithm(spec.qualified_name, threads=args.threads,
-                                    **{snake_case(name): value for name, value in arguments.items()})
+
+        def operand(name: str, text: str) -> object:
+            port, extents = tensor_port(spec, name), _extents(name, text)
+            return extents if port is None else _operand(name, extents, formats[port.name])
+
+        choices = convreg.algorithm(spec.qualified_name, threads=args.threads, **_arguments(spec, args, operand))
         print("\n\n".join(map(str, choices)) or "no algorithm: the call has nothing to compute")
 
     return act
@@ -68,25 +69,47 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                         help="the number format of all inputs or of one (default float32)")
 
 
-def _shapes(args: argparse.Namespace) -> dict[str, list[int]]:
-    return {name: _integers(f"--shape {name}", text) for name, text in _pairs("--shape", args.shape)}
+def _arguments(spec: OpSpec, args: argparse.Namespace, shaped: Callable[[str, str], object]) -> dict[str, object]:
+    """Return the arguments of the operator's function; `shaped` reads the name and the text of a shape."""
+    arguments: dict[str, object] = {}
+    for option, texts in (("--shape", args.shape), ("--set", args.set)):
+        for name, text in _pairs(option, texts):
+            if snake_case(name) in arguments:  # in the vendor's spelling, in Python's, or in one of each
+                raise GraphError(f"{option} {name}={text}: {snake_case(name)} is given twice; allowed: one value")
+            arguments[snake_case(name)] = shaped(name, text) if option == "--shape" else _value(spec, name, text)
+    return arguments
 
 
-def _attributes(spec: OpSpec, args: argparse.Namespace) -> dict[str, object]:
-    return {name: _value(spec, name, text) for name, text in _pairs("--set", args.set)}
+def _extents(name: str, text: str) -> list[int]:
+    return _integers(f"--shape {name}", text)
 
 
 def _formats(spec: OpSpec, args: argparse.Namespace) -> dict[str, str]:
-    """Return the number format of every input."""
-    formats = dict.fromkeys((port.name for port in spec.inputs), "float32")
+    """Return the number format of every tensor, by the vendor's names."""
+    of_all: list[str] = []
+    formats: dict[str, str] = {}
     for text in args.dtype:
-        port, _, format = text.rpartition("=")
-        formats.update({port: format} if port else dict.fromkeys(formats, format))
-    return formats
+        name, equals, format = text.rpartition("=")
+        port = tensor_port(spec, name)
+        if equals and port is None:
+            known = [snake_case(port.name) for port in spec.vendor_inputs if not port.shape]
+            near = near_misses(name, known)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise GraphError(f"--dtype {text}: allowed: FORMAT, or PORT=FORMAT with one of {', '.join(known)}{hint}")
+        if of_all if port is None else port.name in formats:
+            raise GraphError(f"--dtype {text}: the format of {name or 'all inputs'} is given twice; allowed: one value")
+        if port is None:
+            of_all.append(format)
+        else:
+            formats[port.name] = format
+    return dict.fromkeys((port.name for port in spec.inputs if not port.shape), *(of_all or ["float32"])) | formats
 
 
 def _operand(name: str, extents: Sequence[int], format: str) -> Array:
     """Return an array of a shape in C order, whose memory is not touched."""
+    if any(extent < 0 for extent in extents):
+        raise GraphError(f"--shape {name}={','.join(map(str, extents))}: allowed: the shape of a tensor, without an "
+                         "extent below 0")
     dtype = convreg.formats()[format].dtype
     limit = max_bytes(Asking("convreg::algorithm"))
     try:
@@ -109,8 +132,12 @@ def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _integers(what: str, text: str) -> list[int]:
+    """Read integers with commas between them; nothing but blanks is the empty list."""
+    entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
     try:
-        return [int(entry) for entry in text.split(",") if entry.strip()]
+        if not all(map(_INTEGER.fullmatch, entries)):  # int() takes underscores and other alphabets' digits too
+            raise ValueError
+        return [int(entry) for entry in entries]
     except ValueError:
         raise GraphError(f"{what}={text}: allowed: integers with commas between them") from None
 

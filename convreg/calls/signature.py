@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import near_misses
-from ..spec import Call, OpSpec, Rules, snake_case
+from ..spec import Call, OpSpec, Port, Rules, snake_case
 from .binding import asking
 
 SCALES = "scales"
@@ -65,6 +65,11 @@ def positional_names(signature: inspect.Signature) -> list[str]:
     return [name for name, p in signature.parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
+def tensor_port(spec: OpSpec, name: str) -> Port | None:
+    """Return the input that takes a tensor and has this name, in the vendor's spelling or in Python's."""
+    return next((port for port in spec.inputs if not port.shape and name in (port.name, snake_case(port.name))), None)
+
+
 def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Arguments]:
     """Return the function that sorts the positional and keyword arguments of a call."""
     signature = signature_of(spec)
@@ -91,7 +96,7 @@ def reader_of(spec: OpSpec) -> Callable[[tuple[Any, ...], dict[str, Any]], Argum
         attributes = {}
         for name, value in kwargs.items():
             if name not in vendor_names:
-                raise _unknown_argument(call, name, parameters, conformance)
+                raise _unknown_argument(call, name, value, parameters, conformance)
             attributes[vendor_names[name]] = value
         return Arguments(tensors, attributes, conformance, out, threads)
 
@@ -108,12 +113,13 @@ def scale_values(call: Call, value: Any) -> list[Any]:
     return list(value)
 
 
-def _unknown_argument(call: Call, name: str, known: Iterable[str], conformance: Any) -> Exception:
+def _unknown_argument(call: Call, name: str, value: Any, known: Iterable[str], conformance: Any) -> Exception:
     names = list(known)
     near = near_misses(name, names)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     rule = _rules(call, conformance).unknown
-    return call.refuse(name, "given", f"{hint}one of {', '.join(names)}", rule, wrong_type=True)
+    shown = "given" if hasattr(type(value), "__array__") else value  # the message would tell no more of a tensor
+    return call.refuse(name, shown, f"{hint}one of {', '.join(names)}", rule, wrong_type=True)
 
 
 def _rules(call: Call, conformance: Any) -> Rules:

@@ -168,7 +168,9 @@ def test_errors_name_everything_and_the_near_miss():
     assert error.accepted_by == ("document",)
     for part in ("did you mean 'SAME_UPPER'", "rule R4", "accepted under conformance='document'"):
         assert part in str(error)
-    assert "did you mean strides" in str(refused(backward_data, DY, W, [1, 3, 6], stride=[1], **ONE_D))
+    assert "stride=[1] is refused; allowed: did you mean strides" in str(
+        refused(backward_data, DY, W, [1, 3, 6], stride=[1], **ONE_D))
+    assert refused(backward_data, DY, W, [1, 3, 6], bias=DY, **ONE_D).value == "given"
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.rule) == (str(error), "R4")
     assert refused(backward_data, DY, W, [1, 3, 6], conformance="vendor", **ONE_D).argument == "conformance"

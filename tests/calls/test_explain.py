@@ -165,6 +165,57 @@ def test_command_line_reads_every_kind(capsys):
     assert "weight='bfloat16'" in out
 
 
+ASCEND = ("ascend::ConvolutionBackward", *(part for text in ("stride=1", "padding=0", "dilation=1", "outputMask=1,0,0")
+                                           for part in ("--set", text)),
+          "--shape", "input=1,1,5", "--shape", "weight=2,1,3")
+
+
+@pytest.mark.parametrize("shape", ["gradOutput", "grad_output"])
+@pytest.mark.parametrize("dtype", ["gradOutput", "grad_output"])
+def test_command_line_takes_both_spellings(shape, dtype, capsys):
+    call = [*ASCEND, "--shape", f"{shape}=1,2,3", "--dtype", f"{dtype}=hifloat8"]
+    assert main(["explain", *call]) == 0
+    told = convreg.explain("ascend::ConvolutionBackward", (1, 2, 3), (1, 1, 5), (2, 1, 3), stride=[1], padding=[0],
+                           dilation=[1], output_mask=[True, False, False], dtypes={dtype: "hifloat8"})
+    assert [told[name].rule for name in ("document", "ascend950", "atlas-a2")] == [None, "E11", "E05"]
+    assert capsys.readouterr().out == f"{told}\n"
+    assert main(["algorithm", *call]) == 0
+    assert capsys.readouterr().out.startswith("backward_data: ")
+
+
+@pytest.mark.parametrize("verb", ["explain", "algorithm"])
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--dtype", "nonsense=bfloat16"], "--dtype nonsense=bfloat16: allowed: FORMAT, or PORT=FORMAT with one of "
+     "grad_output, input, weight"),
+    (["--dtype", "gradoutput=bfloat16"], "(did you mean 'grad_output'?)"),
+    (["--dtype", "=bfloat16"], "allowed: FORMAT"),
+    (["--dtype", "input=float16", "--dtype", "input=float32"], "the format of input is given twice"),
+    (["--dtype", "float16", "--dtype", "float32"], "the format of all inputs is given twice"),
+    (["--shape", "gradOutput=1,2,3", "--shape", "grad_output=1,2,4"], "--shape grad_output=1,2,4: grad_output is given "
+     "twice"),
+    (["--set", "output_mask=1,1,1"], "--set output_mask=1,1,1: output_mask is given twice"),
+    (["--set", "input=1"], "input is given twice"),
+    *((["--shape", f"gradOutput={text}"], f"--shape gradOutput={text}: allowed: integers with commas")
+      for text in ("1,,3", "1,2,3,", ",1,2,3", "1_0,2,3", "\u0661,2,3")),
+    (["--set", "biasSizes=1,"], "--set biasSizes=1,: allowed: integers with commas"),
+    (["--shape", "gradOutput=1,2,-3"], "without an extent below 0")])
+def test_command_line_refuses_what_it_cannot_mean(verb, arguments, message, capsys):
+    assert main([verb, *ASCEND, *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_names_of_tensors_in_dtypes():
+    for dtypes, message in (({"nonsense": "float16"}, "dtypes={'nonsense': 'float16'} is refused; allowed: a mapping"),
+                            ({"dst_shape": "float16"}, "names of diff_dst, weights,"),
+                            ({"weights": 16}, "the name of a format"), (16, "the name of a format")):
+        with pytest.raises(OpTypeError, match=message):
+            same("VALID", dtypes=dtypes)
+    with pytest.raises(OpTypeError, match="one format for grad_output"):
+        convreg.explain("ascend::ConvolutionBackward", dtypes={"gradOutput": "float16", "grad_output": "float32"})
+    with pytest.raises(OpError, match=r"src=\[-1, 1, 5\] is refused; allowed: .* without an extent below 0"):
+        convreg.explain("onednn::Convolution", (-1, 1, 5), (2, 1, 3), **ONE, weights_format="OIX")
+
+
 def test_command_line_explains_a_model(tmp_path, capsys):
     assert main(["explain", str(saved(tmp_path)), "--node", "second"]) == 0
     assert capsys.readouterr().out.startswith("convreg.onednn::ConvolutionBackwardData node 'second'\nrule ")
