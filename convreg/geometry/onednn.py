@@ -151,12 +151,14 @@ def relate(call: Call, sides: Sides, pads: list[tuple[int, int]], groups: int) -
     for index, (x, y, k, s, d, (begin, end)) in enumerate(
         zip(sides.large[2], sides.small[2], sides.weights[2], call["strides"], call["dilations"], pads, strict=True)
     ):
-        fits = forward_extent(x, effective(k, d), s, begin, end)
-        if fits != y:
-            rule = "R26" if fits <= 0 else "R25"
-            raise call.refuse(
-                f"spatial axis {index}", {"large": x, "small": y, "kernel": k, "pads": [begin, end]},
-                f"sizes with (large + pads - {effective(k, d)}) / {s} + 1 == small, which is {fits}", rule)
+        kernel = effective(k, d)
+        fits = forward_extent(x, kernel, s, begin, end)
+        if fits <= 0 or fits != y:  # an empty small side does not fit even where its size is the one that follows
+            sizes = {"large": x, "small": y, "kernel": k, "pads": [begin, end]}
+            allowed, rule = f"sizes with (large + pads - {kernel}) / {s} + 1 == small, which is {fits}", "R25"
+            if fits <= 0:
+                allowed, rule = f"large + pads above {kernel - s}, so that the kernel has a position", "R26"
+            raise call.refuse(f"spatial axis {index}", sizes, allowed, rule)
         axes.append(Axis(x, y, k, s, d, begin))
     batch, large_channels, _ = sides.large
     return Geometry(batch, groups, large_channels // groups, sides.small[1] // groups, tuple(axes)).checked(call)
@@ -270,8 +272,8 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     sides = Sides(split_data(shape, layout), (batch, channels, spatial),
                   (small_channels, large_channels, taps))
     check_channels(call, sides, ("dst", "src"))
-    if any(extent < 1 for extent in extents):
-        raise call.refuse("src", list(data), f"sizes whose result {extents} is positive", "R26")
+    if any(extent < 1 for extent in (*spatial, *extents)):
+        raise call.refuse("src", list(data), f"positive sizes whose result {extents} is positive", "R26")
     return relate(call, sides, pads, groups), shape
 
 

@@ -168,6 +168,32 @@ def test_shapes_r15_r16_r21_to_r28():
     assert refusal(BW, *changed(BW, weights_shape=[8, 4, 3, 0])).rule == "R28"
 
 
+ODD = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1], "data_format": "NCX"}
+
+
+@pytest.mark.parametrize("conformance", ["document", "library"])
+@pytest.mark.parametrize("kernel", [{"taps": 3, "large": 2}, {"taps": 1, "large": 0},
+                                    {"taps": 2, "large": 2, "dilations": [3], "strides": [2]}], ids=str)
+def test_a_kernel_without_a_position_r26(kernel, conformance):
+    """The small side that fits is empty; that a caller states an empty one makes no call of it."""
+    line = {**ODD, **{name: value for name, value in kernel.items() if name in ODD}}
+    large, small = np.ones((1, 1, kernel["large"]), F), np.ones((1, 2, 0), F)
+    weights = np.ones((2, 1, kernel["taps"]), F)
+    oix, iox = {**line, "weights_format": "OIX"}, {**line, "weights_format": "IOX"}
+    for function, args, kwargs in (
+            (BD, (small, weights, large.shape), oix), (BW, (large, small, weights.shape), oix),
+            (TD, (large, weights), iox), (TW, (small, large, weights.shape), iox),
+            (onednn.convolution, (large, weights), oix), (onednn.conv_transpose, (small, weights), iox)):
+        assert refusal(function, args, kwargs, conformance).rule == "R26"
+
+
+def test_an_empty_batch_has_positions():
+    weights = np.ones((2, 1, 3), F)
+    oix = {**ODD, "weights_format": "OIX"}
+    assert BD(np.ones((0, 2, 3), F), weights, (0, 1, 5), **oix).shape == (0, 1, 5)
+    assert not BW(np.ones((0, 1, 5), F), np.ones((0, 2, 3), F), weights.shape, **oix).any()
+
+
 def test_output_padding_r32():
     for extra in ([-1, 0], [0], [0, 0, 0]):
         for conformance in ("document", "library"):
@@ -187,9 +213,6 @@ def test_a_third_input_is_supported_r35():
     for conformance in ("document", "library"):
         assert BD(*args, stated, **kwargs, conformance=conformance).shape == (1, 4, 6, 6)
     assert refusal(BD, (*args, stated[None]), kwargs).rule == "R18"
-
-
-ODD = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1], "data_format": "NCX"}
 
 
 @pytest.mark.parametrize(("mode", "page", "library"), [("same_upper", 2, 1), ("same_lower", 1, 2)])
