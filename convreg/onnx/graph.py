@@ -168,7 +168,8 @@ class Declared(NamedTuple):
 
     def __str__(self) -> str:
         """Such as ``x: float32 of shape [N, 3]``."""
-        shape = "" if self.shape is None else f" of shape [{', '.join(str(extent or '?') for extent in self.shape)}]"
+        extents = ["?" if extent is None else str(extent) for extent in self.shape or ()]
+        shape = "" if self.shape is None else f" of shape [{', '.join(extents)}]"
         return f"{self.name}: {self.dtype or 'a value'}{shape}"
 
 

@@ -127,6 +127,7 @@ def put(*path, value):
     (put("attributes", "threads", value=1), "attributes: key 'threads' is refused"),
     (put("attributes", "stride", value=1), "did you mean 'strides'?"), (put("inputs", "weights", value=1), "is 1"),
     (put("inputs", "weights", "shape", value=[-1]), "[-1] is no shape"),
+    (put("inputs", "weights", "shape", value=[2**31]), "up to 8 integers of at least 0 and below 2147483648"),
     (put("inputs", "weights", "shape", value=[2, 1]), "has 4 entries; needed: a list of 2 numbers"),
     (put("inputs", "weights", "format", value="int8"), "format 'int8' is refused"),
     (put("inputs", "weights", "values", value=[1, 2, 3, 0.1]), "the value 0.1 is not in bfloat16"),

@@ -285,6 +285,12 @@ def test_inputs_are_checked(inputs, message):
         convreg.onnx.run(BATCHED, inputs)
 
 
+def test_declared_extents_of_0_are_shown():
+    made = model([helper.make_node("Abs", ["a"], ["y"])], [value("a", [0, None])], [value("y", [0, None])])
+    with pytest.raises(GraphError, match=r"the model takes a: float32 of shape \[0, \?\]"):
+        convreg.onnx.run(made, {})
+
+
 def test_lists_and_foreign_byte_order_are_taken():
     swapped = ONES.astype(ONES.dtype.newbyteorder())
     assert convreg.onnx.run(BATCHED, {"a": swapped, "b": [[1, 2]] * 3})["y"].tolist() == [[2, 3]] * 3

@@ -130,6 +130,16 @@ def test_rule_of_a_product(rule, product, arguments):
     assert (caught.value.rule, caught.value.status) == (rule, expected)
 
 
+@pytest.mark.parametrize(("product", "shapes", "exempt"), [
+    ("atlas-910", ((0, 2, 3), (0, 1, 5), (2, 1, 3)), False), ("atlas-a2", ((0, 2, 3), (1, 1, 5), (2, 1, 3)), True)])
+def test_e29_states_when_an_empty_operand_is_allowed(product, shapes, exempt):
+    operands = [np.ones(shape, np.float16) for shape in shapes]
+    with pytest.raises(OpError) as caught:
+        function(*operands, stride=[1], padding=[0], dilation=[1], bias_sizes=[2], conformance=product)
+    assert caught.value.rule == "E29"
+    assert ("unless input or weight is empty too" in caught.value.allowed) is exempt
+
+
 @pytest.mark.parametrize("product", ["ascend950", "atlas-a2", "atlas-910"])
 def test_null_tensors(product):
     for index in range(3):

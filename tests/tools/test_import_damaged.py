@@ -127,7 +127,7 @@ NODE = ("graph", 0)
         ((*NODE, "attrs", "dst_shape", "type"), "f64[]", "unknown type 'f64.."),
         ((*NODE, "kind"), "ConvolutionBackwardDate", "is not known"),
         ((*NODE, "inputs"), [], "R8"),
-        ((*NODE, "outputs"), [], "R8"),
+        ((*NODE, "outputs"), [], "R9"),
         (("graph",), [], "holds no operation"),
         (("graph", 1, "attrs", "alpha", "value"), 10**400, "not a finite f32 number"),
         (("graph", 1, "attrs", "alpha", "type"), "s64", "not an integer"),

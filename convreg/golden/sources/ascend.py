@@ -34,7 +34,8 @@ def shape_of(value: Any, where: str) -> tuple[int, ...]:
     """Return a shape; extents may be 0."""
     if not isinstance(value, tuple | list) or len(value) > 8 or any(
             type(extent) is not int or not 0 <= extent < LARGEST for extent in value):
-        raise GraphError(f"{where}: {shorten(value)} is no shape; needed: up to 8 integers, none below 0")
+        raise GraphError(f"{where}: {shorten(value)} is no shape; needed: up to 8 integers of at least 0 and "
+                         f"below {LARGEST}")
     return tuple(value)
 
 

@@ -121,9 +121,11 @@ def _convolution(builder: ModelBuilder, operation: Operation, lenient: bool) -> 
     kind = operation.kind
     spec = get(CONVOLUTIONS[kind]).spec
     most, least = len(spec.vendor_inputs), sum(not port.optional for port in spec.inputs)
-    if not least <= len(operation.inputs) <= most or len(operation.outputs) != 1:
-        raise GraphError(f"{len(operation.inputs)} inputs and {len(operation.outputs)} outputs; allowed: {least}"
-                         f"{f' or {most}' if most > least else ''} inputs and 1 output [rule R8]")
+    if not least <= len(operation.inputs) <= most:
+        raise GraphError(f"{len(operation.inputs)} inputs; allowed: {least}{f' or {most}' if most > least else ''} "
+                         "[rule R8]")
+    if len(operation.outputs) != 1:
+        raise GraphError(f"{len(operation.outputs)} outputs; allowed: 1 [rule R9]")
     node = _Node(kind, spec, list(operation.inputs), operation.outputs[0], _attributes(operation))
     if kind.endswith("Filters") and len(node.inputs) == 3 and node.inputs[1].dtype == "s32":
         node.inputs[1:] = node.inputs[:0:-1]  # early revisions had filter_shape in the middle
