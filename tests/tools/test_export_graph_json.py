@@ -238,6 +238,14 @@ def test_what_has_no_kind_is_refused_by_name(tmp_path, nodes, constants, match):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_refused_node_is_named_once(tmp_path):
+    source = model([data_gradient(["dy", "w"], name="back", dst_shape=[1, 2, 4, 4])],
+                   [value("dy", (1, 2, "h", 4)), value("w", (2, 2, 3, 3))], [value("dx", (1, 2, 4, 4))])
+    with pytest.raises(GraphError) as caught:
+        export_graph_json(source, tmp_path / "m.json")
+    assert str(caught.value).count("node 'back'") == 1
+
+
 def test_outputs_must_be_made(tmp_path):
     source = model([helper.make_node("Relu", ["x"], ["y"])], [value("x", (3,))], [value("y", (3,)), value("x", (3,))])
     with pytest.raises(GraphError, match="'x' is an input or a constant"):

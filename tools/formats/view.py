@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import convreg.onnx
 from convreg import GraphError
 from convreg.memory import Array
+from convreg.once import once
 from convreg.onnx.graph import Scope, attribute_value, place, scope_of
 from convreg.onnx.model.checks import check_opened
 from convreg.onnx.model.tensor_data import array_of
@@ -30,6 +31,20 @@ class View:
     constants: Mapping[str, TensorProto]
     scope: Scope
     versions: Mapping[str, int]
+
+    @once
+    def makers(self) -> dict[str, NodeProto]:
+        """The node that makes each computed value."""
+        return {name: node for node in self.nodes for name in node.output if name}
+
+    @once
+    def readers(self) -> dict[str, list[NodeProto]]:
+        """The nodes that read each value."""
+        found: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.input):
+                found.setdefault(name, []).append(node)
+        return found
 
     def dtype(self, value: str) -> np.dtype[Any]:
         """Element type of a value."""
@@ -64,6 +79,12 @@ class View:
     def array(self, value: str) -> Array | None:
         """Value of a constant, None for a computed one."""
         return array_of(self.constants[value]) if value in self.constants else None
+
+
+def refusal(node: NodeProto, error: Exception) -> GraphError:
+    """Return an error with the words that find a node, unless they are there."""
+    text, words = str(error), f"{place(node)}: "
+    return GraphError(text if text.startswith(words) else words + text)
 
 
 def view(model: ModelProto) -> View:

@@ -19,12 +19,12 @@ from convreg.calls.binding import make_call, plan_of
 from convreg.files import PathLike, write_atomically
 from convreg.geometry import Geometry
 from convreg.guard import guarded
-from convreg.onnx.graph import attributes_of, flattened, place
+from convreg.onnx.graph import attributes_of, flattened
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.rewrite.problem import Problem, problem_of
 from convreg.spec import Shape
 
-from ..view import View, view
+from ..view import View, refusal, view
 from .graph import MAX_RANK, UNKNOWN_EXTENTS
 from .kinds import ELEMENT_NAMES, KINDS, Operation, Written
 
@@ -88,7 +88,7 @@ class _Writer:
                 written = self._written(node)
                 tensors = [[self._tensor(name) for name in names] for names in (written.inputs, written.outputs)]
             except (GraphError, OpError) as error:
-                raise GraphError(f"{place(node)}: {error}") from error
+                raise refusal(node, error) from error
             operations.append({
                 "id": len(operations), "name": node.name or written.kind, "kind": written.kind,
                 "attrs": {name: {"type": kind, "value": value} for name, (kind, value) in written.attributes.items()},

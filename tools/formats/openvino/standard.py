@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from convreg import GraphError
 from convreg.calls.binding import make_call, plan_of
 from convreg.formats import format_of
+from convreg.onnx.graph import attributes_of
 from convreg.onnx.standard import CONV, CONV_TRANSPOSE
 from convreg.spec import OpSpec, TensorType
 
+from ..view import View
 from .elements import element_name
 from .ir import Port
 from .writing import Build, Writing
@@ -283,7 +285,11 @@ def _window(step: Writing, spec: OpSpec) -> dict[str, Any]:
 def _convolution(kind: str, spec: OpSpec) -> Build:
     def build(step: Writing) -> Port:
         groups, window = step.attributes.get("group", 1), _window(step, spec)
-        weights = step.reshaped(1, _grouped(step, groups)) if groups > 1 else step.port(1)
+        apart = _grouped_filter(step.view, step.node)
+        if apart is not None:
+            weights = step.port_of(apart)
+        else:
+            weights = step.reshaped(1, _grouped(step, groups)) if groups > 1 else step.port(1)
         value = step.layer(f"Group{kind}" if groups > 1 else kind, step.port(0), weights, auto_pad="explicit",
                            **window)
         if not step.has(2):
@@ -301,6 +307,31 @@ def _grouped(step: Writing, groups: int) -> list[int]:
     if not isinstance(first, int) or len(open_extents) > 1:
         raise GraphError(f"the shape of the weights {step.name(1)!r} is not known before the graph runs")
     return [groups, first // groups, *(extent if isinstance(extent, int) else -1 for extent in rest)]
+
+
+def _grouped_filter(view: View, node: NodeProto) -> str | None:
+    """Return the value whose axis of groups a Reshape folds for a convolution, None if there is no such Reshape."""
+    if node.op_type not in ("Conv", "ConvTranspose") or node.domain not in ("", "ai.onnx"):
+        return None
+    groups, made = attributes_of(node).get("group", 1), view.makers.get(node.input[1])
+    if groups <= 1 or made is None or made.op_type != "Reshape" or made.domain not in ("", "ai.onnx"):
+        return None
+    try:
+        apart, (first, *rest) = view.static(made.input[0]), view.static(node.input[1])
+    except GraphError:  # a shape that only a run will tell
+        return None
+    return made.input[0] if apart == (groups, first // groups, *rest) else None
+
+
+def is_folded(view: View, node: NodeProto) -> bool:
+    """Whether a node is a Reshape that no layer reads, because convolutions take the filter with the groups apart."""
+    made = node.output[0]
+    if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or made in view.outputs:
+        return False
+    readers = view.readers.get(made, [])
+    return bool(readers) and all(
+        [place for place, name in enumerate(reader.input) if name == made] == [1]
+        and _grouped_filter(view, reader) is not None for reader in readers)
 
 
 def _pool(kind: str) -> Build:

@@ -22,11 +22,11 @@ from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.rewrite.problem import problem_of
 from convreg.paths import path_of
 
-from ..view import View, view
+from ..view import View, refusal, view
 from .document import Document
 from .elements import element_name
 from .ir import Port
-from .standard import STANDARD
+from .standard import STANDARD, is_folded
 from .writing import Writing
 
 VENDOR = "convreg.openvino"
@@ -94,11 +94,13 @@ def _document(model: View) -> Document:
         return ports[name]
 
     for node in model.nodes:
+        if is_folded(model, node):
+            continue
         step = Writing(document, model, node, attributes_of(node), port_of)
         try:
             made = _node(step)
         except (GraphError, OpError) as error:
-            raise GraphError(f"{place(node)}: {error}") from error
+            raise refusal(node, error) from error
         for output, port in zip(node.output, made, strict=False):
             if output:
                 ports[output] = port
@@ -150,17 +152,19 @@ def _window(step: Writing) -> tuple[dict[str, Any], list[Port]]:
     """Explicit attributes of a node, and its stated shape where only a run will tell what to make of it."""
     if step.attributes.get("conformance") == "emulation":
         raise GraphError("conformance 'emulation' has number formats and scales that OpenVINO lacks")
-    problem = None
+    problem, mode = None, step.attributes.get("auto_pad", "explicit").lower()
     try:
         problem = problem_of(step.node, step.view.scope, step.view.versions.get(VENDOR))
     except GraphError:
-        if step.attributes.get("auto_pad", "explicit").lower() != "explicit":
+        if mode not in ("explicit", "valid"):
             raise
     if problem is not None and problem.geometry is not None:
         return _explicit(problem.geometry), []
     rank = step.view.rank(step.node.input[0]) - 2
     neutral = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1, "output_padding": 0}
-    window = {name: list(step.attributes.get(name) or [value] * rank) for name, value in neutral.items()}
+    unread = ("pads_begin", "pads_end") if mode == "valid" else ()
+    window = {name: [value] * rank if name in unread else list(step.attributes.get(name) or [value] * rank)
+              for name, value in neutral.items()}
     if problem is not None:  # an empty tensor, whose result is zeros of a known shape
         return window, [step.ints(list(problem.plan.outputs[0].extents[2:]))]  # type: ignore[union-attr]
     if not step.has(2):
