@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from convreg.tools.onnx_io import import_graph_json, import_model
+from convreg.tools.onnx_io import export_graph_json, import_graph_json, import_model
 from model_files import NCX, TWELVE, graph, operation, run_graph, tensor, write_graph
 from onnx import helper
 from places import ROOT
@@ -255,3 +255,23 @@ def test_lenient_reading_of_negative_pads(tmp_path):
     document["graph"][0]["attrs"]["pads_begin"]["value"] = [-1]
     with pytest.raises(GraphError, match="rule R7"):
         run_graph(tmp_path, document, {}, lenient=True)
+
+
+def test_names_of_operations_stay(tmp_path):
+    """Names are those of the file, numbered where two are equal, and made of kind and id where there is none."""
+    shapes = [tensor(number, (2, 3)) for number in range(4)]
+    document = graph(*(operation(number, kind, [shapes[number]], [shapes[number + 1]])
+                       for number, kind in enumerate(("ReLU", "Exp", "Abs"))))
+    for entry, name in zip(document["graph"], ("n", "n", ""), strict=True):
+        entry["name"] = name
+    source = import_graph_json(write_graph(tmp_path, document))
+    assert [node.name for node in source.graph.node] == ["n", "n_2", "Abs_2"]
+    export_graph_json(source, tmp_path / "again.json")
+    assert import_graph_json(tmp_path / "again.json").graph.node == source.graph.node
+
+
+def test_an_empty_small_side_is_refused_as_in_a_call(tmp_path):
+    document = graph(operation(0, "ConvolutionBackwardData", [tensor(0, (1, 2, 0)), tensor(1, (2, 1, 3))],
+                               [tensor(2, (1, 1, 2))], **NCX, weights_format="OIX", dst_shape=[1, 1, 2]))
+    with pytest.raises(GraphError, match="rule R26"):
+        import_graph_json(write_graph(tmp_path, document))

@@ -74,6 +74,28 @@ def test_a_file_that_the_package_refuses(tmp_path):
         import_ir(damaged, reader="openvino")
 
 
+@pytest.mark.parametrize(("shape", "dims"), [
+    ("", []), ("2,3", [2, 3]), ("?, -1 ,1..8", ["x_0", "x_1", "x_2"]), ("..8,2,3", ["x_0", 2, 3]),
+    ("2..,2,3", ["x_0", 2, 3]), ("1,2,0..", [1, 2, "x_2"]), ("..,2 .. 3", ["x_0", "x_1"])])
+def test_shapes_of_parameters(tmp_path, shape, dims):
+    ir = IR()
+    ir.result(ir.layer("ReLU", [ir.parameter("x", shape)]))
+    made = import_ir(ir.write(tmp_path)).graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value or dim.dim_param for dim in made] == dims
+
+
+@pytest.mark.parametrize(("shape", "message"), [
+    *((shape, "an extent is '', not an integer") for shape in ("1,,2,3", "1,2,3,", ",1,2,3", ",")),
+    ("1_0", "'1_0', not an integer"), ("a..b", "a bound of 'a..b' is 'a', not an integer"), ("1.5..", "'1.5'"),
+    ("8..1", "the interval '8..1' holds no extent"), ("-3..4", "the interval '-3..4' holds no extent"),
+    ("...", "is '.', not an integer"), ("1...3", "'.3', not an integer")])
+def test_shapes_that_parameters_cannot_have(tmp_path, shape, message):
+    ir = IR()
+    ir.result(ir.layer("ReLU", [ir.parameter("x", shape)]))
+    with pytest.raises(GraphError, match=message):
+        import_ir(ir.write(tmp_path))
+
+
 def test_unknown_extents_stay_symbols():
     model = import_ir(CASES / "dynamic_data_const_output_shape.xml")
     dims = [dim.dim_value or dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim]

@@ -84,7 +84,7 @@ def _model(graph: Graph, lenient: bool) -> ModelProto:
         for tensor in operation.outputs:
             builder.reserve(tensor.name)
     for operation in graph.operations:
-        with builder.origin(str(operation), f"{operation.name or operation.kind}_{operation.id}"):
+        with builder.origin(str(operation), operation.name or f"{operation.kind}_{operation.id}"):
             if operation.kind in CONVOLUTIONS:
                 _convolution(builder, operation, lenient)
             elif operation.kind in STANDARD:

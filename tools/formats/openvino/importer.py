@@ -110,8 +110,9 @@ class _Import:
     def _parameter(self, layer: Layer) -> None:
         port = _only_output(layer)
         _check_attributes(layer, "shape", "element_type")
-        texts = [text.strip() for text in _attribute(layer, "shape").split(",") if text.strip()]
-        shape = [_extent(text, f"{layer.name}_{axis}") for axis, text in enumerate(texts)]
+        text = _attribute(layer, "shape")
+        texts = text.split(",") if text.strip() else []
+        shape = [_extent(entry.strip(), f"{layer.name}_{axis}") for axis, entry in enumerate(texts)]
         _check_size(shape)
         kind = element(_attribute(layer, "element_type"))
         self.names[Port(layer.id, port)] = self.builder.input(layer.name, kind, shape)
@@ -223,8 +224,15 @@ def _check_attributes(layer: Layer, *known: str) -> None:
 
 
 def _extent(text: str, symbol: str) -> int | str:
-    """An extent of a parameter: a number, or a symbol for ``?``, ``-1`` and intervals."""
-    if text in ("?", "-1") or ".." in text.strip("."):
+    """An extent of a parameter: a number, or a symbol for ``?``, ``-1`` and intervals, also half-open ones."""
+    if text in ("?", "-1"):
+        return symbol
+    low, dots, high = text.partition("..")
+    if dots:
+        bounds = [integer(bound, f"a bound of {shorten(text)}") for bound in (low, high) if bound.strip()]
+        if any(bound < 0 for bound in bounds) or bounds != sorted(bounds):
+            raise GraphError(f"the interval {shorten(text)} holds no extent; allowed: bounds of at least 0, the lower "
+                             "one first")
         return symbol
     extent = integer(text, "an extent")
     if extent < 0:
