@@ -66,7 +66,7 @@ def test_conversions():
     ({"inputs": "ab"}, OpTypeError, "a mapping by argument name"),
     ({"inputs": DY}, OpTypeError, "a mapping by argument name"),
     ({"groups": 3}, OpError, "groups=3"),
-    ({"stride": [1, 1]}, OpTypeError, "stride='given'"),
+    ({"stride": [1, 1]}, OpTypeError, "stride=[1, 1]"),
     ({"out": np.zeros(3)}, OpTypeError, "out='given'"),
     ({"conformance": "libary"}, OpError, "conformance='libary'"),
     ({"threads": 0}, OpError, "threads=0"),
