@@ -140,8 +140,8 @@ def test_operations_of_several_nodes(tmp_path, dtype):
          "name": "op0_0"})))
     check_names(made)
     by_output = {node.output[0]: node.name for node in made.graph.node}
-    assert [by_output[name] for name in ("6", "7", "8", "10")] == ["op0_0", "op0_1", "Multiply_2", "op0_0_3"]
-    assert {node.name.split("/")[0] for node in made.graph.node} == {"op0_0", "op0_1", "Multiply_2", "op0_0_3"}
+    assert [by_output[name] for name in ("6", "7", "8", "10")] == ["op0", "op0_2", "Multiply_2", "op0_0"]
+    assert {node.name.split("/")[0] for node in made.graph.node} == {"op0", "op0_2", "Multiply_2", "op0_0"}
 
 
 def test_layers_of_several_nodes_and_of_one_name(tmp_path):

@@ -17,6 +17,7 @@ from convreg.files import PathLike, read_bytes
 from convreg.geometry import effective
 from convreg.geometry.onednn import SPATIAL_LISTS, same_from_small, split_data, split_weights
 from convreg.guard import guarded
+from convreg.onnx.rewrite.builder import Names
 
 from ..builder import ModelBuilder
 from .graph import Graph, LogicalTensor, Operation, graph_of
@@ -83,8 +84,9 @@ def _model(graph: Graph, lenient: bool) -> ModelProto:
     for operation in graph.operations:
         for tensor in operation.outputs:
             builder.reserve(tensor.name)
+    names = Names()
     for operation in graph.operations:
-        with builder.origin(str(operation), operation.name or f"{operation.kind}_{operation.id}"):
+        with builder.origin(str(operation), names.fresh(operation.name or f"{operation.kind}_{operation.id}")):
             if operation.kind in CONVOLUTIONS:
                 _convolution(builder, operation, lenient)
             elif operation.kind in STANDARD:
