@@ -102,7 +102,8 @@ def _formats(spec: OpSpec, args: argparse.Namespace) -> dict[str, str]:
             of_all.append(format)
         else:
             formats[port.name] = format
-    return dict.fromkeys((port.name for port in spec.inputs if not port.shape), *(of_all or ["float32"])) | formats
+    rest = of_all[0] if of_all else "float32"
+    return {port.name: formats.get(port.name, rest) for port in spec.inputs if not port.shape}
 
 
 def _operand(name: str, extents: Sequence[int], format: str) -> Array:
