@@ -241,6 +241,16 @@ def test_sparse_tensors_are_bounded():
     refused(made, "4398046511104 bytes when written out")
 
 
+def test_sparse_tensors_of_functions_are_bounded():
+    """Each call of the function has the tensor written out."""
+    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.ones(1, np.float32), "s"),
+                                       numpy_helper.from_array(np.zeros(1, np.int64), "i"), [2**23])
+    body = [helper.make_node("Constant", [], ["s"], sparse_value=sparse),
+            helper.make_node("ReduceSum", ["s"], ["t"], keepdims=0), helper.make_node("Add", ["x", "t"], ["y"])]
+    names = ["x", *(f"v{index}" for index in range(11)), "y"]
+    refused(model(call("f", *names), [X], [Y], functions=[function("f", body)]), r"grow to \d+ bytes")
+
+
 def test_nesting_is_bounded(tmp_path):
     made = ModelProto(ir_version=10)
     made.opset_import.add(version=22)

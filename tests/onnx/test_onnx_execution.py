@@ -434,6 +434,19 @@ def test_sparse_tensors_that_contradict_themselves(values, indices, message):
             act(made)
 
 
+@pytest.mark.parametrize(("dims", "names", "message"), [
+    ([1] * 70, ["w"], "sparse tensor 'w': "), ([6], ["w", "w"], "two initializers have the name 'w'"),
+])
+def test_sparse_tensors_that_no_array_can_be(dims, names, message):
+    made = model([helper.make_node("Identity", ["w"], ["y"])], [], [value("y")])
+    for name in names:
+        made.graph.sparse_initializer.add(dims=dims).values.CopyFrom(
+            numpy_helper.from_array(np.ones(1, np.float32), name))
+        made.graph.sparse_initializer[-1].indices.CopyFrom(numpy_helper.from_array(np.zeros(1, np.int64)))
+    with pytest.raises(GraphError, match=message):
+        convreg.onnx.run(made)
+
+
 def test_attributes_that_are_no_text():
     ours = data_gradient(["dy", "w"], dst_shape=SHAPE, data_format=b"\xff")
     with pytest.raises(GraphError, match=r"ConvolutionBackwardData node 'gradient': attribute data_format=b'\\xff' is "

@@ -82,6 +82,7 @@ RIGHT = {
     "pads below 0 of some axes": ("Pad", 18, [normal(4, 5), np.array([-1, 2]), None, np.array([-1])], {}),
     "pads below 0, reflected": ("Pad", 13, [normal(4, 6), np.array([0, -1, -1, 2])], {"mode": "reflect"}),
     "pads below 0, edges": ("Pad", 13, [normal(4, 6), np.array([2, -2, -1, 3])], {"mode": "edge"}),
+    "mean of large float16": ("Mean", 13, [np.full(2, 60000, np.float16)] * 2, {}),
     "all taken away, then padded": ("Pad", 13, [normal(6), np.array([-6, 2])], {}),
     "squares of integers": ("ReduceSumSquare", 13, [RNG.integers(0, 9, (2, 3)).astype(np.int32)], {"axes": [1]}),
 }
@@ -129,6 +130,8 @@ def test_values_written_out():
     statistics = [np.full((1, 1, 2), 3, np.float32), *(np.array([number], np.float32) for number in (2, 1, 1, 4))]
     assert value("BatchNormalization", 9, statistics, epsilon=0.0) == [[[3, 3]]]
     assert value("LRN", 13, [np.ones((1, 1, 1, 1), np.float32)], size=3, alpha=3.0, beta=1.0) == [[[[0.5]]]]
+    assert value("Pad", 18, [np.array(["a", "b"], object), np.array([1, -1])]) == ["", "a"]
+    assert value("Pad", 18, [np.array(3, np.float32), np.zeros(0, np.int64)]) == 3
 
 
 @pytest.mark.parametrize("engine", [None, "reference"])

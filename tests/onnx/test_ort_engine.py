@@ -249,6 +249,12 @@ def test_engines_of_models_that_onnxruntime_does_not_take():
     odd.graph.output.append(value("z"))
     assert re.fullmatch(r"the reference engine runs LRN, which onnxruntime refuses \(.*size_ % 2.*\)",
                         Session(odd).engine_note)
+    odd.graph.node.append(helper.make_node("LRN", ["d"], ["e"], size=3))
+    odd.graph.input.append(value("d", [1, 2, 1, 1], np.float64))
+    odd.graph.output.append(value("e", dtype=np.float64))
+    assert re.fullmatch(r"the reference engine runs LRN, for which onnxruntime has no kernel; "
+                        r"the reference engine runs LRN, which onnxruntime refuses \(.*size_ % 2.*\)",
+                        Session(odd).engine_note)
 
 
 def test_runs_that_onnxruntime_refuses():

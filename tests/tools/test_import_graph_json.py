@@ -259,13 +259,13 @@ def test_lenient_reading_of_negative_pads(tmp_path):
 
 def test_names_of_operations_stay(tmp_path):
     """Names are those of the file, numbered where two are equal, and made of kind and id where there is none."""
-    shapes = [tensor(number, (2, 3)) for number in range(4)]
+    shapes = [tensor(number, (2, 3)) for number in range(6)]
     document = graph(*(operation(number, kind, [shapes[number]], [shapes[number + 1]])
-                       for number, kind in enumerate(("ReLU", "Exp", "Abs"))))
-    for entry, name in zip(document["graph"], ("n", "n", ""), strict=True):
+                       for number, kind in enumerate(("ReLU", "Exp", "Abs", "Exp", "Abs"))))
+    for entry, name in zip(document["graph"], ("n", "n", "", "", "Exp_3"), strict=True):
         entry["name"] = name
     source = import_graph_json(write_graph(tmp_path, document))
-    assert [node.name for node in source.graph.node] == ["n", "n_2", "Abs_2"]
+    assert [node.name for node in source.graph.node] == ["n", "n_2", "Abs_2", "Exp_3_2", "Exp_3"]
     export_graph_json(source, tmp_path / "again.json")
     assert import_graph_json(tmp_path / "again.json").graph.node == source.graph.node
 

@@ -155,16 +155,20 @@ def _erf(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ..
 
 
 def _mean(attributes: Mapping[str, Any], outputs: int, *operands: Array) -> tuple[Any, ...]:
-    """Broadcast all operands; onnx gives the sum the shape of the first."""
-    return ((sum(operands[1:], operands[0]) / len(operands)).astype(operands[0].dtype),)
+    """Broadcast all operands; onnx gives the sum the shape of the first. Numbers of 16 bits are summed in float32."""
+    kind = operands[0].dtype
+    wide = [operand.astype(np.float32) if kind.itemsize == 2 else operand for operand in operands]
+    return ((sum(wide[1:], wide[0]) / len(wide)).astype(kind),)
 
 
 def _pad(
     attributes: Mapping[str, Any], outputs: int, x: Array, pads: Array | None = None, constant: Array | None = None,
     axes: Array | None = None,
 ) -> tuple[Any, ...]:
-    """Crop by negative pads first, as onnxruntime does, then pad; NumPy pads only."""
-    stated = attributes["pads"] if pads is None else pads
+    """Crop by negative pads first, then pad; NumPy pads only."""
+    stated = attributes.get("pads") if pads is None else pads
+    if stated is None:
+        raise GraphError("pads are missing; allowed: two for each axis")
     along = range(x.ndim) if axes is None else [int(axis) for axis in axes]
     if len(stated) != 2 * len(along) or not all(-x.ndim <= axis < x.ndim for axis in along):
         raise GraphError(f"{len(stated)} pads of axes {[*along]} are refused; allowed: two for each of {x.ndim} axes")
@@ -175,8 +179,11 @@ def _pad(
             raise GraphError(f"pads of {before} and {after} are refused for an axis of {x.shape[axis]} elements; "
                              "allowed: pads that take away no more elements than there are")
         places[axis], widths[axis] = slice(first, last), (max(before, 0), max(after, 0))
+    if x.ndim == 0:
+        return (x,)
     mode: Any = attributes.get("mode") or "constant"
-    filling = {"constant_values": attributes.get("value", 0) if constant is None else constant}
+    nothing = "" if x.dtype.kind in "OU" else 0
+    filling = {"constant_values": attributes.get("value", nothing) if constant is None else constant}
     padded: Array = np.pad(x[tuple(places)], widths, mode, **(filling if mode == "constant" else {}))
     return (padded.astype(x.dtype),)
 

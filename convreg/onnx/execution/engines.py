@@ -62,13 +62,13 @@ def _in_onnxruntime(model: ModelProto) -> Choice:
     from .partition import Partition  # onnxruntime may be absent
 
     partition = Partition(model)
-    elsewhere = Counter(node.op_type for part in partition.parts if isinstance(part.runner, Evaluator)
-                        for node in part.nodes)
+    elsewhere = Counter((node.op_type, partition.refusal(node) or "") for part in partition.parts
+                        if isinstance(part.runner, Evaluator) for node in part.nodes)
     if not elsewhere:
         return Choice(partition, "onnxruntime", "")
-    shown = {name: f"{name} ({count} times)" if count > 1 else name for name, count in elsewhere.items()}
-    lacking = ", ".join(shown[name] for name in shown if name not in partition.refusals)
-    refused = [(shown[name], partition.refusals[name]) for name in shown if name in partition.refusals]
+    shown = {key: f"{key[0]} ({count} times)" if count > 1 else key[0] for key, count in elsewhere.items()}
+    lacking = ", ".join(kind for (_, reason), kind in shown.items() if not reason)
+    refused = [(kind, reason) for (_, reason), kind in shown.items() if reason]
     if all(isinstance(part.runner, Evaluator) for part in partition.parts):
         notes = [f"onnxruntime has no kernel for {lacking}"] if lacking else []
         notes += [f"onnxruntime refuses {kind} ({reason})" for kind, reason in refused]

@@ -40,8 +40,6 @@ class Partition:
     ----------
     parts : list
         In order of execution; a single one where onnxruntime takes the whole graph.
-    refusals : dict
-        Op type -> what onnxruntime says against a node of it, where that is not the lack of a kernel.
 
     Raises
     ------
@@ -60,8 +58,7 @@ class Partition:
         self._outputs = [value.name for value in model.graph.output]
         self._values = declarations(self._model)
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._taken: dict[bytes, bool] = {}
-        self.refusals: dict[str, str] = {}
+        self._refusals: dict[bytes, str | None] = {}
         self._check_order()
         ours = [index for index, node in enumerate(self._model.graph.node) if not self._expressible(node)]
         self.parts: list[Part] = []
@@ -164,21 +161,29 @@ class Partition:
         return name in self._values or name in self._constants
 
     def _takes(self, node: NodeProto) -> bool:
-        """Whether onnxruntime runs a node: asked by giving it a graph of nothing else."""
+        """Whether onnxruntime runs a node."""
+        return self.refusal(node) is None
+
+    def refusal(self, node: NodeProto) -> str | None:
+        """Return what onnxruntime says against a node when it is given a graph of nothing else.
+
+        It is None for a node that onnxruntime runs, and empty for one that it has no kernel for.
+        """
+        if not self._expressible(node):
+            return ""
         read = [name for name in dict.fromkeys(used_names(node)) if name and self._is_value(name)]
         if not all(self._element(name) or name in self._constants for name in read):
-            return False
+            return ""
         model = self._submodel([node], read, [name for name in node.output if name], small=True)
         key = model.SerializeToString(deterministic=True)
-        if key not in self._taken:
+        if key not in self._refusals:
             try:
                 OnOrt(model, self._runtime)
-                self._taken[key] = True
+                self._refusals[key] = None
             except Exception as error:
-                self._taken[key] = False
-                if not any(words in str(error) for words in NO_KERNEL):
-                    self.refusals[node.op_type] = sentence(error)
-        return self._taken[key]
+                lacking = any(words in str(error) for words in NO_KERNEL)
+                self._refusals[key] = "" if lacking else sentence(error)
+        return self._refusals[key]
 
     def _submodel(
         self, nodes: Sequence[NodeProto], inputs: Iterable[str], outputs: Iterable[str], *, small: bool = False

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from onnx import FunctionProto, ModelProto, NodeProto
+from onnx import FunctionProto, ModelProto, NodeProto, SparseTensorProto
 
 from ...errors import GraphError
 from ..graph import messages_of
 from ..limits import ADDED_BYTES, ADDED_NODES, CALL_DEPTH
+from .tensor_data import dense_bytes
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a function."""
@@ -44,7 +45,7 @@ def check_expansion(model: ModelProto) -> None:
     _refuse_recursion(calls)
     stated = {key: _stated(function) for key, function in bodies.items()}
     most = Size(ADDED_NODES + sum(size.nodes for size in stated.values()),
-                ADDED_BYTES + sum(size.bytes for size in stated.values()), CALL_DEPTH)
+                ADDED_BYTES + sum(function.ByteSize() for function in model.functions), CALL_DEPTH)
     sizes: dict[Key, Size] = {}
     for key in _callees_first(calls):
         sizes[key] = _sum(stated[key], (sizes[callee] for callee in calls[key]))
@@ -54,8 +55,12 @@ def check_expansion(model: ModelProto) -> None:
 
 
 def _stated(function: FunctionProto) -> Size:
-    nodes = sum(isinstance(message, NodeProto) for message in messages_of(function))
-    return Size(nodes, function.ByteSize(), 1)
+    """Return the size of one call: sparse tensors are written out when a function is inlined."""
+    nodes, written_out = 0, 0
+    for message in messages_of(function):
+        nodes += isinstance(message, NodeProto)
+        written_out += dense_bytes(message) if isinstance(message, SparseTensorProto) else 0
+    return Size(nodes, function.ByteSize() + written_out, 1)
 
 
 def _key(domain: str, name: str, overload: str) -> Key:

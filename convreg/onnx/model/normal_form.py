@@ -17,7 +17,7 @@ from onnx import (
     numpy_helper,
 )
 
-from ...errors import GraphError
+from ...errors import GraphError, shorten
 from ..graph import Message, messages_of, sentence
 from .tensor_data import array_of
 
@@ -55,8 +55,7 @@ def in_normal_form(model: ModelProto) -> ModelProto:
         if isinstance(message, NodeProto | FunctionProto) and message.domain == ALIAS:
             message.domain = ""
         if isinstance(message, GraphProto):
-            message.initializer.extend(map(dense, message.sparse_initializer))
-            message.ClearField("sparse_initializer")
+            _write_out_initializers(message)
         if isinstance(message, NodeProto):
             _write_out(message)
     return changed
@@ -75,10 +74,10 @@ def dense(sparse: SparseTensorProto) -> TensorProto:
         raise GraphError(f"{where} holds strings; allowed: numbers")
     try:
         checker.check_sparse_tensor(sparse)
-    except Exception as error:  # the checker's own, or what it meets in damaged messages
+        values, indices = array_of(sparse.values), array_of(sparse.indices)
+        array: np.ndarray[Any, Any] = np.zeros(tuple(sparse.dims), values.dtype)
+    except Exception as error:  # the checker's own, what it meets in damaged messages, or NumPy's for too many axes
         raise GraphError(f"{where}: {sentence(error)}") from error
-    values, indices = array_of(sparse.values), array_of(sparse.indices)
-    array: np.ndarray[Any, Any] = np.zeros(tuple(sparse.dims), values.dtype)
     if indices.ndim == 1:
         array.reshape(-1)[indices] = values
     else:
@@ -106,6 +105,17 @@ def _import_once(holder: ModelProto | FunctionProto) -> None:
     for version in standard[:1]:
         holder.opset_import.add(domain="", version=version)
     holder.opset_import.extend(others)
+
+
+def _write_out_initializers(graph: GraphProto) -> None:
+    """Make the sparse initializers of a graph dense ones."""
+    names = {tensor.name for tensor in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name in names:
+            raise GraphError(f"two initializers have the name {shorten(sparse.values.name)}; allowed: one")
+        names.add(sparse.values.name)
+        graph.initializer.append(dense(sparse))
+    graph.ClearField("sparse_initializer")
 
 
 def _write_out(node: NodeProto) -> None:

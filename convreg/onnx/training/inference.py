@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
-from ...errors import GraphError
 from ..graph import dtype_of
 from ..model.checks import check_opened, infer_shapes
 
@@ -39,20 +38,15 @@ def check_typed(model: ModelProto) -> None:
     Raises
     ------
     GraphError
-        As `convreg.onnx.check`, and if an input or output has no shape.
+        As `convreg.onnx.check`.
     """
-    for what, values in (("input", model.graph.input), ("output", model.graph.output)):
-        for value in values:
-            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-                raise GraphError(f"the {what} {value.name!r} declares no shape, and inference finds none; allowed: a "
-                                 "shape, whose extents may be symbols")
     check_opened(_bare(model)[0])
 
 
 def _show_shapes(graph: GraphProto) -> None:
     """Let inference find the shape of GroupNormalization, which onnx leaves open: it sees an Identity of x."""
     for node in graph.node:
-        if node.op_type == "GroupNormalization" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "GroupNormalization" and node.domain == "" and len(node.input) == 3:
             node.op_type = "Identity"
             del node.input[1:]
             del node.attribute[:]

@@ -90,7 +90,7 @@ def listed(wrt: Any) -> list[str]:
         If they are no sequence of names.
     """
     try:
-        names = None if isinstance(wrt, str) else list(wrt)
+        names = None if isinstance(wrt, str | bytes) else list(wrt)
     except TypeError:
         names = None
     if names is None:

@@ -84,9 +84,11 @@ def _model(graph: Graph, lenient: bool) -> ModelProto:
     for operation in graph.operations:
         for tensor in operation.outputs:
             builder.reserve(tensor.name)
-    names = Names()
+    names, of = Names(), {}
+    for operation in sorted(graph.operations, key=lambda operation: not operation.name):  # given names come first
+        of[operation.id] = names.fresh(operation.name or f"{operation.kind}_{operation.id}")
     for operation in graph.operations:
-        with builder.origin(str(operation), names.fresh(operation.name or f"{operation.kind}_{operation.id}")):
+        with builder.origin(str(operation), of[operation.id]):
             if operation.kind in CONVOLUTIONS:
                 _convolution(builder, operation, lenient)
             elif operation.kind in STANDARD:
