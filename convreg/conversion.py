@@ -269,7 +269,10 @@ class _Asking(Asking):
         """Return powers of two as float32, broadcast to a shape."""
         given = self.array(argument, value)
         if given.dtype.kind == "O" and all(isinstance(n, int) and n > 0 and n & (n - 1) == 0 for n in given.flat):
-            given = np.array([min(n, 2**200) for n in given.flat], np.float64).reshape(given.shape)  # beyond 64 bits
+            for n in given.flat:  # integers of more than 64 bits
+                if n.bit_length() > 128:
+                    raise self.refuse(argument, f"2**{n.bit_length() - 1}", "powers of two from 2**-126 to 2**127")
+            given = given.astype(np.float64)
         if given.dtype.kind not in "iuf":
             raise self.refuse(argument, str(given.dtype), "powers of two", wrong_type=True)
         parts, exponents = np.frexp(given.astype(np.float64))

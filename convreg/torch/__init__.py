@@ -15,7 +15,7 @@ except ModuleNotFoundError as _error:
     if _error.name != "torch":
         raise
     raise ImportError(
-        "convreg.torch needs PyTorch 2.5 or newer, which is not installed: `pip install convreg[torch]`") from None
+        "convreg.torch needs PyTorch 2.5 or newer, which is not installed: `pip install 'convreg[torch]'`") from None
 
 from .modes import emulate
 from .modules import convert, first_and_last

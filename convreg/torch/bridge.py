@@ -48,13 +48,16 @@ def _keys(tensor: Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
-with torch.inference_mode():
-    _INFERENCE = _keys(torch.empty(0))
-_PLAIN = (_keys(torch.empty(0)), _INFERENCE)
+def _keys_of_plain(inference: bool) -> int:
+    with torch.inference_mode(inference):  # whatever the mode and the device are when this module is imported
+        return _keys(torch.empty(0, device="cpu"))
+
+
+_PLAIN = (_keys_of_plain(False), _keys_of_plain(True))
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is dense, in the CPU's memory, and wrapped by no mode, no transform and no subclass."""
+    """Whether a tensor is dense, in the CPU's memory, and no view with other signs, no subclass, wrapped by nothing."""
     return _keys(tensor) in _PLAIN
 
 

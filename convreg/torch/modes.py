@@ -92,7 +92,7 @@ class emulate(TorchFunctionMode):
             _refuse_reentrant()
         seed = None
         if self._convreg_seed is not None:
-            seed = counted_seed(self, "", False, input, weight)
+            seed = counted_seed(self, "", True, input, weight)
         elif self.recipe.stochastic:
             seed = drawn_seed()
         return How(self._text, seed, "")

@@ -62,7 +62,7 @@ class Emulated:
         seed = None
         if self._convreg_stochastic:
             seed = drawn_seed() if self.convreg_recipe.seed is None else counted_seed(
-                self, self.convreg_layer, self.training, input)
+                self, self.convreg_layer, self.training or torch.is_grad_enabled(), input)
         return How(self._convreg_text, seed, self.convreg_layer)
 
     def extra_repr(self) -> str:
@@ -78,21 +78,23 @@ class _Linear(Emulated):
 
 class _Convolution(Emulated):
     def _conv_forward(self: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        padding, how = self.padding, self._convreg_how(input)
+        padding = self.padding
         if self.padding_mode != "zeros":
+            check_input(input, self.convreg_layer)
             input = nn.functional.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        return functional.convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups, how)
+        return functional.convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups,
+                                      self._convreg_how(input))
 
 
 class _Transposed(Emulated):
     def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Apply the layer."""
-        how = self._convreg_how(input)
+        check_input(input, self.convreg_layer)
         extra = self._output_padding(
             input, output_size, self.stride, self.padding, self.kernel_size, len(self.kernel_size), self.dilation)
         return functional.transposed(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
-                                     self.dilation, how)
+                                     self.dilation, self._convreg_how(input))
 
 
 class ConvregLinear(_Linear, nn.Linear):
@@ -306,7 +308,7 @@ def _skipped(module: nn.Module, skip: Skip) -> set[str]:
     known = {name for names in places.values() for name in names}
     for name in wanted:
         if not isinstance(name, str):
-            raise ASK.refuse("skip", repr(name), "names of named_modules(), which are strings", wrong_type=True)
+            raise ASK.refuse("skip", name, "names of named_modules(), which are strings", wrong_type=True)
         if name not in known:
             near = near_misses(name, known)
             raise ASK.refuse("skip", name, (f"did you mean {near[0]}? " if near else "") + "names of named_modules()")

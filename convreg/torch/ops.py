@@ -68,9 +68,10 @@ def _refuse_vmap(op: str) -> Any:
 
 
 def check_input(input: Tensor, layer: str) -> None:
-    """Refuse the input of a layer that `convolution` would refuse, before a seed is drawn or counted for it.
+    """Refuse an input that is of a wrong kind, before a seed is drawn or counted for it.
 
-    Integers are refused here alone: the operators would take bytes for codes of HiFloat8, which no layer means.
+    These are integers, complex numbers, other devices and layouts, and tensors of vmap and of forward mode. Integers
+    are refused here alone: the operators would take bytes for codes of HiFloat8, which no layer means.
     """
     if not input.is_floating_point():
         raise asking("convolution", layer).refuse("input", str(input.dtype), "a floating-point tensor", wrong_type=True)
@@ -181,22 +182,19 @@ def _saved(tensor: Tensor, codes: Tensor, scale: Tensor, how: Rounding | None) -
     return codes, scale if has_scale(how) else None
 
 
-_NOWHERE = torch.empty(0, dtype=torch.int64, device="cpu")
-
-
 def _link(tensor: Tensor) -> Tensor | None:
     """Return what depends on a tensor for autograd and holds none of its numbers.
 
     The codes that are kept for the backward pass depend on nothing for autograd. A second differentiation would take
     the gradients for constants.
     """
-    if not tensor.requires_grad or not is_plain(tensor):  # torch's compilers make no second derivatives
+    if not tensor.requires_grad or not is_plain(tensor) or not tensor.dim():  # compilers make no second derivatives
         return None
-    return tensor if tensor.is_leaf else tensor.index_select(0, _NOWHERE)
+    return tensor if tensor.is_leaf else tensor.narrow(0, 0, 0).clone()
 
 
 class _Gradients(torch.autograd.Function):
-    """`convolution_backward` whose own gradients are refused; `links` are what its results depend on beside."""
+    """`convolution_backward` whose own gradients are refused. For autograd its results depend on `links` too."""
 
     @staticmethod
     def forward(ctx: Any, grad_output: Tensor, input: Tensor, weight: Tensor, rest: tuple[Any, ...],

@@ -253,8 +253,8 @@ def as_recipe(value: Recipe | str) -> Recipe:
     if isinstance(value, Recipe):
         return value
     if not isinstance(value, str):
-        raise Asking("convreg::torch").refuse("recipe", repr(value), "a convreg.torch.Recipe, "
-                                              + " or ".join(map(repr, RECIPES)), wrong_type=True)
+        raise Asking("convreg::torch").refuse("recipe", value, "a convreg.torch.Recipe or one of "
+                                              + ", ".join(map(repr, RECIPES)), wrong_type=True)
     return recipe(value)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import Asking
 from .bridge import is_plain
@@ -58,9 +59,9 @@ class Calls:
     def __init__(self) -> None:
         self._seeds: OrderedDict[tuple[Any, ...], tuple[Tensor, int]] = OrderedDict()
 
-    def note(self, seed: Tensor, kind: str, *tensors: Tensor) -> None:
-        """Remember the seed of a call on some tensors under a kind of checkpoint."""
-        key = (kind, *map(_likeness, tensors))
+    def note(self, seed: Tensor, *tensors: Tensor) -> None:
+        """Remember the seed of a call on some tensors."""
+        key = (_in_checkpoint(), *map(_likeness, tensors))
         _, count = self._seeds.pop(key, (seed, 0))
         self._seeds[key] = seed, count + 1
         if len(self._seeds) > MOST_CALLS:
@@ -69,16 +70,18 @@ class Calls:
     def recall(self, layer: str, *tensors: Tensor) -> Tensor | None:
         """Return the seed of the call that is being recomputed, None for a call that was never made."""
         likeness = tuple(map(_likeness, tensors))
-        kinds = (HOOKS, REENTRANT) if _hooks() else (REENTRANT, HOOKS)
-        key = next((key for kind in kinds if (key := (kind, *likeness)) in self._seeds), None)
-        if key is None:
+        keys = [key for key in ((False, *likeness), (True, *likeness)) if key in self._seeds]
+        if _in_checkpoint() and (True, *likeness) in keys:  # calls outside of such checkpoints are never repeated here
+            keys = [(True, *likeness)]
+        if not keys:
             return None
-        seed, count = self._seeds[key]
-        if count > 1:
+        if sum(self._seeds[key][1] for key in keys) > 1:
             raise Asking(f"convreg::torch.convolution of layer {layer!r}").refuse(
                 "seed", "a counted seed", "seed=None under a checkpoint if a layer gets equal inputs twice before "
-                "their backward pass: which of the calls is recomputed cannot be told. For use_reentrant=True, calls "
-                "under no_grad in training mode count")
+                "their backward pass: which of the calls is recomputed cannot be told. For use_reentrant=True, all "
+                "calls in training mode count")
+        key = max(keys, key=lambda key: self._seeds[key][1])  # of two calls, one was repeated before
+        seed, _ = self._seeds[key]
         self._seeds[key] = seed, 0
         return seed
 
@@ -93,34 +96,35 @@ class Calls:
 
 def _likeness(input: Tensor) -> tuple[Any, ...]:
     """Return what tells inputs apart: shape, dtype and a hash of the numbers in their order."""
-    numbers = input.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return (tuple(input.shape), input.dtype, hash(numbers.tobytes()))
+    numbers = input.detach().resolve_neg().contiguous().reshape(-1)
+    if is_plain(numbers):
+        digest = hash(numbers.view(torch.uint8).numpy().tobytes())
+    else:  # of a subclass, which torch's operators alone can read
+        bits = numbers.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[input.dtype.itemsize])
+        digest = int((bits * (2 * torch.arange(bits.numel()) + 1)).sum().item())
+    return (tuple(input.shape), input.dtype, digest)
 
 
-HOOKS, REENTRANT = "hooks", "reentrant"
-"""The kinds of checkpoint. Hooks for saved tensors recompute the one, a backward pass of its own the other."""
+def _in_checkpoint() -> bool:
+    """Whether the innermost hooks for saved tensors are those of a checkpoint, in its first pass or its second.
 
-
-def _hooks() -> bool:
-    """Whether hooks for saved tensors are active: in a checkpoint of this kind, the first time and the second."""
-    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # PyTorch before 2.6 does not tell
-    return top is None or top(True) is not None
-
-
-def _checkpoint(training: bool) -> str | None:
-    """Return the kind of checkpoint that may compute the present call again, None if none can."""
-    if torch.is_grad_enabled():
-        return HOOKS if _hooks() else None
-    return REENTRANT if training else None
+    Checkpoints of the reentrant kind have no hooks. Older versions of PyTorch do not tell which hooks there are.
+    """
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    hooks = None if top is None else top(True)
+    if hooks is None or getattr(hooks[0], "__module__", "") != "torch.utils.checkpoint":
+        return False
+    return hooks[0].__qualname__.partition(".")[0] in ("_checkpoint_hook", "_recomputation_hook")
 
 
 def _readable(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor can be read: they cannot in a trace and in a transform of torch.func."""
+    """Whether the numbers of a tensor can be read: not in a trace, and not in a transform of torch.func."""
     proxy = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY)
-    return is_plain(tensor) and proxy is None and not torch._C._is_tracing()
+    return not (proxy is not None or torch._C._is_tracing() or isinstance(tensor, FakeTensor)
+                or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
-def counted_seed(owner: Any, layer: str, training: bool, *tensors: Tensor) -> Tensor:
+def counted_seed(owner: Any, layer: str, remembered: bool, *tensors: Tensor) -> Tensor:
     """Return the seed of a call and advance the owner's counter, unless the call is a recomputation.
 
     Parameters
@@ -128,8 +132,8 @@ def counted_seed(owner: Any, layer: str, training: bool, *tensors: Tensor) -> Te
     owner : object
         Has the seed of the next call, one int64, as ``_convreg_seed``, and the calls so far as ``_convreg_calls``.
     layer : str
-    training : bool
-        Whether a checkpoint of the reentrant kind, whose first pass is under no_grad, may compute the call again.
+    remembered : bool
+        Whether a checkpoint may compute the call again.
     *tensors : Tensor
         What the call is recognised by.
     """
@@ -145,6 +149,6 @@ def counted_seed(owner: Any, layer: str, training: bool, *tensors: Tensor) -> Te
             return seed
     seed = apart(owner._convreg_seed.clone())
     owner._convreg_seed.add_(1)
-    if readable and (kind := _checkpoint(training)) is not None:
-        owner._convreg_calls.note(seed, kind, *tensors)
+    if readable and remembered:
+        owner._convreg_calls.note(seed, *tensors)
     return seed

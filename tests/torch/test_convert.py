@@ -64,7 +64,7 @@ def test_skip(skip, left):
 
 @pytest.mark.parametrize(("arguments", "error", "said"), [
     ((nn.Linear(1, 1), "hifloat9"), UnknownOp, "hifloat8"), ((nn.Linear(1, 1), 3), OpTypeError, "fp8_hybrid"),
-    ((nn.Linear(1, 1), None), OpTypeError, "recipe='None'.*Recipe"),
+    ((nn.Linear(1, 1), None), OpTypeError, "recipe=None.*Recipe"),
     (("module", "hifloat8"), OpTypeError, "nn.Module"), ((), OpTypeError, "module"),
     ((torch.jit.ScriptModule, "hifloat8"), OpTypeError, "nn.Module")])
 def test_wrong_arguments_are_named(arguments, error, said):

@@ -1,6 +1,9 @@
 """Stochastic rounding: which calls round with equal numbers, which with others, and recomputation by checkpoints."""
 
 import copy
+import subprocess
+import sys
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -147,12 +150,73 @@ def test_calls_on_other_orders_of_the_same_numbers_are_told_apart(reentrant):
     assert equal(*found)
 
 
+@pytest.mark.skipif(not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"),
+                    reason="this PyTorch does not tell where a checkpoint is")
 def test_calls_that_no_checkpoint_repeats_do_not_count():
     layer, x = convreg.torch.convert(nn.Conv2d(2, 3, 3), COUNTED), torch.randn(2, 2, 8, 8)
     layer(x)
     with torch.no_grad():
         layer(x)
     checkpoint(layer, x, use_reentrant=False).sum().backward()
+
+
+@pytest.mark.parametrize("hooks", [nullcontext, torch.autograd.graph.save_on_cpu])
+def test_hooks_of_others_do_not_confuse_a_recomputation(hooks):
+    layer, x = nn.Linear(4, 4), torch.randn(2, 4, requires_grad=True)
+    with hooks():
+        one, two = (convreg.torch.convert(layer, COUNTED) for _ in range(2))
+        plain = gradients(one, x, lambda x: one(x) + one(x) * 2)
+        if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+            assert equal(gradients(two, x, lambda x: two(x) + checkpoint(two, x, use_reentrant=False) * 2), plain)
+        with pytest.raises(OpError, match="seed=None"):
+            gradients(two, x, lambda x: two(x) + checkpoint(two, x, use_reentrant=True) * 2)
+
+
+class Wrapped(torch.Tensor):
+    """A tensor whose numbers torch's operators alone can read."""
+
+    @staticmethod
+    def __new__(cls, held):
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype, device=held.device)
+
+    def __init__(self, held):
+        self.held = held
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args = [arg.held if isinstance(arg, cls) else arg for arg in args]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("view", [Wrapped, lambda x: torch.complex(torch.zeros(2, 4), -x).conj().imag])
+def test_inputs_of_other_kinds_are_recognised(view):
+    layer, x, found = nn.Linear(4, 4), torch.randn(2, 4), []
+    for run in (lambda layer, x: layer(x), lambda layer, x: checkpoint(layer, x, use_reentrant=False)):
+        converted = convreg.torch.convert(layer, COUNTED)
+        found.append(gradients(converted, view(x), partial(run, converted)))
+    assert equal(*found)
+
+
+@pytest.mark.parametrize("where", ["torch.inference_mode()", "torch.device('meta')"])
+def test_where_the_package_is_imported_does_not_matter(where):
+    code = f"""
+import torch
+with {where}:
+    import convreg.torch
+from torch.utils.checkpoint import checkpoint
+layer = convreg.torch.convert(torch.nn.Linear(4, 4), convreg.torch.recipe("hifloat8", rounding="stochastic", seed=1))
+x = torch.randn(2, 4, requires_grad=True)
+y = checkpoint(layer, x, use_reentrant=False)
+first = y.detach().clone()
+assert layer._convreg_calls._seeds
+g, = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+try:
+    g.square().sum().backward()
+except convreg.OpError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert "create_graph" in done.stdout
 
 
 def test_ranks_round_with_other_numbers(monkeypatch):
@@ -212,3 +276,7 @@ def test_refused_inputs_count_no_call():
         with pytest.raises(OpError, match="input="):
             call()
     assert torch.equal(layer._convreg_seed, before)
+    up = convreg.torch.convert(nn.ConvTranspose2d(2, 3, 3, stride=2), COUNTED)
+    with pytest.raises(ValueError, match="output size"):
+        up(x, output_size=[99, 99])
+    assert up._convreg_seed == convreg.torch.convert(up, COUNTED)._convreg_seed

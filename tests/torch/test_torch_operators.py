@@ -124,6 +124,7 @@ def test_tensors_without_a_rule_are_named(change, said, where):
 
 
 @pytest.mark.parametrize(("at", "value", "argument"), [
+    (0, torch.randn((), requires_grad=True) * 1, "input"),
     (0, torch.randn(2, 3, 5, 5), "input"), (0, torch.randn(2, 5), "input"), (0, torch.randn(2, 4, 5), "input"),
     (2, torch.randn(5), "bias"), (3, [0, 1], "stride"), (4, [-1, 1], "padding"), (5, [0, 1], "dilation"),
     (5, [9, 9], "input"), (3, [1, 1, 1], "stride"), (8, 4, "input"), (8, 0, "groups")])
