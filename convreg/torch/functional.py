@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import Asking
+from .bridge import asking
 from .ops import convolve
 
 Ints = int | Sequence[int]
@@ -32,7 +32,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, how: How) -> Tens
     if input.dim() == 2:
         return _convolve(input, weight, bias, [], [], [], False, [], 1, how)
     if input.dim() == 0:
-        raise Asking(_name(how.layer)).refuse("input", [], f"a last axis of {weight.shape[-1]} features")
+        raise asking("convolution", how.layer).refuse("input", [], f"a last axis of {weight.shape[-1]} features")
     rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
     output = _convolve(rows, weight, bias, [], [], [], False, [], 1, how)
     return output.reshape(*input.shape[:-1], weight.shape[0])
@@ -65,10 +65,6 @@ def transposed(
     return _convolve(input, weight, bias, *arguments, how)
 
 
-def _name(layer: str) -> str:
-    return "convreg::torch.convolution" + (f" of layer {layer!r}" if layer else "")
-
-
 def _convolve(input: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
     *geometry, how = rest
     output = convolve(input, weight, bias, *geometry, recipe=how.recipe, seed=how.seed, layer=how.layer)
@@ -92,7 +88,7 @@ def _padded(
     if padding == "valid":
         return input, [0] * axes
     if padding != "same" or any(step != 1 for step in _listed(stride, axes)):
-        raise Asking(_name(layer)).refuse("padding", padding, "'valid', 'same' with stride 1, or integers")
+        raise asking("convolution", layer).refuse("padding", padding, "'valid', 'same' with stride 1, or integers")
     totals = [d * (k - 1) for d, k in zip(_listed(dilation, axes), weight.shape[2:], strict=True)]
     if any(total % 2 for total in totals):
         ends = [end for total in reversed(totals) for end in (0, total % 2)]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ..errors import OpError
 from . import passes
 from .bridge import DTYPES, asking, check_dtypes, is_plain, refuse_place
 from .passes import Ints, has_scale, kept_as_codes, result_dtype
@@ -59,10 +60,14 @@ def _refuse(op: str) -> Any:
     return kernel
 
 
+def _vmap_refusal(op: str, layer: str) -> OpError:
+    return asking(op, layer).refuse("input", "a tensor of torch.vmap", "tensors outside of torch.vmap: scales and "
+                                    "seeds belong to whole tensors; put the axis into the batch")
+
+
 def _refuse_vmap(op: str) -> Any:
     def kernel(*args: Any, layer: str = "", **kwargs: Any) -> Any:
-        raise asking(op, layer).refuse("input", "a tensor of torch.vmap", "tensors outside of torch.vmap: scales and "
-                                       "seeds belong to whole tensors; put the axis into the batch")
+        raise _vmap_refusal(op, layer)
 
     return kernel
 
@@ -80,7 +85,7 @@ def check_input(input: Tensor, layer: str) -> None:
     if input.device.type != "cpu" or input.layout is not torch.strided:
         raise refuse_place("convolution", layer, "input", input)
     if torch._C._functorch.is_batchedtensor(input):
-        _refuse_vmap("convolution")(layer=layer)
+        raise _vmap_refusal("convolution", layer)
     _refuse_tangents("convolution", layer, (input,))
 
 

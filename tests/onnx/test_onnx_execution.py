@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from drawn import dyadic
 from graphs import OPSETS, SAME_3X3, data_gradient, model, value
-from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper
 
 import convreg
 import convreg.onnx
 from convreg import GraphError, OpError, OpTypeError
 from convreg.calls import execution
-from convreg.onnx.execution import engines
-from convreg.onnx.execution import session as sessions
 from convreg.onnx.execution.evaluator import Evaluator
+
+pytestmark = pytest.mark.usefixtures("default_engine")
 
 RNG = np.random.default_rng(0)
 FEEDS = {"dy": dyadic(RNG, (1, 4, 8, 8)), "w": dyadic(RNG, (4, 3, 3, 3))}
@@ -27,15 +27,6 @@ DY, W = value("dy", [1, 4, 8, 8]), value("w", [4, 3, 3, 3])
 DX = value("dx", [1, 3, 8, 8])
 SHAPE = [1, 3, 8, 8]
 GRADS = {"strides": [1, 1], "pads": [1, 1, 1, 1]}
-
-
-@pytest.fixture(autouse=True, params=["default", "reference"])
-def default_engine(request, monkeypatch):
-    """Run every test under the default engine, and under the reference engine in its place."""
-    if request.param == "reference":
-        monkeypatch.setattr(sessions, "choose", lambda model, engine, observer: engines.choose(
-            model, engine or "reference", observer))
-    return request.param
 
 
 def expected(dy: np.ndarray = FEEDS["dy"], w: np.ndarray = FEEDS["w"]) -> np.ndarray:
@@ -357,96 +348,6 @@ def test_sources_that_are_no_models():
             convreg.onnx.run(source, {})
 
 
-RELU = [helper.make_node("Relu", ["x"], ["y"])]
-PAIR = ([value("x", [2])], [value("y", [2])])
-
-
-def spelled(node_domain: str, *imports: tuple[str, int]) -> ModelProto:
-    """A Relu inside an If inside a function, in a model that imports what is said."""
-    branches = {f"{name}_branch": helper.make_graph(
-        [helper.make_node("Relu", ["a"], [name], domain=node_domain)], name, [], [value(name, [2])])
-        for name in ("then", "else")}
-    opsets = [helper.make_opsetid(*entry) for entry in imports]
-    function = helper.make_function(
-        "local", "F", ["c", "a"], ["b"], [helper.make_node("If", ["c"], ["b"], domain=node_domain, **branches)], opsets)
-    made = model([helper.make_node("F", ["c", "x"], ["y"], domain="local")],
-                 [value("c", [], np.bool_), *PAIR[0]], PAIR[1], functions=[function])
-    del made.opset_import[:]
-    made.opset_import.extend([*opsets, helper.make_opsetid("local", 1)])
-    return made
-
-
-@pytest.mark.parametrize("made", [
-    spelled("", ("ai.onnx", 20)), spelled("ai.onnx", ("ai.onnx", 20)), spelled("ai.onnx", ("", 20)),
-    spelled("ai.onnx", ("", 20), ("ai.onnx", 20))])
-def test_both_names_of_the_standard_domain(made):
-    before = made.SerializeToString()
-    convreg.onnx.check(made)
-    feeds = {"c": np.array(True), "x": [-1, 2]}
-    assert convreg.onnx.run(made, feeds)["y"].tolist() == [0, 2]
-    assert made.SerializeToString() == before  # the caller's model is left as it was
-
-
-def test_gradient_under_the_long_name_of_the_standard_domain():
-    made = model(RELU, *PAIR)
-    made.opset_import[0].domain = "ai.onnx"
-    made.opset_import[0].version = 20
-    results = convreg.onnx.run(convreg.onnx.gradient(made, "y", ["x"]), {"x": [-1, 2]}, engine="reference")
-    assert results["x_grad"].tolist() == [0, 1]
-
-
-def test_two_versions_of_the_standard_domain():
-    with pytest.raises(GraphError, match=r"imports versions 20 and 18 of standard ONNX, by its names '' and "
-                                         r"'ai\.onnx'; allowed: one version"):
-        convreg.onnx.run(spelled("", ("", 20), ("ai.onnx", 18)), {"c": np.array(True), "x": [-1, 2]})
-
-
-@pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
-@pytest.mark.parametrize("as_constant", [False, True])
-def test_sparse_tensors(as_constant, indices):
-    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.array([1, 2], np.float32), "w"),
-                                       numpy_helper.from_array(np.array(indices, np.int64), "places"), [2, 3])
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    if as_constant:
-        nodes.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse))
-    made = model(nodes, [value("x", ["n", 2])], [value("y", ["n", 3])])
-    if not as_constant:
-        made.graph.sparse_initializer.append(sparse)
-    convreg.onnx.check(made)
-    feeds = {"x": np.array([[1, 10]], np.float32)}
-    assert convreg.onnx.run(made, feeds)["y"].tolist() == [[0, 1, 20]]
-    results = convreg.onnx.run(convreg.onnx.gradient(made, "y", ["x"]), feeds)
-    assert results["x_grad"].tolist() == [[1, 2]]
-
-
-@pytest.mark.parametrize(("values", "indices", "message"), [
-    (np.array([1, 2], np.float32), [1, 6], "sparse tensor 'w': "),
-    (np.array([1, 2], np.float32), [5, 1], "sparse tensor 'w': "),
-    (np.array([1, 2], np.float32), [1], "sparse tensor 'w': "),
-    (np.array(["a", "b"], object), [1, 5], "sparse tensor 'w' holds strings; allowed: numbers"),
-])
-def test_sparse_tensors_that_contradict_themselves(values, indices, message):
-    made = model([helper.make_node("Identity", ["w"], ["y"])], [], [value("y")])
-    made.graph.sparse_initializer.add(dims=[2, 3]).values.CopyFrom(numpy_helper.from_array(values, "w"))
-    made.graph.sparse_initializer[0].indices.CopyFrom(numpy_helper.from_array(np.array(indices, np.int64)))
-    for act in (convreg.onnx.check, convreg.onnx.run):
-        with pytest.raises(GraphError, match=message):
-            act(made)
-
-
-@pytest.mark.parametrize(("dims", "names", "message"), [
-    ([1] * 70, ["w"], "sparse tensor 'w': "), ([6], ["w", "w"], "two initializers have the name 'w'"),
-])
-def test_sparse_tensors_that_no_array_can_be(dims, names, message):
-    made = model([helper.make_node("Identity", ["w"], ["y"])], [], [value("y")])
-    for name in names:
-        made.graph.sparse_initializer.add(dims=dims).values.CopyFrom(
-            numpy_helper.from_array(np.ones(1, np.float32), name))
-        made.graph.sparse_initializer[-1].indices.CopyFrom(numpy_helper.from_array(np.zeros(1, np.int64)))
-    with pytest.raises(GraphError, match=message):
-        convreg.onnx.run(made)
-
-
 def test_attributes_that_are_no_text():
     ours = data_gradient(["dy", "w"], dst_shape=SHAPE, data_format=b"\xff")
     with pytest.raises(GraphError, match=r"ConvolutionBackwardData node 'gradient': attribute data_format=b'\\xff' is "
@@ -454,4 +355,4 @@ def test_attributes_that_are_no_text():
         convreg.onnx.run(model([ours], [DY, W], [DX]), FEEDS)
     names = [helper.make_node("Identity", ["x"], ["y"], name="copy", texts=["a", b"\xff"])]
     with pytest.raises(GraphError, match=r"Identity node 'copy': attribute texts=b'\\xff'"):
-        convreg.onnx.run(model(names, *PAIR), {"x": [1, 2]})
+        convreg.onnx.run(model(names, [value("x", [2])], [value("y", [2])]), {"x": [1, 2]})

@@ -206,8 +206,7 @@ with {where}:
 from torch.utils.checkpoint import checkpoint
 layer = convreg.torch.convert(torch.nn.Linear(4, 4), convreg.torch.recipe("hifloat8", rounding="stochastic", seed=1))
 x = torch.randn(2, 4, requires_grad=True)
-y = checkpoint(layer, x, use_reentrant=False)
-first = y.detach().clone()
+checkpoint(layer, x, use_reentrant=False)
 assert layer._convreg_calls._seeds
 g, = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
 try:

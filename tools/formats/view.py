@@ -96,7 +96,7 @@ def view(model: ModelProto) -> View:
         If the model fails a check, is sparse, or imports a version of standard ONNX before 13.
     """
     check_opened(model)
-    versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+    versions = {entry.domain: entry.version for entry in model.opset_import}
     if versions.get("", OLDEST_OPSET) < OLDEST_OPSET:
         raise GraphError(f"the model imports version {versions['']} of standard ONNX; writing it needs {OLDEST_OPSET} "
                          "or later; onnx.version_converter can convert it")
@@ -106,7 +106,7 @@ def view(model: ModelProto) -> View:
     constants = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
     for node in graph.node:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Constant" and node.domain == "":
             constants[node.output[0]] = _constant(node)
         else:
             nodes.append(node)

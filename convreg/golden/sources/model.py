@@ -92,13 +92,12 @@ def _inferred(model: ModelProto | str, file: str) -> Iterator[_Node]:
     constants = {tensor.name: array_of(tensor) for tensor in whole.graph.initializer}
     versions = {opset.domain: opset.version for opset in whole.opset_import}
     for node in whole.graph.node:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if (domain, node.op_type) == ("", "Constant"):
+        if (node.domain, node.op_type) == ("", "Constant"):
             constants |= _constant(node)
             continue
-        spec = STANDARD.get((domain, node.op_type))
+        spec = STANDARD.get((node.domain, node.op_type))
         if spec is None:
-            operator = registry.find_node(domain, node.op_type, versions.get(domain))
+            operator = registry.find_node(node.domain, node.op_type, versions.get(node.domain))
             if operator is None:
                 continue
             spec = operator.spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from onnx import ModelProto
@@ -62,11 +61,9 @@ def _in_onnxruntime(model: ModelProto) -> Choice:
     from .partition import Partition  # onnxruntime may be absent
 
     partition = Partition(model)
-    elsewhere = Counter((node.op_type, partition.refusal(node) or "") for part in partition.parts
-                        if isinstance(part.runner, Evaluator) for node in part.nodes)
-    if not elsewhere:
+    if not partition.elsewhere:
         return Choice(partition, "onnxruntime", "")
-    shown = {key: f"{key[0]} ({count} times)" if count > 1 else key[0] for key, count in elsewhere.items()}
+    shown = {key: f"{key[0]} ({count} times)" if count > 1 else key[0] for key, count in partition.elsewhere.items()}
     lacking = ", ".join(kind for (_, reason), kind in shown.items() if not reason)
     refused = [(kind, reason) for (_, reason), kind in shown.items() if reason]
     if all(isinstance(part.runner, Evaluator) for part in partition.parts):

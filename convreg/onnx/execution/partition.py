@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ class Partition:
     ----------
     parts : list
         In order of execution; a single one where onnxruntime takes the whole graph.
+    elsewhere : Counter
+        How often our own executor runs a node of an op type, with what onnxruntime says against it: nothing where it
+        has no kernel.
 
     Raises
     ------
@@ -60,14 +64,14 @@ class Partition:
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._refusals: dict[bytes, str | None] = {}
         self._check_order()
-        ours = [index for index, node in enumerate(self._model.graph.node) if not self._expressible(node)]
         self.parts: list[Part] = []
-        if not ours:
+        self.elsewhere: Counter[tuple[str, str]] = Counter()
+        if all(map(self._expressible, self._model.graph.node)):
             try:
                 self.parts = [Part(self._model, OnOrt(self._model, self._runtime))]
             except Exception:  # whatever it has no kernel for, or refuses; found out node by node
                 self._check_taken()
-        self.parts = self.parts or self._cut({*ours})
+        self.parts = self.parts or self._cut()
 
     def run(self, output_names: Any, feeds: dict[str, Any]) -> list[Any]:
         """Run part after part and return the outputs in the order of the graph."""
@@ -134,17 +138,20 @@ class Partition:
         except Exception as error:
             raise GraphError(f"onnxruntime {self._runtime.__version__}: {sentence(error)}") from error
 
-    def _cut(self, ours: set[int]) -> list[Part]:
+    def _cut(self) -> list[Part]:
         """Give every node a stage, even ones onnxruntime's, odd ones ours, none before what it reads."""
-        nodes = self._model.graph.node
         stages: dict[int, list[NodeProto]] = {}
+        elsewhere: dict[int, list[tuple[str, str]]] = {}
         made: dict[str, int] = {}
-        for index, node in enumerate(nodes):
-            parity = int(index in ours or not self._takes(node))
+        for node in self._model.graph.node:
+            refusal = self._refusal(node)
             stage = max((made[name] for name in used_names(node) if name in made), default=0)
-            stage += stage % 2 != parity
+            stage += stage % 2 != (refusal is not None)
             stages.setdefault(stage, []).append(node)
+            if refusal is not None:
+                elsewhere.setdefault(stage, []).append((node.op_type, refusal))
             made.update({name: stage for name in node.output if name})
+        self.elsewhere.update(kind for _, kinds in sorted(elsewhere.items()) for kind in kinds)
         parts = []
         for stage, members in sorted(stages.items()):
             later = [node for other, others in stages.items() if other != stage for node in others]
@@ -160,11 +167,7 @@ class Partition:
         """Whether something outside subgraphs has that name."""
         return name in self._values or name in self._constants
 
-    def _takes(self, node: NodeProto) -> bool:
-        """Whether onnxruntime runs a node."""
-        return self.refusal(node) is None
-
-    def refusal(self, node: NodeProto) -> str | None:
+    def _refusal(self, node: NodeProto) -> str | None:
         """Return what onnxruntime says against a node when it is given a graph of nothing else.
 
         It is None for a node that onnxruntime runs, and empty for one that it has no kernel for.
@@ -211,7 +214,6 @@ class Part:
 
     def __init__(self, model: ModelProto, runner: Runner) -> None:
         self.runner = runner
-        self.nodes = [*model.graph.node]
         self.inputs = [value.name for value in model.graph.input]
         self.outputs = [value.name for value in model.graph.output]
 

@@ -47,7 +47,7 @@ def attach_functions(source: Source) -> ModelProto:
     others = [function for function in model.functions if (function.domain, function.name) not in ours]
     del model.functions[:]
     model.functions.extend([*others, *library.functions])
-    standard = [entry for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    standard = [entry for entry in model.opset_import if entry.domain == ""]
     for function in model.functions[len(others):]:
         function.opset_import.extend(standard)
         model.ir_version = max(model.ir_version, OVERLOADS_IR if function.overload else FUNCTIONS_IR)

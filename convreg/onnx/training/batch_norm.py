@@ -17,14 +17,14 @@ MODES = get_args(Mode)
 
 def is_training(node: NodeProto) -> bool:
     """Whether a BatchNormalization node normalises by the statistics of its batch."""
-    return node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx") and any(
+    return node.op_type == "BatchNormalization" and node.domain == "" and any(
         proto.name == "training_mode" and attribute_value(proto) for proto in node.attribute)
 
 
 def batch_norms(model: ModelProto) -> list[NodeProto]:
     """Return the BatchNormalization nodes of a model's graph."""
     return [node for node in model.graph.node
-            if node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx")]
+            if node.op_type == "BatchNormalization" and node.domain == ""]
 
 
 def set_batch_norm(model: ModelProto, mode: Mode) -> None:

@@ -71,7 +71,7 @@ class Folding:
 
     def _results(self, node: NodeProto) -> list[Array] | None:
         """What a node makes, None where that is not known before the graph runs or is large."""
-        if node.domain not in ("", "ai.onnx") or node.op_type in RANDOM or any(True for _ in graphs_of(node)):
+        if node.domain != "" or node.op_type in RANDOM or any(True for _ in graphs_of(node)):
             return None
         if node.op_type == "Constant":
             return _constant(node)
@@ -152,7 +152,7 @@ class Folding:
 
     def _entries(self, node: NodeProto) -> tuple[Partial, bool] | None:
         """Follow a vector of extents through the operators that take shapes apart and put them together."""
-        if node.domain not in ("", "ai.onnx") or not node.output:
+        if node.domain != "" or not node.output:
             return None
         if node.op_type == "Shape":
             declared = self.scope.get(node.input[0])

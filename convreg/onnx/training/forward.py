@@ -134,7 +134,7 @@ def _without_randomness(model: ModelProto) -> None:
     """Give Dropout and masks of stochastic depth the form for inference, in place."""
     makers = {name: node for node in model.graph.node for name in node.output if name}
     for node in model.graph.node:
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain != "":
             continue
         if node.op_type == "Dropout":
             while len(node.input) > 2:  # training_mode; without it the result is the input and the mask all true

@@ -74,7 +74,7 @@ def prepare(source: Source, *, batch_norm: Mode = "as_exported", forward_format:
 
 def _converted(model: ModelProto) -> ModelProto:
     """Return the model in a version of standard ONNX that the rules know."""
-    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
+    version = next((entry.version for entry in model.opset_import if entry.domain == ""), None)
     if version is None:
         words = contradiction(model)
         raise GraphError("the model imports no version of standard ONNX"
@@ -98,7 +98,7 @@ def _retype_bounds(model: ModelProto) -> None:
     scope = scope_of(model.graph)
     constants = {node.output[0]: node for node in model.graph.node if node.op_type == "Constant" and node.output}
     for node in model.graph.node:
-        if node.op_type not in BOUNDED or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in BOUNDED or node.domain != "":
             continue
         declared = scope.get(node.input[0]) if node.input else None
         if declared is not None and declared.dtype is not None:

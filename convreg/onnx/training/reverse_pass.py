@@ -188,7 +188,7 @@ class Reverse:
 
     def _passes(self, node: NodeProto, name: str) -> bool:
         """Whether a gradient can pass from an output of a node to its inputs."""
-        if node.op_type in FLAT and node.domain in ("", "ai.onnx"):
+        if node.op_type in FLAT and node.domain == "":
             return False
         entry = rule_registry.find(node.domain, node.op_type)
         if entry is not None and entry.outputs is not None and list(node.output).index(name) not in entry.outputs:
@@ -276,7 +276,7 @@ class Reverse:
                                  f"{', '.join(map(str, entry.inputs))}")
         if not any(wanted):
             return
-        version = self.imports.get(node.domain, self.imports.get("ai.onnx" if not node.domain else node.domain, 1))
+        version = self.imports.get(node.domain, 1)
         step = Step(node, self.writer, version, grads, wanted, constants, self.format)
         made: Any = entry.function(step)
         results = [made] if made is None or isinstance(made, Value) else list(made)

@@ -79,7 +79,7 @@ def round_products(model: ModelProto, format: str) -> None:
     writer = Writer(Names.of(model), dict(scope_of(model.graph)))
     nodes = []
     for node in model.graph.node:
-        if node.op_type in PRODUCTS and node.domain in ("", "ai.onnx"):
+        if node.op_type in PRODUCTS and node.domain == "":
             writer.prefix = node.name or node.output[0]
             for place in (0, 1):
                 node.input[place] = rounded_to(writer, writer.value(node.input[place]), format).name

@@ -247,7 +247,7 @@ def _seed(model: ModelProto, seed: Any) -> None:
         return
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**24:
         raise GraphError(f"seed={shorten(seed)} is refused; allowed: an integer from 0 to {2**24 - 1}, or None")
-    nodes = [node for node in model.graph.node if node.op_type in RANDOM and node.domain in ("", "ai.onnx")]
+    nodes = [node for node in model.graph.node if node.op_type in RANDOM and node.domain == ""]
     for index, node in enumerate(nodes):
         kept = [proto for proto in node.attribute if proto.name != "seed"]
         number_ = int(seed) + index

@@ -129,7 +129,7 @@ class _Writer:
     def _written(self, node: NodeProto) -> Written:
         if node.domain == VENDOR:
             return self._convolution(node)
-        if node.domain not in ("", "ai.onnx") or node.op_type not in KINDS:
+        if node.domain != "" or node.op_type not in KINDS:
             raise GraphError(f"{node.domain or 'standard'}::{node.op_type} has no kind in oneDNN graphs here; known: "
                              f"{', '.join(sorted(KINDS))}")
         if len([name for name in node.output if name]) > 1:

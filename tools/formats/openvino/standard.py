@@ -311,10 +311,10 @@ def _grouped(step: Writing, groups: int) -> list[int]:
 
 def _grouped_filter(view: View, node: NodeProto) -> str | None:
     """Return the value whose axis of groups a Reshape folds for a convolution, None if there is no such Reshape."""
-    if node.op_type not in ("Conv", "ConvTranspose") or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in ("Conv", "ConvTranspose") or node.domain != "":
         return None
     groups, made = attributes_of(node).get("group", 1), view.makers.get(node.input[1])
-    if groups <= 1 or made is None or made.op_type != "Reshape" or made.domain not in ("", "ai.onnx"):
+    if groups <= 1 or made is None or made.op_type != "Reshape" or made.domain != "":
         return None
     try:
         apart, (first, *rest) = view.static(made.input[0]), view.static(node.input[1])
@@ -326,7 +326,7 @@ def _grouped_filter(view: View, node: NodeProto) -> str | None:
 def is_folded(view: View, node: NodeProto) -> bool:
     """Whether a node is a Reshape that no layer reads, because convolutions take the filter with the groups apart."""
     made = node.output[0]
-    if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or made in view.outputs:
+    if node.op_type != "Reshape" or node.domain != "" or made in view.outputs:
         return False
     readers = view.readers.get(made, [])
     return bool(readers) and all(

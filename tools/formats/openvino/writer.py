@@ -123,7 +123,7 @@ def _node(step: Writing) -> list[Port]:
     node = step.node
     if node.domain == VENDOR:
         return [_transposed(step)]
-    if node.domain not in ("", "ai.onnx") or node.op_type not in STANDARD:
+    if node.domain != "" or node.op_type not in STANDARD:
         known = ", ".join(sorted(STANDARD))
         raise GraphError(f"{node.domain or 'standard'}::{node.op_type} has no OpenVINO layer here; known: {known}")
     made = STANDARD[node.op_type](step)

@@ -52,7 +52,7 @@ class Draws:
         read: dict[str, TensorProto] = {}
         for node in model.graph.node:
             others = [name for name in node.input[1:] if name]
-            drawn = node.op_type in RANDOM and node.domain in ("", "ai.onnx") and node.output[0] in types
+            drawn = node.op_type in RANDOM and node.domain == "" and node.output[0] in types
             if drawn and node.op_type in DRAWN and all(name in constants for name in others):
                 self._add(node, types, constants)
                 read |= {name: constants[name] for name in others}

@@ -30,7 +30,7 @@ def rewritten(model: ModelProto, known: Known, draws: Draws) -> list[NodeProto]:
     names = Names.of(model)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
-        if node.op_type in RANDOM and node.domain in ("", "ai.onnx"):
+        if node.op_type in RANDOM and node.domain == "":
             nodes += _drawn(known, node, names, draws)
         elif node.op_type == "SoftmaxCrossEntropyLoss" and len(node.output) > 1 and node.output[1]:
             nodes += _two_losses(node, names, known)

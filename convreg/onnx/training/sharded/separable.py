@@ -72,8 +72,7 @@ def split_of(known: Known, node: NodeProto, rules: Mapping[tuple[str, str], Rule
     """
     if any(True for _ in graphs_of(node)) or not node.output:
         return None
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    rule = rules.get((domain, node.op_type), None if domain == "" else ours)
+    rule = rules.get((node.domain, node.op_type), None if node.domain == "" else ours)
     split = rule(known, node) if rule is not None else None
     if split is None:
         return None
@@ -358,7 +357,7 @@ def quantize_linear(known: Known, node: NodeProto) -> Split | None:
 
 def filled(known: Known, node: NodeProto) -> bool:
     """Whether a node makes the same along axis 0 everywhere, from constants alone."""
-    if node.domain not in ("", "ai.onnx") or node.op_type not in ("ConstantOfShape", "Expand"):
+    if node.domain != "" or node.op_type not in ("ConstantOfShape", "Expand"):
         return False
     shape = known.shape(node.output[0])
     if not shape or any(name not in known.constants for name in node.input):

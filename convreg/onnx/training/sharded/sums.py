@@ -185,7 +185,7 @@ def gradient_total(known: Known, node: NodeProto) -> Total | None:
 
 def channel_total(known: Known, node: NodeProto) -> Total | None:
     """Return the sum or mean over samples and space that a node makes, None for any other node."""
-    if node.domain not in ("", "ai.onnx") or node.op_type not in ("ReduceMean", "ReduceSum"):
+    if node.domain != "" or node.op_type not in ("ReduceMean", "ReduceSum"):
         return None
     name = node.input[0]
     shape, made = known.shape(name), known.shape(node.output[0])
