@@ -1,7 +1,7 @@
 """Memory that is asked for while something else is computed, a part with each call.
 
 uses: core/problem.pxi (Operand), engine/product/product.pxi (LINE_BYTES)
-gives: Ahead, ask_ahead, begin_ahead
+gives: Ahead, Wishes, ask_ahead, begin_ahead, begin_wishes, next_rows
 """
 
 cdef enum:
@@ -32,6 +32,32 @@ cdef Ahead begin_ahead(const Operand* operand, int64_t images, int64_t channels,
     a.left = images * channels * a.lines if count * size <= AHEAD_BYTES else 0
     a.step = ceiling(a.left, max(1, calls))
     return a
+
+
+cdef struct Wishes:  # the same in wishes of tiles, each of some rows
+    tile_wish wish    # whose parts are rows, and whose rows the cache lines of each
+    int64_t step      # bytes from a row to the next
+    int64_t at_once
+    int64_t left
+
+
+cdef void begin_wishes(Wishes* a, const char* place, int64_t step, int64_t rows, int64_t bytes, int64_t calls) noexcept nogil:
+    """So many bytes of each row, in so many calls."""
+    cdef int64_t i
+    a.step, a.left, a.at_once = step, rows, min(<int64_t>TILE_LANES, ceiling(rows, max(1, calls)))
+    a.wish.place, a.wish.row_step, a.wish.rows, a.wish.parts, a.wish.reach = <char*>place, LINE_BYTES, ceiling(bytes, LINE_BYTES), 0, 0
+    for i in range(a.at_once):
+        a.wish.offsets[i] = i * step
+
+
+cdef inline const tile_wish* next_rows(Wishes* a) noexcept nogil:
+    """What the next tile asks for, or NULL."""
+    if a.left == 0:
+        return NULL
+    a.wish.place += a.wish.parts * a.step
+    a.wish.parts = min(a.at_once, a.left)
+    a.left -= a.wish.parts
+    return &a.wish
 
 
 cdef inline void ask_ahead(Ahead* a) noexcept nogil:

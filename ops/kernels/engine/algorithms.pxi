@@ -17,24 +17,24 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     lay_out_gathered, run_gathered), engine/product/laid_out.pxi (fits_laid_out, laid_out_cycles, lay_out_laid_out,
     run_laid_out_products), engine/product/laid_out_plan.pxi (Layout), engine/product/pairs.pxi (on_matrix),
     engine/product/patches.pxi (Patches, fits_patches, lay_out_patches, patches_cycles, run_patches),
-    engine/product/plan.pxi (ProductPlan, prepare_products), engine/product/product.pxi (PositionClass, Product),
-    engine/product/rows_are_lines.pxi (fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles,
-    run_rows_are_lines), engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi
-    (PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
-    run_rows_are_positions), engine/product/stacked.pxi (Place, Strip, most_places, stackable), engine/trials.pxi,
-    engine/weights/chain_lanes.pxi (ChainLanes, chain_lanes_cycles, fits_chain_lanes, lay_out_chain_lanes, run_chain_lanes),
-    engine/weights/depthwise_ncx.pxi (NcxWeights, fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights,
-    run_depthwise_ncx_weights), engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights,
-    lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights,
-    depthwise_planes_weights_cycles, fits_depthwise_planes_weights, lay_out_depthwise_planes_weights,
-    run_depthwise_planes_weights), engine/weights/few_channels.pxi (FewChannels, few_channels_cycles,
-    fits_few_channels, lay_out_few_channels, run_few_channels), engine/weights/few_pairs.pxi (FewPairs,
-    few_pairs_cycles, fits_few_pairs, lay_out_few_pairs, run_few_pairs), engine/weights/float64.pxi (DoublesPlan,
-    fits_double_weights, lay_out_double_weights, run_double_weights), engine/weights/gradient.pxi (Weights,
-    join_lines, relate_weights), engine/weights/plan.pxi (WeightsPlan), engine/weights/product.pxi (fits_weights,
-    lay_out_weights, run_weights, weights_cycles), engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes,
-    lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles), engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs,
-    lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles)
+    engine/product/plan.pxi (ProductPlan, prepare_products), engine/product/position_weights.pxi (PositionRowsJob,
+    PositionRowsScratch), engine/product/product.pxi (PositionClass, Product), engine/product/rows_are_lines.pxi
+    (fits_rows_are_lines, lay_out_rows_are_lines, rows_are_lines_cycles, run_rows_are_lines),
+    engine/product/rows_are_lines_plan.pxi (LineRows), engine/product/rows_are_positions.pxi (fits_rows_are_positions,
+    lay_out_rows_are_positions, rows_are_positions_cycles, run_rows_are_positions), engine/product/stacked.pxi (Place,
+    Strip, most_places, stackable), engine/trials.pxi, engine/weights/chain_lanes.pxi (ChainLanes, chain_lanes_cycles,
+    fits_chain_lanes, lay_out_chain_lanes, run_chain_lanes), engine/weights/depthwise_ncx.pxi (NcxWeights,
+    fits_depthwise_ncx_weights, lay_out_depthwise_ncx_weights, run_depthwise_ncx_weights),
+    engine/weights/depthwise_nxc.pxi (NxcWeights, fits_depthwise_nxc_weights, lay_out_depthwise_nxc_weights,
+    run_depthwise_nxc_weights), engine/weights/depthwise_planes.pxi (PlanesWeights, depthwise_planes_weights_cycles,
+    fits_depthwise_planes_weights, lay_out_depthwise_planes_weights, run_depthwise_planes_weights),
+    engine/weights/few_channels.pxi (FewChannels, few_channels_cycles, fits_few_channels, lay_out_few_channels,
+    run_few_channels), engine/weights/few_pairs.pxi (FewPairs, few_pairs_cycles, fits_few_pairs, lay_out_few_pairs,
+    run_few_pairs), engine/weights/float64.pxi (DoublesPlan, fits_double_weights, lay_out_double_weights,
+    run_double_weights), engine/weights/gradient.pxi (Weights, join_lines, relate_weights), engine/weights/plan.pxi
+    (WeightsPlan), engine/weights/product.pxi (fits_weights, lay_out_weights, run_weights, weights_cycles),
+    engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles),
+    engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles)
 gives: ALGORITHMS, Algorithm, CHOICES, Inquiry, Problem, algorithms, begin_sums, begin_weights, bytes_of, choose,
     chosen_bytes, compute, end_problem
 """

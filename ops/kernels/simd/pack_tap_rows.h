@@ -198,14 +198,14 @@ INLINE void turn_wide(float *panel, ptrdiff_t tap_step, ptrdiff_t pitch, int wid
         }
 }
 
-/* How many rows are turned in sixteens: whole ones, if they are near one another and so share cache lines, or if taps fill whole
- * ones; none where taps lie at one place, as those of a view with a stride of 0 do. */
+/* How many rows are turned in sixteens: whole ones, if they are near one another and so share cache lines, or if the first of their
+ * taps fill one; none where taps lie at one place, as those of a view with a stride of 0 do. */
 INLINE int sixteens(int rows, int64_t row_stride, int64_t channel_stride, const int64_t *taps, int64_t tap_count)
 {
     wide_group group;
     int64_t found = 0, turned = 0;
     for (int64_t from = INT64_MIN; rows >= 16 && find_wide_group(&group, taps, tap_count, from); from = group.low + group.numbers) {
-        if (row_stride >= channel_stride && group.taps < 16)
+        if (row_stride >= channel_stride && found + group.taps < 16)
             return 0;
         found += group.taps;
         turned += group.taps < LEAST_TURNED ? 0 : group.taps;

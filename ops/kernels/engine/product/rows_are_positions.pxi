@@ -10,12 +10,13 @@ many.  Stride classes of few positions have panels that hold the weights of all 
 keep a panel near.  Against gathered panels this wins where lines are short or weights far; where the input has few taps to meet,
 transposing it costs more.
 
-uses: core/problem.pxi (Operand), engine/algorithms.pxi (Problem), engine/costs.pxi, engine/product/pack.pxi
-    (gather_all_taps), engine/product/pairs.pxi (first_channel, never_subnormal, on_matrix, whole_of),
-    engine/product/product.pxi (PositionClass, Product, Tap, are_far, biases), engine/product/rows_are_positions_plan.pxi
-    (Box, PositionRows, cut_classes, plan_position_rows), engine/product/transposed.pxi
-gives: PositionRowsJob, PositionRowsScratch, fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles,
-    run_rows_are_positions
+uses: core/problem.pxi (Operand), engine/ahead.pxi (next_rows), engine/algorithms.pxi (Problem), engine/costs.pxi,
+    engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of), engine/product/position_weights.pxi
+    (PositionRowsJob, PositionRowsScratch, ask_for_panel, lane_channel, pack_position_rows, panel_bytes),
+    engine/product/product.pxi (PositionClass, Product, Tap, are_far, biases),
+    engine/product/rows_are_positions_plan.pxi (Box, PositionRows, cut_classes, plan_position_rows),
+    engine/product/transposed.pxi
+gives: fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles, run_rows_are_positions
 """
 
 cdef enum:
@@ -29,26 +30,6 @@ cdef enum:
     NEAR_PANEL = 3 << 19          # ... that stay in the middle cache
     NEAR_INPUT = 1 << 20          # ... of the input that stays near while one panel after another meets it
     NEAR_IMAGES = 2 << 20         # bytes of transposed images that stay near until they are met, where all panels are packed together
-
-
-cdef struct PositionRowsJob:  # one of the products, of some images
-    Product product
-    PositionRows plan
-    float* packed         # weights of the panels that all threads pack
-    int64_t packing       # tasks that pack them
-    int64_t packs         # products whose weights its panels hold: its own and those of the products after it, for which this is 0
-    int64_t before        # packed weights of a panel before its own
-
-
-cdef struct PositionRowsScratch:  # of one thread
-    float* packed         # weights of a panel that it packs by itself
-    float* sums           # [column][lane]
-    int64_t* order        # sums of positions in the order of the result
-    int64_t* bases        # where the input of a column begins, before any tap
-    PositionClass* classes
-    tile_run* runs        # of the taps that a class of positions meets
-    uint16_t smallest         # magnitude of a bfloat16 met in the input, less one
-    uint16_t smallest_weight
 
 
 cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, int64_t count, PositionRowsJob* jobs,
@@ -83,40 +64,12 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
     for worker in range(q.threads):
         s = &counted_scratch if scratch == NULL else &scratch[worker]
         s.packed = <float*>take(memory, 4 * item_floats)
+        s.ahead.left = 0
         s.sums = <float*>take(memory, 4 * sums)
         s.bases = <int64_t*>take(memory, columns * sizeof(int64_t))
         s.order = <int64_t*>take(memory, columns * sizeof(int64_t))
         s.classes = <PositionClass*>take(memory, classes * sizeof(PositionClass))
         s.runs = <tile_run*>take(memory, runs * sizeof(tile_run))
-
-
-cdef inline int64_t panel_bytes(const PositionRows* plan) noexcept nogil:
-    """Of the panels that all threads pack."""
-    return 4 * (plan.items - plan.whole) * plan.item_floats
-
-
-cdef inline int64_t lane_channel(const PositionRows* plan, const instruction_set* isa, int64_t panel) noexcept nogil:
-    return share(plan.vectors, plan.panels, panel) * isa.width
-
-
-cdef void pack_position_rows(const PositionRowsJob* job, const instruction_set* isa, int64_t item, int64_t first, int64_t end,
-                             float* packed, uint16_t* smallest) noexcept nogil:
-    """Steps [first, end) of each tap, of the weights of one panel: packed[tap][step][channel]."""
-    cdef const Product* p = &job.product
-    cdef const PositionRows* plan = &job.plan
-    cdef int64_t panel = item % plan.panels, row = lane_channel(plan, isa, panel), pitch = plan.pitch, t
-    cdef int64_t rows = min(p.R, lane_channel(plan, isa, panel + 1)) - row, d = first_channel(p, first)
-    cdef const char* start = (<const char*>p.weights.data + (item // plan.panels * p.weights.g + row * p.weights.n + d * p.weights.c)
-                              * element_size(p.weights.format))
-    cdef Product some = p[0]
-    some.D = (p.D if end == p.S else first_channel(p, end)) - d
-    for t in range(1, job.packs):
-        some.tap_count += job[t].product.tap_count  # their offsets follow
-    check_room(b"pack_position_rows", packed, 4 * plan.item_floats)
-    if rows % isa.width:
-        for t in range(some.tap_count):
-            memset(packed + t * plan.tap_floats + first * pitch, 0, 4 * (end - first) * pitch)
-    gather_all_taps(&some, isa, packed + first * pitch, plan.tap_floats, pitch, rows, start, smallest)
 
 
 cdef void prepare_position_rows(const Problem* q, const Product* some, const Operand* input, int64_t transposing, int64_t task,
@@ -181,7 +134,7 @@ cdef inline int64_t position_rows_tasks(const PositionRowsJob* job) noexcept nog
     return job.plan.tasks if job.packs > 0 else job.plan.tasks - job.plan.whole
 
 
-cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_set* isa, int64_t task,
+cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_set* isa, int threads, int64_t task,
                                  PositionRowsScratch* s) noexcept nogil:
     """A task of the first of these products, or of one that follows."""
     cdef const Product* p
@@ -202,6 +155,7 @@ cdef void run_position_rows_task(const PositionRowsJob* job, const instruction_s
         run_box(p, plan, isa, plan.whole + item, (task - plan.whole) % plan.boxes, job.packed + item * plan.item_floats, s)
     else:
         pack_position_rows(job, isa, task, 0, p.S, s.packed, &s.smallest_weight)
+        ask_for_panel(job, isa, task + threads, &s.ahead)
         for i in range(job.packs):
             for box in range(job[i].plan.boxes):
                 run_box(&job[i].product, &job[i].plan, isa, task, box, s.packed + job[i].before, s)
@@ -255,7 +209,8 @@ cdef void run_class(const Product* p, const instruction_set* isa, int64_t vector
                                                packed, pitch, s.sums + low * width, resume)
                 continue
             whole_of(isa, p.pairs, p.blocks, stores_wait(), rows, vectors)(
-                runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed, pitch, s.sums + low * width, resume, NULL)
+                runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed, pitch, s.sums + low * width, resume,
+                next_rows(&s.ahead))
         first += count
 
 
@@ -447,12 +402,12 @@ cdef bint run_images(Problem* q, int64_t first, int64_t count, workspace* memory
             for task in range(transposing + packing):
                 prepare_position_rows(q, &some, &input, transposing, task, scratch)
             for task in range(tasks):
-                run_position_rows_task(jobs, q.isa, task, scratch)
+                run_position_rows_task(jobs, q.isa, q.threads, task, scratch)
         else:
             for task in prange(transposing + packing, schedule="dynamic", num_threads=q.threads):
                 prepare_position_rows(q, &some, &input, transposing, task, &scratch[thread_number()])
             for task in prange(tasks, schedule="dynamic", num_threads=q.threads):
-                run_position_rows_task(jobs, q.isa, task, &scratch[thread_number()])
+                run_position_rows_task(jobs, q.isa, q.threads, task, &scratch[thread_number()])
         if workspace_overrun(&rest):
             memory.last = rest.last
             return False
