@@ -218,6 +218,7 @@ EXACT = {
     "not": ("Not", IMAGE > 0, {"element": TensorProto.BOOL}),
     "where": ("Where", IMAGE > 0, IMAGE[1], np.float32(3), {"element": TensorProto.FLOAT}),
     "top": ("TopK", IMAGE[..., 0].copy(), np.array([3], I64), {"axis": 1, "outputs": 2, "largest": 0, "second": I64}),
+    "constant of no axes": ("ConstantOfShape", np.array([], I64), {"element": TensorProto.FLOAT}),
     "constant of shape": ("ConstantOfShape", np.array([2, 3], I64), {"element": TensorProto.FLOAT}),
     "arg max": ("ArgMax", IMAGE, {"axis": 1, "keepdims": 0, "element": TensorProto.INT64}),
     "one hot": ("OneHot", np.array([0, 2, -1, -3], I64), np.array(3, I64), np.array([0, 2], np.float32),
@@ -225,6 +226,8 @@ EXACT = {
     "one hot axis": ("OneHot", np.array([[0, 2], [1, -1]], np.int32), np.array(3, I64), np.array([1, 2], np.int32),
                      {"element": TensorProto.INT32, "axis": 0}),
     "max pool": ("MaxPool", IMAGE, {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [0, 1, 0, 1]}),
+    "slopes": ("PRelu", IMAGE, dyadic(RNG, (6,))), "slopes of channels": ("PRelu", IMAGE, dyadic(RNG, (4, 1, 1))),
+    "slopes of a table": ("PRelu", IMAGE[0, 0], dyadic(RNG, (6,))), "one slope": ("PRelu", IMAGE, np.float32(0.5)),
     "leaky": ("LeakyRelu", IMAGE, {"alpha": 0.25}),
     "conv": ("Conv", IMAGE, dyadic(RNG, (3, 4, 2, 3)), dyadic(RNG, (3,)), {"pads": [1, 0, 0, 2], "strides": [2, 1]}),
     "conv same": ("Conv", IMAGE, dyadic(RNG, (3, 4, 2, 2)), {"auto_pad": "SAME_LOWER", "strides": [2, 1]}),
@@ -264,6 +267,26 @@ def test_standard_nodes(tmp_path, name):
             assert results[output].dtype == array.dtype
             tolerance = 2e-6 if close else 0
             np.testing.assert_allclose(results[output], array, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [*EXACT, *CLOSE])
+def test_files_stay_the_same(tmp_path, name):
+    """What is read is written again, from the third time on as the same file, apart from OneHot's indices."""
+    op_type, *inputs = {**EXACT, **CLOSE}[name]
+    stated = inputs.pop() if isinstance(inputs[-1], dict) else {}
+    source, feeds = standard(op_type, *inputs, **stated)
+    texts, results = [], []
+    for number in range(4):
+        path = tmp_path / f"{number}.xml"
+        export_ir(source, path)
+        source = import_ir(path)
+        texts.append(path.read_bytes())
+        results.append(convreg.onnx.run(source, feeds))
+    for later in results[1:]:
+        for output, array in results[0].items():
+            np.testing.assert_array_equal(later[output], array)
+    if name not in ("one hot", "one hot axis", "cross entropy"):
+        assert texts[3] == texts[2]
 
 
 @pytest.mark.parametrize(("dtype", "element"), [

@@ -62,6 +62,18 @@ def test_grouped_convolutions_stay_as_they_are(tmp_path, dtype):
     assert not layers(path, "Reshape")
 
 
+def test_a_filter_of_an_open_extent_stays_as_it_is(tmp_path):
+    """As the incoming gradient is in a weights gradient, where the filter's channels are the batch."""
+    ir = IR()
+    x, filter_ = ir.parameter("x", "1,?,5"), ir.parameter("w", "2,3,?,3")
+    ir.result(ir.layer("GroupConvolution", [x, filter_], name="conv", strides="1"))
+    source = import_ir(ir.write(tmp_path))
+    path = tmp_path / "again.xml"
+    check_again(path, source, {"x": dyadic(RNG, (1, 4, 5)), "w": dyadic(RNG, (2, 3, 2, 3))})
+    assert import_ir(path).graph.node == source.graph.node
+    assert not layers(path, "Reshape")
+
+
 def test_a_folded_filter_that_others_read_is_written(tmp_path):
     source = model([helper.make_node("Reshape", ["w", "shape"], ["v"]),
                     helper.make_node("Conv", ["x", "v"], ["y"], group=2), helper.make_node("Abs", ["v"], ["z"])],

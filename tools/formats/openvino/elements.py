@@ -12,6 +12,7 @@ ELEMENTS = {
     "u64": TensorProto.UINT64, "u32": TensorProto.UINT32, "u16": TensorProto.UINT16, "u8": TensorProto.UINT8,
     "boolean": TensorProto.BOOL, "f8e4m3": TensorProto.FLOAT8E4M3FN, "f8e5m2": TensorProto.FLOAT8E5M2,
 }
+FLOAT8 = (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
 NAMES: dict[int, str] = {number: name for name, number in ELEMENTS.items()}
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from convreg import GraphError
 
 from ..matrix_product import matrix_product
-from .elements import ELEMENTS, element
+from .elements import ELEMENTS, FLOAT8, element
 from .movement import MOVEMENT
 from .pooling import average_pool, max_pool
 from .step import Kind, Step
@@ -52,16 +52,37 @@ def _check_broadcast(step: Step) -> None:
                 raise GraphError(f"shapes {list(first)} and {list(other)} differ with auto_broadcast 'none'")
 
 
-def _saturated(step: Step, op_type: str, inputs: Sequence[str]) -> None:
-    """A sum, difference or product; 8-bit results saturate, as the runtime's do, and are found in 32 bits."""
+def _saturated(step: Step, op_type: str, inputs: Sequence[str],
+               kinds: Sequence[int] = (TensorProto.INT8, TensorProto.UINT8)) -> None:
+    """An arithmetic layer; 8-bit results saturate, as the runtime's do, and are found in 32 bits.
+
+    `kinds` are those of which a result can leave the range.
+    """
     kind = step.builder.value(step.inputs[0]).element
-    if kind not in (TensorProto.INT8, TensorProto.UINT8):
+    if kind not in kinds:
         step.finish(op_type, inputs)
         return
+    _narrowed(step, step.node(op_type, *_widened(step, inputs)))
+
+
+def _widened(step: Step, inputs: Sequence[str]) -> list[str]:
+    return [step.node("Cast", name, to=TensorProto.INT32) for name in inputs]
+
+
+def _narrowed(step: Step, wide: str) -> None:
+    """Finish with 32-bit integers in the range of the first input's type."""
+    kind = step.builder.value(step.inputs[0]).element
     limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
-    wide = step.node(op_type, *(step.node("Cast", name, to=TensorProto.INT32) for name in inputs))
     bounds = [step.builder.constant(np.array(limit, np.int32), "limit") for limit in (limits.min, limits.max)]
     step.finish("Cast", [step.node("Clip", wide, *bounds)], to=kind)
+
+
+_SIGNED = (TensorProto.INT8,)
+"""Of -128 alone there is no negative, quotient by -1 or absolute value."""
+
+
+def _signed(op_type: str) -> Kind:
+    return Kind(range(1, 2), (), lambda step: _saturated(step, op_type, step.inputs, _SIGNED))
 
 
 def _select(step: Step) -> None:
@@ -98,10 +119,14 @@ def _is_integral(step: Step) -> bool:
 
 def _divide(step: Step) -> None:
     _check_broadcast(step)
-    numerator, denominator = step.inputs
+    is_narrow = step.builder.value(step.inputs[0]).element in _SIGNED
+    numerator, denominator = _widened(step, step.inputs) if is_narrow else step.inputs
     if step.flag("m_pythondiv", True) and _is_integral(step):  # rounds down, ONNX toward zero
         numerator = step.node("Sub", numerator, step.node("Mod", numerator, denominator))
-    step.finish("Div", [numerator, denominator])
+    if is_narrow:
+        _narrowed(step, step.node("Div", numerator, denominator))
+    else:
+        step.finish("Div", [numerator, denominator])
 
 
 def _squared_difference(step: Step) -> None:
@@ -119,8 +144,8 @@ def _convert(step: Step) -> None:
     target = helper.tensor_dtype_to_np_dtype(kind)
     if array is not None and array.dtype.kind in "iu" and target.kind in "iu":  # a stated shape stays visible
         step.finish("Identity", [step.builder.constant(array.astype(target), f"{step.inputs[0]}_converted")])
-    else:
-        step.finish("Cast", step.inputs, to=kind)
+    else:  # what is beyond the range of f8e4m3 becomes NaN, of f8e5m2 infinity
+        step.finish("Cast", step.inputs, to=kind, **({"saturate": 0} if kind in FLOAT8 else {}))
 
 
 def _clamp(step: Step) -> None:
@@ -233,9 +258,13 @@ def _one_hot(step: Step) -> None:
     if step.text("negative_indices_mode", "ignore_negative", "ignore_negative", "normalize") == "ignore_negative":
         zero = step.node("Sub", depth, depth)
         indices = step.node("Where", step.node("Less", indices, zero), depth, indices)
-    axes = step.builder.integers([0], "axes")
-    off_on = [step.node("Unsqueeze", step.inputs[index], axes) for index in (3, 2)]
-    step.finish("OneHot", [indices, depth, step.node("Concat", *off_on, axis=0)], axis=step.number("axis", -1))
+    held = [step.builder.constant_array(step.inputs[index]) for index in (3, 2)]
+    if any(value is None for value in held):
+        axes = step.builder.integers([0], "axes")
+        off_on = step.node("Concat", *(step.node("Unsqueeze", step.inputs[index], axes) for index in (3, 2)), axis=0)
+    else:
+        off_on = step.builder.constant(np.stack(held), "off_on")  # type: ignore[arg-type]
+    step.finish("OneHot", [indices, depth, off_on], axis=step.number("axis", -1))
 
 
 def _top_k(step: Step) -> None:
@@ -264,9 +293,8 @@ _WINDOW = ("strides", "dilations", "pads_begin", "pads_end", "auto_pad")
 _POOL = ("strides", "pads_begin", "pads_end", "kernel", "rounding_type", "auto_pad")
 LAYERS = {
     **{name: _same(op_type) for name, op_type in {
-        "Abs": "Abs", "Ceiling": "Ceil", "Cos": "Cos", "Erf": "Erf", "Exp": "Exp", "Floor": "Floor",
-        "HSwish": "HardSwish", "Log": "Log", "LogicalNot": "Not", "Mish": "Mish", "Negative": "Neg", "ReLU": "Relu",
-        "Relu": "Relu",
+        "Ceiling": "Ceil", "Cos": "Cos", "Erf": "Erf", "Exp": "Exp", "Floor": "Floor",
+        "HSwish": "HardSwish", "Log": "Log", "LogicalNot": "Not", "Mish": "Mish", "ReLU": "Relu", "Relu": "Relu",
         "Sigmoid": "Sigmoid", "Sign": "Sign", "Sin": "Sin", "SoftPlus": "Softplus", "Sqrt": "Sqrt", "Tanh": "Tanh",
     }.items()},
     **{name: _binary(op_type) for name, op_type in {
@@ -278,6 +306,7 @@ LAYERS = {
         "LessEqual": "LessOrEqual", "LogicalAnd": "And", "LogicalOr": "Or", "LogicalXor": "Xor",
     }.items()},
     **{f"Reduce{name}": _reduction(f"Reduce{name}") for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")},
+    "Abs": _signed("Abs"),
     "AvgPool": Kind(range(1, 2), (*_POOL, "exclude-pad"), average_pool),
     "BatchNormInference": Kind(range(5, 6), ("epsilon",), _batch_norm),
     "Clamp": Kind(range(1, 2), ("min", "max"), _clamp),
@@ -293,6 +322,7 @@ LAYERS = {
                        lambda step: step.finish("LogSoftmax", step.inputs, axis=step.number("axis", 1))),
     "MatMul": Kind(range(2, 3), ("transpose_a", "transpose_b"), _matmul),
     "MaxPool": Kind(range(1, 2), (*_POOL, "dilations", "index_element_type", "axis"), max_pool, several=True),
+    "Negative": _signed("Neg"),
     "NotEqual": Kind(range(2, 3), ("auto_broadcast",), _not_equal),
     "OneHot": Kind(range(4, 5), ("axis", "negative_indices_mode"), _one_hot),
     "PReLU": Kind(range(2, 3), (), _prelu),

@@ -72,7 +72,9 @@ def _slice(step: Step) -> None:
             raise GraphError(f"axes {axes} are not axes of {len(shape)}")
         bounds = [_bounds(first, last, stride, shape[axis])
                   for first, last, stride, axis in zip(begin, end, strides, axes, strict=True)]
-        operands[:2] = (step.builder.integers([bound[side] for bound in bounds], "bounds") for side in (0, 1))
+        for side in (0, 1):
+            if (wanted := [bound[side] for bound in bounds]) != known[side]:
+                operands[side] = step.builder.integers(wanted, "bounds")
     starts, stops, steps, *axes_given = operands
     step.finish("Slice", [data, starts, stops, *(axes_given or [""]), steps])
 

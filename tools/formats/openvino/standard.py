@@ -18,53 +18,9 @@ from convreg.onnx.standard import CONV, CONV_TRANSPOSE
 from convreg.spec import OpSpec, TensorType
 
 from ..view import View
-from .elements import element_name
+from .elementwise import binary, cast, clip, leaky, power, same, slopes, variadic, wrapping
 from .ir import Port
 from .writing import Build, Writing
-
-
-def _same(kind: str, opset: str = "opset1") -> Build:
-    return lambda step: step.layer(kind, step.port(0), opset=opset)
-
-
-def _binary(kind: str, *, truth: bool = False, **data: Any) -> Build:
-    return lambda step: step.layer(kind, step.port(0), step.port(1), auto_broadcast="numpy", **data,
-                                   element=TensorProto.BOOL if truth else None)
-
-
-def _variadic(kind: str) -> Build:
-    def build(step: Writing) -> Port:
-        first, *others = step.ports
-        for other in others:
-            first = step.layer(kind, first, other, auto_broadcast="numpy")
-        return first
-
-    return build
-
-
-def _pow(step: Writing) -> Port:
-    exponent = step.port(1)
-    if step.view.element(step.name(1)) != step.element:
-        exponent = step.layer("Convert", exponent, destination_type=element_name(step.element))
-    return step.layer("Power", step.port(0), exponent, auto_broadcast="numpy")
-
-
-def _cast(step: Writing) -> Port:
-    target = step.attributes["to"]
-    return step.layer("Convert", step.port(0), element=target, destination_type=element_name(target))
-
-
-def _clip(step: Writing) -> Port:
-    bounds = [step.view.array(step.name(index)) if step.has(index) else None for index in (1, 2)]
-    if all(bound is not None and np.isfinite(bound.astype(np.float64)).all() for bound in bounds):
-        low, high = (float(bound) for bound in bounds)  # type: ignore[arg-type]
-        if low <= high:
-            return step.layer("Clamp", step.port(0), min=low, max=high)
-    value = step.port(0)
-    for index, kind in ((1, "Maximum"), (2, "Minimum")):
-        if step.has(index):
-            value = step.layer(kind, value, step.port(index), auto_broadcast="numpy")
-    return value
 
 
 def _transpose(step: Writing) -> Port:
@@ -113,10 +69,12 @@ def _pad(step: Writing) -> Port:
 
 def _reduction(kind: str) -> Build:
     def build(step: Writing) -> Port:
-        axes = step.axes(1)
-        if not axes and step.attributes.get("noop_with_empty_axes", 0):
+        axes, rank = step.axes(1), step.view.rank(step.name(0))
+        if not rank or (not axes and step.attributes.get("noop_with_empty_axes", 0)):
             return step.port(0)
-        axes = axes or list(range(step.view.rank(step.name(0))))
+        if step.element == TensorProto.BOOL:
+            raise GraphError("the elements are truth values; allowed: numbers")
+        axes = axes or list(range(rank))
         return step.layer(kind, step.port(0), step.ints(axes), keep_dims=bool(step.attributes.get("keepdims", 1)))
 
     return build
@@ -191,6 +149,8 @@ def _constant_of_shape(step: Writing) -> Port:
     proto = step.attributes.get("value")
     element = TensorProto.FLOAT if proto is None else proto.data_type
     values = np.zeros(1, np.float32) if proto is None else numpy_helper.to_array(proto)
+    if step.view.shape(step.name(0)) == (0,):  # Broadcast makes no scalars
+        return step.constant(values.reshape(()), element)
     return step.layer("Broadcast", step.constant(values, element), step.port(0), element=element, opset="opset3",
                       mode="numpy")
 
@@ -212,7 +172,9 @@ def _arg_max(step: Writing) -> Port:
 def _top_k(step: Writing) -> list[Port]:
     step.allow("sorted", 1, 0)
     mode = "max" if step.attributes.get("largest", 1) else "min"
-    return step.layers("TopK", step.port(0), step.reshaped(1, []), elements=[step.element, TensorProto.INT64],
+    held = step.view.array(step.name(1))
+    count = step.reshaped(1, []) if held is None else step.ints(held.reshape(()))
+    return step.layers("TopK", step.port(0), count, elements=[step.element, TensorProto.INT64],
                        opset="opset11", axis=step.attributes.get("axis", -1), mode=mode, sort="value",
                        index_element_type="i64", stable=True)
 
@@ -316,11 +278,15 @@ def _grouped_filter(view: View, node: NodeProto) -> str | None:
     groups, made = attributes_of(node).get("group", 1), view.makers.get(node.input[1])
     if groups <= 1 or made is None or made.op_type != "Reshape" or made.domain != "":
         return None
-    try:
-        apart, (first, *rest) = view.static(made.input[0]), view.static(node.input[1])
-    except GraphError:  # a shape that only a run will tell
+    apart, folded, stated = view.shape(made.input[0]), view.shape(node.input[1]), view.array(made.input[1])
+    if apart is None or folded is None or len(apart) != len(folded) + 1 or apart[0] != groups:
         return None
-    return made.input[0] if apart == (groups, first // groups, *rest) else None
+    extents = [extent if isinstance(extent, int) else -1 for extent in apart[1:]]
+    if -1 not in extents:
+        return made.input[0] if folded == (groups * extents[0], *extents[1:]) else None
+    # The -1 in the new shape stands for the one extent that only a run will tell.
+    as_stated = stated is not None and stated.tolist() == [groups * extents[0], *extents[1:]]
+    return made.input[0] if as_stated and extents[0] > 0 and extents.count(-1) == 1 and 0 not in extents else None
 
 
 def is_folded(view: View, node: NodeProto) -> bool:
@@ -357,33 +323,31 @@ def _global_average(step: Writing) -> Port:
     return step.layer("ReduceMean", step.port(0), step.ints(range(2, step.view.rank(step.name(0)))), keep_dims=True)
 
 
-def _leaky(step: Writing) -> Port:
-    return step.layer("PReLU", step.port(0), step.constant([step.attributes.get("alpha", 0.01)], step.element))
-
-
 STANDARD: dict[str, Build] = {
-    **{name: _same(kind) for name, kind in {
-        "Abs": "Abs", "Ceil": "Ceiling", "Cos": "Cos", "Erf": "Erf", "Exp": "Exp", "Floor": "Floor", "Log": "Log",
-        "Neg": "Negative", "Relu": "ReLU", "Sigmoid": "Sigmoid", "Sign": "Sign", "Sin": "Sin", "Sqrt": "Sqrt",
+    **{name: same(kind) for name, kind in {
+        "Ceil": "Ceiling", "Cos": "Cos", "Erf": "Erf", "Exp": "Exp", "Floor": "Floor", "Log": "Log",
+        "Relu": "ReLU", "Sigmoid": "Sigmoid", "Sign": "Sign", "Sin": "Sin", "Sqrt": "Sqrt",
         "Tanh": "Tanh",
     }.items()},
-    **{name: _same(kind, "opset4") for name, kind in {
+    **{name: same(kind, "opset4") for name, kind in {
         "HardSwish": "HSwish", "Mish": "Mish", "Softplus": "SoftPlus"}.items()},
-    **{name: _binary(kind) for name, kind in {"Add": "Add", "Mul": "Multiply", "Sub": "Subtract"}.items()},
-    **{name: _binary(kind, truth=True) for name, kind in {
+    **{name: wrapping(kind, auto_broadcast="numpy") for name, kind in {
+        "Add": "Add", "Mul": "Multiply", "Sub": "Subtract"}.items()},
+    **{name: binary(kind, truth=True) for name, kind in {
         "Equal": "Equal", "Greater": "Greater", "GreaterOrEqual": "GreaterEqual", "Less": "Less",
         "LessOrEqual": "LessEqual", "And": "LogicalAnd", "Or": "LogicalOr", "Xor": "LogicalXor"}.items()},
     **{f"Reduce{name}": _reduction(f"Reduce{name}") for name in ("Max", "Mean", "Min", "Prod", "Sum")},
+    "Abs": wrapping("Abs"),
     "ArgMax": _arg_max,
     "AveragePool": _pool("AvgPool"),
     "BatchNormalization": _batch_norm,
-    "Cast": _cast,
-    "Clip": _clip,
+    "Cast": cast,
+    "Clip": clip,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Conv": _convolution("Convolution", CONV),
     "ConvTranspose": _convolution("ConvolutionBackpropData", CONV_TRANSPOSE),
-    "Div": _binary("Divide", m_pythondiv=False),
+    "Div": wrapping("Divide", auto_broadcast="numpy", m_pythondiv=False),
     "Elu": lambda step: step.layer("Elu", step.port(0), alpha=step.attributes.get("alpha", 1.0)),
     "Expand": _expand,
     "Flatten": _flatten,
@@ -394,17 +358,19 @@ STANDARD: dict[str, Build] = {
     "Gemm": _gemm,
     "GlobalAveragePool": _global_average,
     "Identity": lambda step: step.port(0),
-    "LeakyRelu": _leaky,
+    "LeakyRelu": leaky,
     "LogSoftmax": lambda step: step.layer("LogSoftmax", step.port(0), opset="opset5",
                                           axis=step.attributes.get("axis", -1)),
     "MatMul": lambda step: step.layer("MatMul", step.port(0), step.port(1), transpose_a=False, transpose_b=False),
-    "Max": _variadic("Maximum"),
+    "Max": variadic("Maximum"),
     "MaxPool": _pool("MaxPool"),
-    "Min": _variadic("Minimum"),
+    "Min": variadic("Minimum"),
+    "Neg": wrapping("Negative"),
     "Not": lambda step: step.layer("LogicalNot", step.port(0)),
     "OneHot": _one_hot,
     "Pad": _pad,
-    "Pow": _pow,
+    "Pow": power,
+    "PRelu": slopes,
     "Reshape": _reshape,
     "Shape": _shape,
     "Size": _size,
