@@ -26,6 +26,9 @@ INFLATED_BYTES = 2**28
 INFLATED_FACTOR = 100
 """Entries of an archive that have more bytes than this many times the file are taken for an attack, unless small."""
 
+ARCHIVE = (b"PK\x03\x04", b"PK\x05\x06")
+"""How an archive begins, and one without entries."""
+
 LONGEST_ENTRY = 65_000
 """Bytes of the longest name that an archive's entry has."""
 
@@ -41,12 +44,14 @@ def load_one(path: PathLike) -> Array:
         If it is no such file.
     """
     content = read_bytes(path)
+    if content.startswith(ARCHIVE):
+        raise GraphError(f"{path}: an archive, which may hold several arrays; allowed: one .npy file")
+    if not content.startswith(np.lib.format.MAGIC_PREFIX):  # which numpy.load takes for pickled objects
+        raise GraphError(f"{path}: not a NumPy array file: it does not begin as an .npy file does")
     try:
-        array: Array = np.load(io.BytesIO(content), allow_pickle=False)
+        array: Array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except Exception as error:  # damaged headers raise whatever the header's parser does
         raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
-    if not isinstance(array, np.ndarray):
-        raise GraphError(f"{path}: holds several arrays; an input is one .npy file")
     return _named(array)
 
 

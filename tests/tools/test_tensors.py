@@ -51,3 +51,16 @@ def test_inputs_that_are_no_tensors_are_refused():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
     with pytest.raises(convreg.GraphError, match="no tensor"):
         tensors.feeds(tensors.needed(model), ["x=random:2"], fill=False, seed=0)
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "does not begin as an .npy file does"), (b"not an array", "does not begin as an .npy file does"),
+    (b"PK\x03\x04", "an archive, which may hold several arrays; allowed: one .npy file"),
+    (b"\x93NUMPY\x01\x00", "not a NumPy array file")])
+def test_inputs_that_are_no_array_files(tmp_path, content, message):
+    """numpy.load takes other bytes for pickled objects, and proposes to load them."""
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(convreg.GraphError, match=message) as caught:
+        tensors.feeds(tensors.needed(model_of("hifloat8", True)), [f"x={path}"], fill=False, seed=0)
+    assert "pickle" not in str(caught.value)

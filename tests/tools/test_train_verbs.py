@@ -24,6 +24,13 @@ def folder(tmp_path_factory):
     return made
 
 
+def test_every_option_is_explained(capsys):
+    """The verbs take most of their options and the words on them from the functions that they call."""
+    for command in parser_of()._subparsers._group_actions[0].choices.values():
+        unexplained = [action.dest for action in command._actions if not action.help]
+        assert unexplained == [], command.prog
+
+
 def train(folder, output, *options):
     return main(["train", str(folder / "step.onnx"), "--data", str(folder / "data.npz"), "-o", str(output),
                  "--batch", "16", "--engine", "reference", *map(str, options)])

@@ -93,6 +93,9 @@ def training_step(
     seed : int, optional
         Written into Dropout and other random nodes, a different number into each. Whether masks repeat from run to run
         is the runtime's choice.
+    defaults : bool
+        Whether all inputs of the step but the data and the target have default values. Otherwise all inputs have to be
+        given; `initial_values` returns what a training begins with.
 
     Returns
     -------

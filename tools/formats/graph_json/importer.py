@@ -140,8 +140,12 @@ def _convolution(builder: ModelBuilder, operation: Operation, lenient: bool) -> 
         node.attributes["conformance"] = "document" if by_page else "library"
     _state_shape(node)
     of_input = kind in ("ConvolutionBackwardData", "ConvolutionBackpropData")
-    if lenient and of_input and node.shape_port in node.attributes:
-        node.attributes["pads_end"] = [max(pad, 0) for pad in node.attributes.get("pads_end", ())]
+    pads = node.attributes.get("pads_end", [])
+    if of_input and node.shape_port in node.attributes and min(pads, default=0) < 0:
+        if not lenient:
+            raise GraphError(f"pads_end={pads} is refused; allowed: entries at least 0 [rule R7], or lenient=True "
+                             "(`convreg import --lenient`), which reads negative ones as 0")
+        node.attributes["pads_end"] = [max(pad, 0) for pad in pads]
     swapped = kind.startswith("ConvTranspose") and "filter_format" in operation.attributes and \
         node.layout("weights_format") in ("OIX", "XIO")
     names = [tensor.name for tensor in node.inputs]
