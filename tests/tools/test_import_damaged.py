@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from convreg.tools.onnx_io import import_graph_json, import_ir, import_model
-from model_files import graph, operation, tensor, write_graph
+from model_files import IR, graph, operation, tensor, write_graph
 from places import DATA
 
 from convreg import GraphError
@@ -305,3 +305,23 @@ def test_argument_that_an_openvino_model_does_not_have(tmp_path):
     path = tmp_path / "model.xml"
     path.write_text("<net version='11'/>")
     refused(path, functools.partial(import_model, lenient=True), "lenient=True is refused")
+
+
+def test_a_result_that_is_read(tmp_path):
+    """A Result has no output in files; one that another layer reads ended the reader without its error."""
+    for kind in ("Result", "Relu"):
+        ir = IR()
+        ir.result(ir.layer(kind, [ir.layer("Result", [ir.parameter("x", "2")], name="end")]))
+        refused(ir.write(tmp_path), import_ir, "layer 1 .Result. 'end' is read by another layer")
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("Slice", "1,1"), ("Unsqueeze", "1,1,1"), ("Reshape", "1,2")])
+def test_lists_of_two_axes(tmp_path, kind, shape):
+    """Constants and inputs that must be lists of integers, or single ones."""
+    extents = tuple(map(int, shape.split(",")))
+    for constant in (True, False):
+        ir = IR()
+        lists = [ir.constant(np.ones(extents, np.int64)) if constant else ir.parameter(f"list{index}", shape, "i64")
+                 for index in range(3 if kind == "Slice" else 1)]
+        ir.result(ir.layer(kind, [ir.parameter("x", "1,2"), *lists], opset="opset8"))
+        refused(ir.write(tmp_path), import_ir, f"input 1 has {len(extents)} axes; allowed: a list of integers, or one")

@@ -123,6 +123,8 @@ class _Import:
         for result in results:
             if len(result.inputs) != 1:
                 raise GraphError(f"{result} has {len(result.inputs)} inputs; allowed: 1")
+            if any(Port(result.id, port) in self.consumed for port in result.outputs):
+                raise GraphError(f"{result} is read by another layer; allowed: layers that are no Result")
             source = result.inputs[0]
             if source not in self.names and self.layers[source.layer].type != "Const":
                 self.names[source] = outputs[result.id] = self.builder.reserve(self._result_name(result))

@@ -100,7 +100,10 @@ class Step(NamedTuple):
     def vector(self, index: int) -> str:
         """An integer input as a 1-D int64 tensor; scalars are taken for a list of one."""
         name = self.int64(index)
-        if self.builder.value(name).rank:
+        rank = self.builder.value(name).rank
+        if rank > 1:
+            raise GraphError(f"input {index} has {rank} axes; allowed: a list of integers, or one")
+        if rank:
             return name
         array = self.builder.constant_array(name)
         if array is not None:
