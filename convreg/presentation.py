@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import GraphError
+from .files import refuse_unwritable
 
 PLOT_FORMATS = ("png", "svg", "pdf")
 
@@ -59,15 +60,19 @@ def require_matplotlib(extra: str) -> None:
 
 
 def picture_format(path: str, extra: str) -> str:
-    """Return the format that a picture's name asks for.
+    """Return the format that the file of ``--plot`` asks for, before anything is measured.
 
     Raises
     ------
     GraphError
-        If it is none of `PLOT_FORMATS`, or matplotlib does not import.
+        If it is none of `PLOT_FORMATS`, the file cannot be written, or matplotlib does not import.
     """
-    format = Path(path).suffix.lstrip(".").lower()
+    suffix = Path(path).suffix
+    format = suffix.lower().removeprefix(".")
     if format not in PLOT_FORMATS:
-        raise GraphError(f"no picture format named {format!r}; allowed: {', '.join(PLOT_FORMATS)}")
+        allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
+        raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
+                         f"and the suffix must name the picture's format; allowed: {allowed}")
+    refuse_unwritable("--plot", path)
     require_matplotlib(extra)
     return format

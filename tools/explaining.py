@@ -33,6 +33,8 @@ def explain(parser: argparse.ArgumentParser) -> Action:
             for place, told in convreg.onnx.explain_nodes(args.subject, args.node).items():
                 print(f"{place}\n{told}\n")
             return
+        if args.node is not None:
+            raise GraphError("--node names a node of a model; allowed: an ONNX file, whose name ends in .onnx")
         spec = convreg.get(args.subject).spec
         print(convreg.explain(spec.qualified_name, dtypes=_formats(spec, args), **_arguments(spec, args, _extents)))
 

@@ -13,7 +13,7 @@ import convreg
 from convreg import GraphError, numerics
 from convreg.archives import load_together
 from convreg.calls.signature import signature_of
-from convreg.files import write_atomically
+from convreg.files import refuse_unwritable, write_atomically
 from convreg.numerics import Case, Drawn
 from convreg.presentation import picture_format
 from convreg.progress import reporter
@@ -62,7 +62,9 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
 
 
 def _act(args: argparse.Namespace) -> None:
-    format = picture_format(args.plot, "demo") if args.plot else ""
+    format = "" if args.plot is None else picture_format(args.plot, "demo")
+    if args.json is not None:
+        refuse_unwritable("--json", args.json)
     found = numerics.sweep(
         _cases(args), formats=args.formats, scaled=not args.unscaled, result=args.result, rounding=args.rounding,
         saturate=args.saturate, seed=args.seed, client=args.dask, path=args.results, progress=reporter())
@@ -72,13 +74,13 @@ def _act(args: argparse.Namespace) -> None:
             print(f"### {heading}\n\n{comparison.operands_table(markdown=True)}\n\n{comparison.table(markdown=True)}\n")
         else:
             print(f"{title}: {comparison}\n")
-    if args.json:
+    if args.json is not None:
         text = json.dumps({
             "convreg": convreg.__version__, "subject": " ".join(args.subjects), "seed": args.seed,
             "comparisons": {title: comparison.to_dict() for title, comparison in found.items()}}, indent=1,
             allow_nan=False)
         write_atomically(args.json, lambda file: file.write(text.encode()))
-    if args.plot:
+    if args.plot is not None:
         write_atomically(args.plot, lambda file: numerics.plot(found, file, format))
 
 

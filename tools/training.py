@@ -17,6 +17,8 @@ from convreg.onnx.training.sharded.steps import STATISTICS
 from convreg.presentation import picture_format
 from convreg.progress import Progress, bar, reporter
 
+from .cluster import add_dask
+
 Action = Callable[[argparse.Namespace], None]
 
 
@@ -108,8 +110,7 @@ def train(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--engine", choices=("onnxruntime", "reference"),
                         help="what runs the steps (default: onnxruntime if it is installed and runs the model)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the engine and of convreg's kernels")
-    parser.add_argument("--dask", metavar="local:N|ADDRESS",
-                        help="make the steps on a cluster: N processes on this machine, or the scheduler at an address")
+    add_dask(parser, "make the steps")
     parser.add_argument("--shards", type=int, metavar="N",
                         help="divide each batch into N parts (default: 8 with --dask, else the batch is not divided); "
                         "the number decides the bits, the workers do not")
@@ -122,10 +123,8 @@ def train(parser: argparse.ArgumentParser) -> Action:
     def act(args: argparse.Namespace) -> None:
         from . import onnx_io
 
-        format = picture_format(args.plot, "demo") if args.plot else ""
-        for option, path in (("--output-file", args.to), ("--plot", args.plot)):
-            if path:
-                refuse_unwritable(option, path)
+        format = "" if args.plot is None else picture_format(args.plot, "demo")
+        refuse_unwritable("--output-file", args.to)
         with convreg.onnx.Trainer(args.model, engine=args.engine, threads=args.threads, client=args.dask,
                                   shards=args.shards, statistics=args.statistics) as trainer:
             if trainer.dashboard:
@@ -135,7 +134,7 @@ def train(parser: argparse.ArgumentParser) -> Action:
             history = convreg.onnx.fit(trainer, data, **{name: getattr(args, name) for name in names},
                                        progress=_progress())
         onnx_io.save(trainer.export(), args.to)
-        if args.plot:
+        if args.plot is not None:
             write_atomically(args.plot, lambda file: _draw(history.epochs, file, format))
         for epoch, loss in enumerate(history.epochs, 1):
             print(f"epoch {epoch}: mean loss {loss:.6g}")

@@ -227,6 +227,7 @@ def test_command_line_explains_a_model(tmp_path, capsys):
     (["ConvolutionBackwardData", "--set", "groups=1,2"], "--set groups=1,2: allowed: an integer"),
     (["ascend::ConvolutionBackward", "--set", "transposed=maybe"], "allowed: true or false"),
     (["ConvolutionBackwardData", "--set", "colour=red"], "colour"),
+    (["ConvGrad", "--node", "y"], "--node names a node of a model"),
     (["no.onnx"], "no such file"), (["no.onnx", "--set", "groups=1"], "describe a call")])
 def test_command_line_refuses(arguments, message, capsys):
     assert main(["explain", *arguments]) == 1

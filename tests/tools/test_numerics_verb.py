@@ -117,7 +117,9 @@ def test_verb_on_a_model(tmp_path, capsys):
     (["mb1ic3ih5oc4kh3ph1", "--inputs", "data.npz"], "ends in .onnx"),
     (["mb1ic3ih5oc4kh3ph1", "--formats", "f8"], "no format named 'f8'"),
     (["mb1ic3ih5oc4kh3ph1", "--draw", "gauss"], "distribution='gauss'"),
-    (["mb1ic3ih5oc4kh3ph1", "--plot", "errors.gif"], "no picture format"),
+    (["mb1ic3ih5oc4kh3ph1", "--plot", "errors.gif"], "--plot='errors.gif' is refused: it has the suffix '.gif'"),
+    (["mb1ic3ih5oc4kh3ph1", "--plot", "no/where.png"], "--plot='no/where.png' is refused: No such file or directory"),
+    (["mb1ic3ih5oc4kh3ph1", "--json", "no/where.json"], "--json='no/where.json' is refused: No such file or directory"),
     (["mb1ic3ih5oc4kh3ph1", "--seed", "-1"], "seed=-1"),
 ])
 def test_bad_arguments(tmp_path, monkeypatch, capsys, arguments, words):

@@ -121,8 +121,9 @@ def test_a_loss_that_is_not_finite_keeps_the_checkpoint(folder, tmp_path, capsys
 
 @pytest.mark.parametrize(("options", "said"), [
     (["--epochs", 0], "epochs=0 is refused"), (["--epochs", 1, "--resume"], "resume is refused without a checkpoint"),
+    (["--epochs", 1, "--plot", ""], "--plot='' is refused: it has no suffix"),
     (["--epochs", 1, "--every", 2], "every is refused without a checkpoint"),
-    (["--epochs", 1, "--plot", "loss.bmp"], "no picture format named 'bmp'"),
+    (["--epochs", 1, "--plot", "loss.bmp"], "--plot='loss.bmp' is refused: it has the suffix '.bmp'"),
     (["--epochs", 1, "--learning-rate", "-1"], "learning_rate=-1.0"), (["--epochs", 1, "--threads", 0], "threads=0"),
     (["--epochs", 1, "--checkpoint", "/no/such/folder/c"], "checkpoint='/no/such/folder/c' is refused"),
     (["--epochs", 1, "--checkpoint", "none.safetensors", "--resume"], "none.safetensors: cannot be read"),

@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from convreg import GraphError
@@ -80,7 +79,7 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
 
 
 def _act(args: argparse.Namespace) -> None:
-    format = "" if args.plot is None else _picture(args.plot)
+    format = "" if args.plot is None else picture_format(args.plot, "bench")
     if args.json is not None:
         refuse_unwritable("--json", args.json)
     for option, given, allowed in (("--dir", args.dir, DIRS), ("--dtype", args.dtype, DTYPES),
@@ -167,17 +166,6 @@ def _peers(names: Sequence[str]) -> list[str]:
         raise GraphError(f"--peers={','.join(names)!r} is refused: none excludes other names; allowed: none, "
                          f"or one or more of {', '.join(PEERS)}")
     return [name for name in names if name != "none"]
-
-
-def _picture(path: str) -> str:
-    """Return the format of a picture; refuse a file that cannot be written before anything is measured."""
-    suffix = Path(path).suffix
-    if suffix.lower().removeprefix(".") not in PLOT_FORMATS:
-        allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
-        raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
-                         f"and the suffix must name the picture's format; allowed: {allowed}")
-    refuse_unwritable("--plot", path)
-    return picture_format(path, "bench")
 
 
 def _selected(args: argparse.Namespace) -> tuple[list[Problem], list[str]]:
