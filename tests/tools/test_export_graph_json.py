@@ -256,3 +256,10 @@ def test_outputs_must_be_made(tmp_path):
     with pytest.raises(GraphError, match=r"known before the graph runs|batch must be known"):
         export_model(open_batch, tmp_path / "g.json")
     assert not list(tmp_path.iterdir())
+
+
+def test_conversions_of_ours_become_type_casts(tmp_path):
+    x = np.array([[1, 1.001, -3e38]], np.float32)
+    source = convreg.onnx.node_model("nodes::Quantize", x, as_inputs=["x"], format="bfloat16")
+    document = check_equal(tmp_path / "q.json", source, {"x": x})
+    assert [entry["kind"] for entry in document["graph"]] == ["TypeCast"]

@@ -174,3 +174,21 @@ def test_written_reductions_of_a_scalar(tmp_path, op_type):
 def test_written_reductions_of_truth_values_are_refused(tmp_path):
     with pytest.raises(GraphError, match="ReduceMax node 'ReduceMax': the elements are truth values; allowed: numbers"):
         written(tmp_path, "ReduceMax", np.array([True, False]))
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("format", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"])
+def test_written_conversions_of_ours(tmp_path, format, saturate):
+    """Quantize nodes are written as `lower` writes them, in 8-bit floats with the bits of every number."""
+    source = convreg.onnx.node_model("nodes::Quantize", FLOATS, as_inputs=["x"], format=format, saturate=saturate)
+    path = tmp_path / "quantize.xml"
+    export_ir(source, path)
+    (expected,), (found,) = (run(each, {"x": FLOATS}) for each in (source, import_ir(path)))
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+def test_formats_that_no_file_has_are_refused(tmp_path):
+    source = convreg.onnx.node_model("nodes::Quantize", FLOATS, as_inputs=["x"], format="hifloat8")
+    with pytest.raises(GraphError, match="Quantize node 'quantize': hifloat8 has no element type in ONNX"):
+        export_ir(source, tmp_path / "quantize.xml")
