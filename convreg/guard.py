@@ -13,6 +13,8 @@ from .errors import Asking, OpError, OpTypeError, Refusing, near_misses
 
 OURS = "convreg::"
 """What the names of functions that are no operators begin with in exceptions."""
+THREADS = "a positive integer below 2**31, or None"
+"""What may be said of the number of threads."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,7 +108,7 @@ def thread_count(call: Refusing, threads: int | None) -> int:
     if threads is None:
         return 0
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
-        raise call.refuse("threads", threads, "a positive integer or None", "arguments", wrong_type=True)
+        raise call.refuse("threads", threads, THREADS, "arguments", wrong_type=True)
     if not 0 < threads < 2**31:
-        raise call.refuse("threads", threads, "a positive integer or None", "arguments")
+        raise call.refuse("threads", threads, THREADS, "arguments")
     return int(threads)

@@ -63,8 +63,8 @@ convolution_backward = register(emulated(OpSpec(
         Attribute("dilation", "ints", "Distance between kernel taps; one entry per spatial axis, or one for all.",
                   minimum=1),
         Attribute("transposed", "bool", "Whether the forward operation was a transposed convolution."),
-        Attribute("output_padding", "ints", "Extra extent of a transposed output; one entry per spatial axis, or one "
-                  "for all.", minimum=0),
+        Attribute("output_padding", "ints", "Extra extent of a transposed output, zeros otherwise; one entry per "
+                  "spatial axis, or one for all.", minimum=0),
         Attribute("groups", "int", "Number of groups that the channels are divided into.", minimum=1),
         Attribute("output_mask", "bools", "Which of the three gradients to compute."),
     ),

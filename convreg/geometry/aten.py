@@ -112,6 +112,8 @@ def backward(call: Call) -> Geometry:
         for s, d, more in zip(stride, dilation, extra, strict=True):
             if more >= max(s, d):
                 raise call.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}")
+    elif any(extra):
+        raise call.refuse("output_padding", list(extra), "zeros unless transposed")
     pads = tuple((p, p) for p in padding)
     check_sizes(call, shapes, stride, pads, dilation, extra if transposed else None)
     channels = call.shape("grad_output")[1]
