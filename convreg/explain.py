@@ -14,9 +14,9 @@ from . import registry
 from .calls.arguments import UNSET_SHAPE, shape_value, tensor_type, tensor_value
 from .calls.binding import asking, make_call, plan_of
 from .calls.signature import Arguments, reader_of, tensor_port
-from .errors import OpError, UnknownOp, shorten
+from .errors import Asking, OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
-from .geometry.standard import conv_transpose_window
+from .geometry.standard import check_window, conv_transpose_window
 from .guard import guarded
 from .spec import Call, OpSpec, Shape, TensorType, snake_case
 
@@ -278,16 +278,24 @@ def _conv_transpose(window: _Window, format: str) -> Reading:
     """What ONNX's own ConvTranspose does: with output_shape it derives the pads whatever the mode."""
     lists, mode = window.lists, SPELLINGS[window.mode][2]
     kernel = tuple(map(effective, window.weights[2:], lists["dilations"]))
-    placed = conv_transpose_window(mode, window.small[2:], kernel, lists["strides"],
-                                   (*lists["pads_begin"], *lists["pads_end"]), window.extra,
+    pads = (*lists["pads_begin"], *lists["pads_end"]) if mode == "NOTSET" and window.large is None else None
+    placed = conv_transpose_window(mode, window.small[2:], kernel, lists["strides"], pads, window.extra,
                                    None if window.large is None else window.large[2:])
+    name, rule = "onnx::ConvTranspose", "without output_shape" if window.large is None else "with output_shape"
+    ask = Asking(name)
+    try:
+        for argument, values in (("pads", pads or ()), ("output_padding", window.extra)):
+            if any(value < 0 for value in values):
+                raise ask.refuse(argument, list(values), "entries at least 0", "geometry")
+        check_window(ask, placed, lists["strides"], lists["dilations"], window.extra, ("X", window.small))
+    except OpError as error:
+        return Reading(name, rule, refusal=error)
     channels = window.weights[1] * window.groups
     axes = tuple(Axis(extent, y, k, s, d, begin) for (begin, extent), y, k, s, d in zip(
         placed, window.small[2:], window.weights[2:], lists["strides"], lists["dilations"], strict=True))
     shape = (window.small[0], channels, *(axis.large for axis in axes))
     geometry = Geometry(window.small[0], window.groups, window.weights[1], window.small[1] // window.groups, axes)
-    return Reading("onnx::ConvTranspose", "without output_shape" if window.large is None else "with output_shape",
-                   (TensorType(shape, format),), geometry)
+    return Reading(name, rule, (TensorType(shape, format),), geometry)
 
 
 def _window(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arguments) -> _Window | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import Refusing
 from ..spec import Call
 from . import Geometry, effective, halves, ints, reach
 from .aten import Convolved, build, check_fit, check_sizes
@@ -112,6 +113,25 @@ def conv(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     return geometry.checked(call), shapes.small
 
 
+def check_window(
+    ask: Refusing,
+    window: tuple[tuple[int, int], ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    extra: tuple[int, ...],
+    data: tuple[str, tuple[int, ...]],
+) -> None:
+    """Refuse an output_padding or a result that a ConvTranspose cannot have; `data` is its input's name and shape."""
+    for s, d, more in zip(stride, dilation, extra, strict=True):
+        if more >= max(s, d):
+            raise ask.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}",
+                             "geometry")
+    extents = [extent for _, extent in window]
+    if any(extent < 1 for extent in extents):
+        name, shape = data
+        raise ask.refuse(name, list(shape), f"sizes whose result {extents} is positive", "geometry")
+
+
 def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     """Geometry of ConvTranspose and the shape of Y, its large side.
 
@@ -123,13 +143,9 @@ def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     for name, value in (("output_padding", extra), ("output_shape", stated)):
         if value is not None and len(value) != count:
             raise call.refuse(name, list(value), f"one entry per spatial axis ({count})")
-    for s, d, more in zip(given.stride, given.dilation, extra, strict=True):
-        if more >= max(s, d):
-            raise call.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}")
     window = conv_transpose_window(call["auto_pad"], data[2:], given.kernel, given.stride, given.pads, extra, stated)
+    check_window(call, window, given.stride, given.dilation, extra, ("X", data))
     extents = tuple(extent for _, extent in window)
-    if any(extent < 1 for extent in extents):
-        raise call.refuse("X", list(data), f"sizes whose result {list(extents)} is positive")
     shapes = Convolved((data[0], weight[1] * call["group"], *extents), data, weight)
     check_fit(call, shapes, call["group"], ("Y", "X"))
     check_bias(call, shapes.large[1])

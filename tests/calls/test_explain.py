@@ -88,6 +88,26 @@ def test_without_a_stated_shape():
     assert shapes == {"openvino::ConvolutionBackpropData": (1, 2, 7), "onnx::ConvTranspose": (1, 2, 6)}
 
 
+@pytest.mark.parametrize(("stated", "changes", "argument"), [
+    (None, {"output_padding": [1]}, "output_padding"),
+    (None, {"output_padding": [-1]}, "output_padding"),
+    ([5], {"output_padding": [5], "auto_pad": "same_upper"}, "output_padding"),
+    (None, {"pads_begin": [3], "pads_end": [2]}, "X"),
+    (None, {"pads_end": [-2]}, "pads"),
+    ([0], {"auto_pad": "same_upper"}, "X"),
+], ids=str)
+def test_what_conv_transpose_refuses(stated, changes, argument):
+    """OpenVINO accepts the calls; onnx's inference refuses the negative pads, and onnxruntime all of them."""
+    window = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1], "data_format": "NCX",
+              "filter_format": "OIX", **changes}
+    told = convreg.explain("openvino::ConvolutionBackpropData", (1, 1, 3), (1, 1, 3), stated, **window)
+    assert told["openvino"].accepted
+    refused = told.neighbours[-1]
+    assert refused.operator == "onnx::ConvTranspose"
+    assert refused.refusal.argument == argument
+    assert f"{refused.conformance}: {refused.refusal}" in str(told)
+
+
 @settings(max_examples=40)
 @given(convolutions(), st.sampled_from(["None", "SAME_UPPER", "SAME_LOWER", "VALID"]))
 def test_verdicts_are_the_operators(case, mode):
