@@ -144,7 +144,6 @@ _IEEE = Practice("IEEE 754", "nearest_even", False, "IEEE 754-2019, 4.3.1 and 7.
 _ML_DTYPES = Practice("ml_dtypes", "nearest_even", False, "ml_dtypes 0.6.0, run")
 _ASCEND_CAST = Practice("Ascend, CAST_RINT", "nearest_even", False, "AscendC documentation of Cast")
 _ONNX_CAST = Practice("ONNX Cast", "nearest_even", True, "ONNX operator Cast, saturate=1 unless set to 0")
-_OCP = "OCP 8-bit Floating Point Specification 1.0"
 _HIFLOAT8 = "arXiv 2409.16626"
 
 FORMATS: dict[str, Format] = {

@@ -28,20 +28,20 @@ def attributes() -> tuple[Attribute, ...]:
     return (
         Attribute("strides", "ints", "Step of the scatter, one per spatial axis.", minimum=1,
                   rule={"document": "R29", "openvino": "9"}, rule_negative={"document": "R29", "openvino": "11"}),
-        Attribute("pads_begin", "ints", "Elements cut before the result, one per spatial axis.", minimum=0,
-                  rule={"document": "R7", "openvino": "12"}),
+        Attribute("pads_begin", "ints", "Elements cut before the result, one per spatial axis; at least 0 where "
+                  "auto_pad is explicit.", minimum={"document": 0, "openvino": None}, rule="R7"),
         Attribute("pads_end", "ints", "Elements cut after the result, one per spatial axis. A negative number "
                   "appends zeros, as in the runtime.", minimum={"document": 0, "openvino": None},
-                  rule={"document": "R7", "openvino": "7"}),
+                  rule="R7"),
         Attribute("dilations", "ints", "Distance between filter taps, one per spatial axis.", minimum=1,
                   rule={"document": "R30", "openvino": "10"}),
         Attribute("auto_pad", "string", "Place of the window: none and explicit use the pads, valid starts at "
                   "0, and the same modes centre the stated extent; same_upper cuts the odd element at the beginning.",
                   "explicit", choices={"document": _DOCUMENT, "openvino": _RUNTIME},
                   rule={"document": "R4", "openvino": "18"}),
-        Attribute("output_padding", "ints", "Elements appended at the end, one per spatial axis.", None,
-                  minimum={"document": 0, "openvino": None}, rule={"document": "R32", "openvino": "8"},
-                  unset=UNSET_SHAPE),
+        Attribute("output_padding", "ints", "Elements appended at the end, one per spatial axis. A negative number "
+                  "cuts elements, as in the runtime.", None,
+                  minimum={"document": 0, "openvino": None}, rule="R32", unset=UNSET_SHAPE),
     )
 
 

@@ -66,17 +66,19 @@ def _kind_text(attribute: Attribute) -> str:
 
 def _allowed(attribute: Attribute, spec: OpSpec) -> str:
     parts = []
+    bases = dict.fromkeys(spec.base(conformance) for conformance in spec.conformances)
     if attribute.choices is not None:
-        bases = {spec.base(conformance) for conformance in spec.conformances}
         choices = {name: spellings for name, spellings in attribute.choices.items() if name == "*" or name in bases}
         for conformance, spellings in choices.items():
             where = "" if conformance == "*" or len(choices) == 1 else f" under {conformance!r}"
             case = "" if spellings.case_sensitive else " in any letter case"
             parts.append(", ".join(map(repr, spellings.table)) + case + where)
-    low = attribute.minimum if not isinstance(attribute.minimum, Mapping) else min(
-        (value for value in attribute.minimum.values() if value is not None), default=None)
-    if low is not None:
-        parts.append(f"at least {low}" + (f", at most {attribute.maximum}" if attribute.maximum is not None else ""))
+    lows = {base: by_conformance(attribute.minimum, base) for base in bases}
+    high = "" if attribute.maximum is None else f", at most {attribute.maximum}"
+    alike = len({*lows.values()}) == 1
+    for base, low in list(lows.items())[:1 if alike else None]:
+        if low is not None:
+            parts.append(f"at least {low}{high}" + ("" if alike else f" under {base!r}"))
     if attribute.only:
         parts.append("only under " + ", ".join(map(repr, attribute.only)))
     return f" Allowed: {'; '.join(parts)}." if parts else ""

@@ -18,7 +18,7 @@ ROWS = {
     "rank": ("R16", "3"), "rank above": ("R16", "4"), "strides": ("R14", "5"), "dilations": ("R14", "6"),
     "pads_begin": ("R14", "7"), "pads_end": ("R14", "7"), "output_padding": ("R32", "8"), "extent": ("R26", "13"),
     "output_shape": ("R18", "15"), "negative": ("R19", "17"), "empty": ("R28", "26"), "batch": ("R21", "15"),
-    "divide": ("R23", "1"), "relation": ("R25", "13"),
+    "divide": ("R23", "1"), "relation": ("R25", "13"), "negative pads": ("R7", "12"),
 }
 
 
@@ -56,7 +56,7 @@ def layout(call: Call) -> str:
 
 
 def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
-    """Return the per-axis attributes; an empty list means the neutral value, as the runtime reads it."""
+    """Return the per-axis attributes, empty ones at the neutral value, as the runtime reads them."""
     lists = {}
     for name, neutral in (("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0), ("output_padding", 0)):
         value = ints(call[name], count, neutral)
@@ -65,6 +65,8 @@ def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
         if len(value) != count:
             raise call.refuse(name, list(value), f"one entry per spatial axis ({count})", row(call, name))
         lists[name] = value
+    if call["auto_pad"] == "none" and any(pad < 0 for pad in lists["pads_begin"]):  # the other modes do not read them
+        raise call.refuse("pads_begin", list(lists["pads_begin"]), "entries at least 0", row(call, "negative pads"))
     return lists
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -262,6 +264,18 @@ def test_openvino_rules(rule):
     assert refusal(CBD, args, {**WINDOW, **changes}).rule == rule
 
 
+@pytest.mark.parametrize(("name", "where"), [
+    ("pads_begin", "at least 0 under 'document'"), ("pads_end", "at least 0 under 'document'"),
+    ("output_padding", "at least 0 under 'document'"), ("strides", "at least 1"), ("dilations", "at least 1")])
+def test_the_texts_say_under_which_rule_a_bound_holds(name, where):
+    def allowed(function):
+        entry = re.search(rf"^{name} : .*\n((?:    .*\n)+)", function.__doc__, re.MULTILINE)[1]
+        return " ".join(entry.split()).partition(" Allowed: ")[2].removesuffix(".")
+
+    assert allowed(CBD) == where
+    assert allowed(GROUP) == (where if "under" not in where else "")  # it has the runtime's rule only
+
+
 @pytest.mark.parametrize("spelling", ["none", "NONE", "same", ""])
 def test_openvino_spellings_18(spelling):
     assert refusal(CBD, (DATA, FILTER), {**WINDOW, "auto_pad": spelling}).rule == "18"
@@ -295,6 +309,8 @@ def test_openvino_accepts_what_the_runtime_accepts():
     assert extent(pads_begin=[4, 0]) == (1, 5)
     assert extent(pads_begin=[3, 0], pads_end=[2, 0]) == (0, 5)
     assert extent(output_padding=[5, -1]) == (10, 4)
+    assert extent(pads_begin=[-1, 2], auto_pad="valid") == (5, 5)  # the pads that are not read may be negative
+    assert extent(pads_begin=[-1, 0], auto_pad="same_upper", output_shape=[4, 4]) == (4, 4)
     assert extent(output_shape=[0, 99]) == (0, 99)
     assert extent(strides=[], dilations=[], pads_begin=[], pads_end=[]) == (5, 5)
     far = CBD(DATA, FILTER, [99, 5], **WINDOW)
