@@ -241,10 +241,11 @@ def check_slack(call: Call, geometry: Geometry, pads: list[tuple[int, int]]) -> 
         return
     for index, (axis, (_, end), more) in enumerate(zip(geometry.axes, pads, extra, strict=True)):
         slack = end - axis.end
-        if more != slack or more >= axis.stride:
-            raise call.refuse("output_padding", list(extra),
-                              f"{slack} on spatial axis {index}, the slack of diff_dst, and below the "
-                              f"stride {axis.stride}", "R32")
+        if more != slack:
+            allowed = f"{slack} on spatial axis {index}, the slack of diff_dst, which is below the stride {axis.stride}"
+            if slack < 0:
+                allowed = f"none, because the kernel exceeds the padded diff_dst by {-slack} on spatial axis {index}"
+            raise call.refuse("output_padding", list(extra), allowed, "R32")
 
 
 def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:

@@ -207,6 +207,15 @@ def test_output_padding_r32():
         TD(*LEGAL[TD][0], **slack, output_padding=extra)
     for extra in ([0, 0], [2, 2], [1], [-1, 1]):
         assert refusal(TD, LEGAL[TD][0], {**slack, "output_padding": extra}, "document").rule == "R32"
+    overhang = {**slack, "strides": [2, 7], "dilations": [1, 4], "output_padding": [1, 0]}  # 9 elements over 6
+    error = refusal(TD, LEGAL[TD][0], overhang, "document")
+    assert (error.rule, error.allowed) == (
+        "R32", "none, because the kernel exceeds the padded diff_dst by 3 on spatial axis 1")
+    TD(*LEGAL[TD][0], **{**overhang, "output_padding": None})
+    forward = {**LEGAL[TD][1], "strides": [2, 2]}
+    assert onednn.conv_transpose(SMALL, WEIGHTS, **forward, output_padding=[1, 0]).shape == (1, 4, 10, 9)
+    for extra in ([2, 0], [0, 3], [-1, 0]):
+        assert refusal(onednn.conv_transpose, (SMALL, WEIGHTS), {**forward, "output_padding": extra}).rule == "R32"
 
 
 def test_a_third_input_is_supported_r35():

@@ -109,6 +109,7 @@ def test_the_calls_below_are_legal_until_changed():
     ("E48", "ascend950", {**EMPTY, "output_padding": [0]}),
     ("E49", "atlas-a2", {**EMPTY, "groups": 4}),
     ("E50", "atlas-a2", {**EMPTY, "groups": 2}),
+    ("E50", "ascend950", {**EMPTY, "shapes": ((0, 6, 5, 5), (0, 0, 5, 5), (6, 4, 3, 3))}),
     ("E51", "ascend950", {**EMPTY, "transposed": True, "bias_sizes": [4]}),
     ("E52", "atlas-a2", {**EMPTY, "dilation": [4, 1]}),
     ("E52", "atlas-a2", {**EMPTY, "padding": [0, 9, 1, 1], "dilation": [3, 1]}),

@@ -12,9 +12,9 @@ LEGAL = {"bias_sizes": [2], "stride": [1], "padding": [1], "dilation": [1], "tra
 SHAPES = ((1, 2, 5), (1, 2, 5), (2, 2, 3))
 
 
-def refusal(**changes):
+def refusal(shapes=SHAPES, **changes):
     with pytest.raises(convreg.OpError) as refused:
-        convreg.aten.convolution_backward(*(np.ones(shape, np.float32) for shape in SHAPES), **{**LEGAL, **changes})
+        convreg.aten.convolution_backward(*(np.ones(shape, np.float32) for shape in shapes), **{**LEGAL, **changes})
     return refused.value
 
 
@@ -24,6 +24,14 @@ def test_output_padding_is_for_transposed_convolutions(extra):
     assert error.argument == "output_padding"
     assert error.value == extra
     assert "transposed" in error.allowed
+
+
+@pytest.mark.parametrize(("shapes", "changes", "argument"), [
+    (((1, 2, 7), (1, 2, 5), (2, 2, 0)), {"padding": [0]}, "weight"),
+    (((1, 2, 0), (1, 2, 1), (2, 2, 2)), {"transposed": True}, "spatial axis 0"),
+], ids=["no taps", "no elements"])
+def test_sizes_that_no_convolution_has(shapes, changes, argument):
+    assert refusal(shapes, **changes).argument == argument
 
 
 WRONG = [{"output_padding": [1]}, {"output_padding": [-1]}, {"output_padding": [0, 0]}, {"stride": [0]},
