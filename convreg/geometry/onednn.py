@@ -12,6 +12,8 @@ from ..spec import Call, Dim, Shape
 from . import Axis, Geometry, effective, halves, ints, reach
 
 SPATIAL_LISTS = ("strides", "pads_begin", "pads_end", "dilations")
+TRANSPOSED = ("IOX", "XOI")
+"""Orders of the weights of a transposed convolution."""
 
 
 class Sides(NamedTuple):
@@ -94,7 +96,7 @@ def check_channels(call: Call, sides: Sides, names: tuple[str, str]) -> int:
     if large_batch != small_batch:
         raise call.refuse("batch", [large_batch, small_batch], f"equal batch sizes of {names[0]} and {names[1]}", "R21")
     if large != weights_large * groups:
-        if groups > 1 and large == weights_large and call["weights_format"] in ("IOX", "XOI"):
+        if groups > 1 and large == weights_large and call["weights_format"] in TRANSPOSED:
             raise call.refuse("weights", [weights_small, weights_large],
                               "grouped weights as (IC, OC/groups), not (IC/groups, OC)", "R24")
         raise call.refuse(names[0], large, f"{weights_large * groups} channels (weights have {weights_large} "
@@ -197,6 +199,11 @@ def backward_weights(call: Call, large: str, small: str, output: str) -> tuple[G
     return relate(call, sides, pads, groups), shape
 
 
+def may_be_page_order(call: Call) -> bool:
+    """Whether grouped weights may be in the page's order: they are if their large extent is all the channels."""
+    return call.base == "document" and call["weights_format"] in TRANSPOSED and call["groups"] > 1
+
+
 def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, ...], bool]:
     """Convolution and ConvTransposeBackwardData: `large` -> `output`.
 
@@ -209,8 +216,7 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     batch, channels, spatial = split_data(data, layout)
     small_channels, large_channels, taps = split_weights(weights, call["weights_format"])
     groups = call["groups"]
-    transposed = call["weights_format"] in ("IOX", "XOI")
-    page_order = (call.base == "document" and transposed and groups > 1 and large_channels == channels)
+    page_order = may_be_page_order(call) and large_channels == channels
     if page_order:
         small_channels, large_channels = small_channels * groups, channels // groups
     pads = pads_in_effect(call, spatial, None, taps)
@@ -229,7 +235,7 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     if any(extent <= 0 for extent in extents):
         raise call.refuse(large, list(spatial), "spatial extents that hold the kernel", "R26")
     geometry = relate(call, sides, pads, groups)
-    if transposed:
+    if call["weights_format"] in TRANSPOSED:
         check_slack(call, geometry, pads)
     return geometry, shape, page_order
 
@@ -294,10 +300,11 @@ def infer_forward(call: Call, large: str) -> Shape | None:
     if known is None:
         return None
     data, weights = known
-    batch, _, spatial = split_data(data, call["data_format"])
-    small, _, taps = split_weights(weights, call["weights_format"])
-    if call["weights_format"] in ("IOX", "XOI") and call["groups"] > 1 and call.base == "document":
-        small = None  # the order of grouped weights is only known together with all channel counts
+    batch, channels, spatial = split_data(data, call["data_format"])
+    small, large_channels, taps = split_weights(weights, call["weights_format"])
+    if may_be_page_order(call):
+        known_order = all(isinstance(count, int) for count in (channels, small, large_channels))
+        small = (small * call["groups"] if large_channels == channels else small) if known_order else None
     extents: list[Dim] = []
     for x, k, s, d, begin, end in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],
                                       call["pads_end"], strict=True):
