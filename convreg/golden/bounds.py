@@ -100,6 +100,13 @@ class Analysis:
         """q, 0 where it is not known or below all numbers of float64."""
         return 0.0 if self.quanta is None or self.quanta < -1074 else 2.0**min(self.quanta, 1023)
 
+    @property
+    def makes_nan(self) -> bool:
+        """Whether arithmetic on the operands may make NaN: some are infinite or NaN, or magnitudes overflow."""
+        if not np.isfinite(self.reference).all():
+            return True
+        return bool(self.magnitude.max(initial=0) > min(self._largest, self.format.largest))
+
     def error(self, part: slice = slice(None)) -> Array:
         """Return e: how far a sum may lie from the reference, for a part of the flat elements."""
         how, accumulator = self.arithmetic, self.accumulator

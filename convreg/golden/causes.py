@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..conversion import dequantize
 from ..formats import FORMATS
 from ..memory import Array
 from ..spec import snake_case
@@ -40,12 +39,16 @@ BEFORE = ("float16", "bfloat16")
 """Formats that a result may have been rounded to first."""
 
 
-def causes(analysis: Analysis, codes: Array, wrong: Array, everywhere: bool) -> tuple[str, ...]:
+def causes(
+    golden: Golden, analysis: Analysis, codes: Array, wrong: Array, everywhere: bool
+) -> tuple[str, ...]:
     """Say what the wrong elements have in common.
 
     Parameters
     ----------
+    golden : Golden
     analysis : Analysis
+        Of the judged output.
     codes : ndarray
         The judged results in the storage of the format, flat.
     wrong : ndarray of bool
@@ -58,110 +61,134 @@ def causes(analysis: Analysis, codes: Array, wrong: Array, everywhere: bool) -> 
         return ()
     known, format = analysis.at(places), analysis.format
     found = ranks.ranks(codes[places], format)
-    values = dequantize(codes[places], format.name, dtype=np.float64)
-    return tuple(_tests(known, found, values, everywhere))
+    truncated = everywhere and _fits(_toward_zero(known), found)
+    told = _constant(known, found) or _scaled(known, found, truncated) or _turned(golden, analysis, codes, wrong)
+    if not told and truncated:
+        told = "consistent with a last rounding toward zero"
+    if not told and everywhere:
+        told = _rounded(known, found)
+    return (told,) if told else ()
+
+
+def _share(known: Analysis, found: Array) -> float:
+    """Return the share of results that rounding could have made of an analysis."""
+    return float(np.mean(~outside(found, known.ends(), known.format)))
 
 
 def _fits(known: Analysis, found: Array) -> bool:
-    """Whether rounding could have made nearly all results of an analysis."""
-    return float(np.mean(~outside(found, known.ends(), known.format))) >= NEARLY_ALL
+    return _share(known, found) >= NEARLY_ALL
 
 
-def _tests(known: Analysis, found: Array, values: Array, everywhere: bool) -> Iterator[str]:
-    last = ranks.largest(known.format)
-    numbers = found != ranks.NAN
-    if not numbers.any():
-        yield "NaN, where the exact results are numbers"
-        return
-    if (found[numbers] == 0).all() and numbers.all():
-        yield "zero, where the exact results are not"
-        return
-    if numbers.all() and not outside(np.where(np.abs(found) == last, np.sign(found) * (last + 1), found),
-                                     known.ends(), known.format).any():
-        yield "the largest number of the format, where infinity is due"
-        return
+def _explains(known: Analysis, found: Array, wrong: Array) -> bool:
+    """Whether rounding could have made nearly all results of an analysis, and nearly all of the wrong ones."""
+    possible = ~outside(found, known.ends(), known.format)
+    return bool(np.mean(possible) >= NEARLY_ALL and np.mean(possible[wrong]) >= NEARLY_ALL)
+
+
+def _constant(known: Analysis, found: Array) -> str:
+    """Say that all results are NaN, zero, the largest number or infinity, and what is due; empty if they are not."""
+    format, last, ends = known.format, ranks.largest(known.format), known.ends()
+    overflow = "NaN" if format.infinity is None else "infinity"
+    saturated = (np.abs(ends.low) == last) & (ends.low == ends.high)
+    if ((found == ranks.NAN) if format.infinity is None else (found == np.sign(ends.low) * (last + 1))).all() \
+            and saturated.all():
+        return f"{overflow}, where the largest number of the format is due"
+    if (found == ranks.NAN).all():
+        number = np.isfinite(known.reference)
+        return "NaN, where the exact results are " + (
+            "numbers" if number.all() else "infinite" if not number.any() else "not NaN")
+    if (found == ranks.NAN).any():
+        return ""
+    if (found == 0).all():
+        low, high = (np.abs(ranks.values_of(end, format)) for end in ends[:2])
+        small = (np.minimum(low, high) < format.smallest_normal) & (np.maximum(low, high) <= format.smallest_normal)
+        return "zero, where the exact results are " + ("subnormal numbers" if small.all() else "not")
+    if (np.abs(found) == last).all() and not outside(np.sign(found) * (last + 1), ends, format).any():
+        return f"the largest number of the format, where {overflow} is due"
+    return ""
+
+
+def _scaled(known: Analysis, found: Array, truncated: bool) -> str:
+    """Say by which number nearly all results are too large; empty if it is no simple one, or a rounding explains it.
+
+    The simplest number near the median of the ratios counts. The steps of the format between the results decide what
+    is near, how simple the number has to be, and which numbers are too near to 1 to be told from a rounding.
+    """
     if _fits(replace(known, reference=-known.reference), found):
-        yield "the sign of the result is turned"
-        return
-    ratio = _ratio(known, found, values)
-    if ratio:
-        yield f"the exact result times {ratio}"
-    elif everywhere:
-        yield from _rounded(known, found)
-
-
-def _ratio(known: Analysis, found: Array, values: Array) -> str:
-    """Return the simple number that nearly all results are too large by, empty if there is none."""
-    usable = np.isfinite(values) & np.isfinite(known.reference) & (known.reference != 0)
-    if not usable.any():
+        return "the sign of the result is turned"
+    values = ranks.values_of(found, known.format)
+    usable = np.isfinite(values) & np.isfinite(known.reference) & (known.reference != 0) & (values != 0)
+    if truncated or not usable.any():
         return ""
     ratio = float(np.median(values[usable] / known.reference[usable]))
-    if not 1e-6 < abs(ratio) < 1e6:
+    places = np.abs(found[usable])
+    step = float(np.median(ranks.values_of(places + 1, known.format) / ranks.values_of(places, known.format))) - 1
+    if not 1e-6 < abs(ratio) < 1e6 or not abs(ratio - 1) > step:
         return ""
-    simple = Fraction(ratio).limit_denominator(LARGEST) if abs(ratio) >= 1 else \
-        1 / Fraction(1 / ratio).limit_denominator(LARGEST)
-    factor = float(simple)
-    if factor in (1.0, -1.0) or abs(factor - ratio) > abs(ratio) * 2.0**-(known.format.mantissa + 1):
-        return ""
-    scaled = replace(known, reference=known.reference * factor, magnitude=known.magnitude * abs(factor), quanta=None)
-    return str(simple) if _fits(scaled, found) else ""
+    for limit in range(1, min(LARGEST, int(step**-0.5)) + 1):
+        simple = Fraction(ratio).limit_denominator(limit) if abs(ratio) >= 1 else \
+            1 / Fraction(1 / ratio).limit_denominator(limit)
+        factor = float(simple)
+        if factor in (1.0, -1.0) or abs(factor - ratio) > abs(ratio) * step / 2:
+            continue
+        scaled = replace(known, reference=known.reference * factor, magnitude=known.magnitude * abs(factor),
+                         quanta=None)
+        if _fits(scaled, found):
+            return f"the exact result times {simple}"
+    return ""
 
 
-def _rounded(known: Analysis, found: Array) -> Iterator[str]:
+def _toward_zero(known: Analysis) -> Analysis:
+    *first, last = known.rounding.steps
+    return replace(known, rounding=Rounding((*first, last._replace(rounding="toward_zero"))))
+
+
+def _rounded(known: Analysis, found: Array) -> str:
     """Compare with results of lower precision; what a narrower accumulator explains may have other causes too."""
     *first, last = known.rounding.steps
-    if _fits(replace(known, rounding=Rounding((*first, last._replace(rounding="toward_zero")))), found):
-        yield "consistent with a last rounding toward zero"
-        return
     for name in BEFORE:
         if name != known.format.name:
             twice = Rounding((*first, Step(FORMATS[name], FORMATS[name].rounding), last))
             if _fits(replace(known, rounding=twice), found):
-                yield f"consistent with a rounding to {name} before the last one"
-                return
+                return f"consistent with a rounding to {name} before the last one"
     for name in NARROWER:
         if ACCUMULATORS[name].unit > known.accumulator.unit:
             lower = with_arithmetic({"": known}, known.arithmetic._replace(accumulator=name))[""]
-            number = np.isfinite(known.reference) & (known.reference != 0)
-            spread = lower.error()[number] / np.abs(known.reference[number])
-            narrow = spread.size and np.median(spread) < 0.25  # a wide interval would fit nearly everything
-            if narrow and _fits(lower, found):
-                yield f"consistent with sums kept in {name} precision"
-                return
+            if _narrow(lower) and _fits(lower, found) and _share(lower, np.roll(found, 1)) < 0.5:
+                return f"consistent with sums kept in {name} precision"
+    return ""
 
 
-def turned(golden: Golden, analysis: Analysis, codes: Array, wrong: int) -> tuple[str, ...]:
-    """Say whether a result is that of a kernel whose taps lie the other way round.
+def _narrow(known: Analysis) -> bool:
+    """Whether the results that rounding can make lie close together: a wide interval would fit nearly everything."""
+    number = np.isfinite(known.reference) & (known.reference != 0)
+    low, high = (ranks.values_of(end[number], known.format) for end in known.ends()[:2])
+    with np.errstate(invalid="ignore"):
+        return bool(number.any() and np.median((high - low) / np.abs(known.reference[number])) < 0.5)
 
-    Parameters
-    ----------
-    golden : Golden
-    analysis : Analysis
-        Of the judged output.
-    codes : ndarray
-        The judged results in the storage of the format, flat.
-    wrong : int
-        The number of wrong elements.
-    """
-    if not FEWEST <= wrong <= analysis.reference.size <= COSTLY:
-        return ()
+
+def _turned(golden: Golden, analysis: Analysis, codes: Array, wrong: Array) -> str:
+    """Say that a result is that of a kernel whose taps lie the other way round; empty if it is not."""
+    if analysis.reference.size > COSTLY:
+        return ""
     bound = bound_of(golden)
     spec = bound.call.spec
     if next(port.role for port in spec.outputs if port.name == analysis.output) == "grad_weight":
         for words, turn in _turns(analysis.axes, analysis.shape):
-            found = turn(codes.reshape(analysis.shape))
-            if _fits(analysis, ranks.ranks(np.ascontiguousarray(found).ravel(), analysis.format)):
-                return (words,)
-        return ()
+            found, places = (np.ascontiguousarray(turn(each.reshape(analysis.shape))).ravel()
+                             for each in (codes, wrong))
+            if _explains(analysis, ranks.ranks(found, analysis.format), places):
+                return words
+        return ""
     name = snake_case(spec.roles.get("weight", ""))
     weights = golden.inputs.get(name)
     if weights is None:
-        return ()
+        return ""
     for words, turn in _turns(weight_axes(bound.call, bound.plan, weights.ndim), weights.shape):
         other = replace(golden, inputs={**golden.inputs, name: np.ascontiguousarray(turn(weights))})
-        if _fits(analyse(other, analysis.arithmetic)[analysis.output], ranks.ranks(codes, analysis.format)):
-            return (words,)
-    return ()
+        if _explains(analyse(other, analysis.arithmetic)[analysis.output], ranks.ranks(codes, analysis.format), wrong):
+            return words
+    return ""
 
 
 def _turns(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[tuple[str, Callable[[Array], Array]]]:

@@ -6,17 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..conversion import dequantize
 from ..formats import Format
 from ..memory import Array
+from . import ranks
 
 FILLS = (0x00, 0x55, 0xAA, 0xA5, 0x5A, 0xCC, 0xCD, 0xDD, 0xFD, 0xFE, 0xFF, 0xEE, 0xBB)
 """Bytes that debuggers, allocators and tests fill memory with."""
 WORDS = (0xDEADBEEF, 0xBAADF00D, 0xCAFEBABE, 0xFEEDFACE, 0x0BADF00D, 0xDEADC0DE, 0xABABABAB, 0x7FC00000, 0xFFC00000)
-"""Patterns of four bytes; the last two are NaN as most software makes it."""
+"""Patterns of four bytes; the last two are NaN as most software and most processors make it."""
+SPREAD = "in several places"
 FEW = 4
 SHARE = 0.5
-"""A value that no element is expected to have counts if it is this share of the wrong elements at least."""
+"""A value that no element is expected to have counts if it is this share of the wrong elements at least, and if no
+value is a larger share of what these elements should hold."""
 
 
 class Fill(NamedTuple):
@@ -36,10 +38,13 @@ class Fill(NamedTuple):
         """One sentence."""
         shown = f"0x{self.pattern:0{2 * self.width}x} ({self.value:g})"
         why = "a usual fill of memory" if self.known else "one value"
-        return f"{self.elements} wrong elements hold {shown}, {why}, {self.run}: they look never written"
+        told = "they look never written"
+        if self.value == 0 and self.run == SPREAD:
+            told = "never written, or all terms of their sums are missing"
+        return f"{self.elements} wrong elements hold {shown}, {why}, {self.run}: {told}"
 
 
-def unwritten(codes: Array, wrong: Array, golden: Array, format: Format) -> Fill | None:
+def unwritten(codes: Array, wrong: Array, golden: Array, format: Format, *, makes_nan: bool = False) -> Fill | None:
     """Return the pattern that looks like memory nobody wrote.
 
     Parameters
@@ -48,23 +53,30 @@ def unwritten(codes: Array, wrong: Array, golden: Array, format: Format) -> Fill
         The judged and the golden results as unsigned integers, flat.
     wrong : ndarray of bool
     format : Format
+    makes_nan : bool
+        Whether arithmetic on the operands may make NaN: some are infinite or NaN, or sums overflow.
     """
     places = np.flatnonzero(wrong)
     held, counts = np.unique(codes[places], return_counts=True)
     most = int(counts.argmax())
     pattern, count = int(held[most]), int(counts[most])
     known = _is_fill(pattern, format)
-    if not known and (count < 4 * FEW or count < SHARE * places.size or _expected(pattern, golden)):
-        return None
-    if count < FEW:
-        return None
-    if format.bits == 8 and (count < SHARE * places.size or _expected(pattern, golden)):
-        return None  # with 256 codes a fill's byte is often a result
+    value = float(_numbers(held[most:most + 1], format)[0])
     mine = places[codes[places] == held[most]]
-    run = "in several places"
+    if count < FEW or (makes_nan and _as_arithmetic_makes_nan(pattern, value, format)):
+        return None
+    if value == 0 and (np.abs(_numbers(golden[mine], format)) <= format.smallest_normal).all():
+        return None  # a kernel that flushes subnormal numbers writes zeros too
+    if not known and count < 4 * FEW:
+        return None
+    if not known or format.bits == 8:  # with 256 codes a fill's byte is often a result
+        extreme = value == value and abs(value) >= format.largest  # where a sum overflows
+        if extreme or count < SHARE * places.size or _expected(pattern, golden) or \
+                (value and _alike(golden[mine])):
+            return None
+    run = SPREAD
     if int(mine[-1] - mine[0]) + 1 == count:
         run = "in one run to the end" if mine[-1] == codes.size - 1 else "in one run"
-    value = float(dequantize(held[most:most + 1].view(format.storage), format.name, dtype=np.float64)[0])
     return Fill(pattern, value, count, run, known, format.bits // 8)
 
 
@@ -76,6 +88,21 @@ def _is_fill(pattern: int, format: Format) -> bool:
     whole = int.from_bytes((data * 4)[:4], "little")
     doubled = int.from_bytes(data[:4], "little") if width >= 4 else whole
     return (width >= 4 and data[:4] * (width // 4) == data and doubled in WORDS) or pattern == format.nan
+
+
+def _as_arithmetic_makes_nan(pattern: int, value: float, format: Format) -> bool:
+    """Whether a pattern is a NaN that processors compute, of either sign; in 8 bits every NaN may be one."""
+    sign = 1 << (format.bits - 1)
+    return value != value and (format.bits == 8 or pattern & ~sign == format.nan & ~sign)
+
+
+def _numbers(codes: Array, format: Format) -> Array:
+    return ranks.values_of(ranks.ranks(codes, format), format)
+
+
+def _alike(golden: Array) -> bool:
+    """Whether one value is so large a share of what elements should hold that one result of all is no surprise."""
+    return bool(np.unique(golden, return_counts=True)[1].max() > SHARE * golden.size)
 
 
 def _expected(pattern: int, golden: Array) -> bool:

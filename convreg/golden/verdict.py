@@ -15,7 +15,7 @@ from ..registry import resolve
 from .analysis import analyse
 from .arithmetic import USUAL, Arithmetic, arithmetic
 from .bounds import Analysis, same_sums, with_arithmetic
-from .causes import causes, turned
+from .causes import causes
 from .judgement import element, judge
 from .record import Golden
 from .report import OutputReport, Report
@@ -130,10 +130,11 @@ def _report(
     place = holes = ""
     if found.count:
         place, everywhere = where(found.wrong.reshape(analysis.shape), analysis.axes)
-        fill = unwritten(_unsigned(codes), found.wrong, _unsigned(golden), analysis.format)
+        fill = unwritten(_unsigned(codes), found.wrong, _unsigned(golden), analysis.format,
+                         makes_nan=analysis.makes_nan)
         holes = "" if fill is None else str(fill)
         if fill is None or fill.elements < found.count:
-            looks = causes(analysis, codes, found.wrong, everywhere) or turned(original, analysis, codes, found.count)
+            looks = causes(original, analysis, codes, found.wrong, everywhere)
     return OutputReport(
         analysis.output, analysis.format.name, analysis.shape, codes.size, found.count, found.unlikely,
         element(analysis, found.first, codes, golden), element(analysis, found.worst, codes, golden), found.snr_db,

@@ -1,0 +1,146 @@
+"""What kind of error wrong elements look like: true causes are told, and no false ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn import Drawn, normal
+from golden_problems import golden_of
+from gradient_calls import single
+
+import convreg
+from convreg.formats import FORMATS
+from convreg.golden import Golden, compare
+
+CASE = Drawn(1, (1, 1), (1, 1), (1, 1), (1, 1), (2, 4, 9, 8), (2, 6, 9, 8), (6, 4, 3, 3))
+SIX = ("float32", "bfloat16", "float16", "hifloat8", "float8_e4m3fn", "float8_e5m2")
+
+
+def normals(shape):
+    return normal(np.random.default_rng(5), shape)
+
+
+def made(values=normals, format="float32", *, place=0, dy=1.0, **more) -> Golden:
+    """A gradient of data whose result is in a format; `values` draws operands, and `dy` multiplies the first one."""
+    call = single(CASE, lambda shape: np.float32(values(shape)))[place]
+    first, second = call.tensors
+    return golden_of(call._replace(tensors=(first * np.float32(dy), second), arguments={
+        **call.arguments, "conformance": "emulation", "output_format": format, **more}))
+
+
+def judged(golden: Golden, result):
+    """The report on a result, or on float64 numbers that are in the result's format."""
+    ((name, held),) = golden.outputs.items()
+    codes = convreg.quantize(result, FORMATS[convreg.golden.data.format_name(held)].name)
+    report = compare(golden, {name: codes}).outputs[name]
+    assert report.wrong
+    return report
+
+
+def numbers(golden: Golden) -> np.ndarray:
+    (held,) = golden.outputs.values()
+    return convreg.dequantize(held, dtype=np.float64)
+
+
+def scattered(values: np.ndarray, count: int, change: float) -> np.ndarray:
+    flat = values.copy().reshape(-1)
+    flat[np.random.default_rng(3).choice(flat.size, count, replace=False)] += change
+    return flat.reshape(values.shape)
+
+
+@pytest.mark.parametrize("format", SIX)
+def test_flushed_subnormal_numbers_do_not_look_unwritten(format):
+    smallest = FORMATS[format].smallest_normal
+    golden = made(format=format, dy=0.1 * smallest)
+    for sign in (1.0, 0.0):
+        kept = numbers(golden)
+        flushed = np.where(np.abs(kept) < smallest, np.copysign(0, kept) * sign, kept)
+        found = judged(golden, flushed)
+        assert found.causes == ("zero, where the exact results are subnormal numbers",)
+        assert not found.unwritten
+    missing = made(format=format)
+    holes = np.where(np.random.default_rng(1).random(numbers(missing).shape) < 0.3, 0, numbers(missing))
+    assert "never written, or all terms of their sums are missing" in judged(missing, holes).unwritten
+
+
+def test_nan_of_padding_times_infinity_does_not_look_unwritten():
+    def infinite(shape):
+        values = normals(shape)
+        values.reshape(-1)[0] = np.inf
+        return values
+
+    golden = made(infinite)
+    for nan in (0x7FC00000, 0xFFC00000):
+        result = golden.outputs["diff_src"].copy()
+        result[:, :, -1] = np.uint32(nan).view(np.float32)
+        found = judged(golden, result)
+        assert not found.unwritten
+        assert found.causes == ("NaN, where the exact results are numbers",)
+        result = golden.outputs["diff_src"].copy()
+        result[np.isinf(result)] = np.nan
+        assert judged(golden, result).causes == ("NaN, where the exact results are infinite",)
+        finite = made()
+        result = finite.outputs["diff_src"].copy()
+        result[:, :, -1] = np.uint32(nan).view(np.float32)
+        assert "they look never written" in judged(finite, result).unwritten
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_elements_that_are_wrong_for_another_reason_are_no_reversed_taps(place):
+    """With equal operands the taps are symmetric, so reversed ones explain all results but the wrong ones."""
+    call = single(Drawn(1, (1, 1), (1, 1), (2, 2), (2, 2), (2, 8, 9, 9), (2, 8, 9, 9), (8, 8, 5, 5)), np.ones)[place]
+    golden = golden_of(call._replace(tensors=tuple(np.float32(each) for each in call.tensors)))
+    for count in (9, 12):
+        assert judged(golden, scattered(numbers(golden), count, 3.0)).causes == ()
+
+
+@pytest.mark.parametrize("format", SIX)
+def test_a_last_rounding_toward_zero_is_no_factor(format):
+    golden = made(format=format)
+    truncated = convreg.quantize(golden.reference["diff_src"], format, rounding="toward_zero")
+    if format == "float32":
+        assert compare(golden, truncated)
+        return
+    report = compare(golden, truncated).outputs["diff_src"]
+    assert report.causes == ("consistent with a last rounding toward zero",)
+
+
+@pytest.mark.parametrize("format", SIX)
+@pytest.mark.parametrize(("factor", "shown"), [(2, "2"), (0.5, "1/2"), (4, "4")])
+def test_factors_in_all_formats(format, factor, shown):
+    golden = made(format=format)
+    assert judged(golden, factor * golden.reference["diff_src"]).causes == (f"the exact result times {shown}",)
+    assert judged(golden, -golden.reference["diff_src"]).causes == ("the sign of the result is turned",)
+
+
+@pytest.mark.parametrize(("format", "due"), [
+    ("float16", "infinity"), ("float8_e5m2", "infinity"), ("hifloat8", "infinity"), ("float8_e4m3fn", "NaN")])
+def test_saturation_and_overflow_are_told_apart(format, due):
+    largest = FORMATS[format].largest
+    for saturate in (False, True):
+        golden = made(format=format, dy=largest, saturate=saturate)
+        other = convreg.quantize(golden.reference["diff_src"], format, saturate=not saturate)
+        ((name, _),) = golden.outputs.items()
+        found = compare(golden, other).outputs[name]
+        assert found.wrong > 8
+        assert found.causes == ((f"{due}, where the largest number of the format is due",) if saturate else
+                                (f"the largest number of the format, where {due} is due",))
+        assert not found.unwritten
+
+
+@pytest.mark.parametrize("format", SIX)
+def test_one_value_says_nothing_where_one_is_due(format):
+    golden = made(np.ones, format)
+    found = judged(golden, numbers(golden) * 2)
+    assert not found.unwritten
+    assert found.causes == ("the exact result times 2",)
+
+
+@pytest.mark.parametrize("format", ["float32", "float16"])
+@pytest.mark.parametrize("scale", [2.0**-10, 1.0, 2.0**8])
+def test_results_in_other_places_are_not_consistent_with_narrow_sums(format, scale):
+    """Far from 1 a narrow accumulator underflows or overflows, and would explain everything."""
+    golden = made(format=format, dy=scale)
+    shuffled = np.random.default_rng(2).permutation(numbers(golden).reshape(-1)).reshape(golden.outputs[
+        "diff_src"].shape)
+    assert judged(golden, shuffled).causes == ()
