@@ -43,15 +43,18 @@ def load_one(path: PathLike) -> Array:
     GraphError
         If it is no such file.
     """
-    content = read_bytes(path)
-    if content.startswith(ARCHIVE):
+    content = io.BytesIO(read_bytes(path))
+    raw = content.getvalue()
+    if raw.startswith(ARCHIVE):
         raise GraphError(f"{path}: an archive, which may hold several arrays; allowed: one .npy file")
-    if not content.startswith(np.lib.format.MAGIC_PREFIX):  # which numpy.load takes for pickled objects
+    if not raw.startswith(np.lib.format.MAGIC_PREFIX):  # which numpy.load takes for pickled objects
         raise GraphError(f"{path}: not a NumPy array file: it does not begin as an .npy file does")
     try:
-        array: Array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        array: Array = np.lib.format.read_array(content, allow_pickle=False)
     except Exception as error:  # damaged headers raise whatever the header's parser does
         raise GraphError(f"{path}: not a NumPy array file: {reason(error)}") from None
+    if rest := len(raw) - content.tell():
+        raise GraphError(f"{path}: {rest} bytes after the array; needed: one array and nothing else")
     return _named(array)
 
 

@@ -140,6 +140,38 @@ def test_results_that_do_not_fit(tmp_path, name, write, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("other", ["one/diff_src.bin", "diff_src.npy", "one.npz", "one.npy"])
+def test_an_output_in_two_files_is_refused(tmp_path, other):
+    """A device's result is not passed over because golden vectors, or older results, lie beside it."""
+    layouts.write("bin", tmp_path / "root", [GOLDEN])
+    same(layouts.read_results(GOLDEN, tmp_path / "root"))
+    wrong = tmp_path / "root" / other
+    if other.endswith(".npz"):
+        np.savez(wrong, diff_src=np.zeros_like(OUTPUT).view(np.uint16))
+    elif other.endswith(".npy"):
+        np.save(wrong, np.zeros_like(OUTPUT).view(np.uint16))
+    else:
+        wrong.write_bytes(bytes(OUTPUT.nbytes))
+    with pytest.raises(GraphError, match=f"'diff_src' of case 'one' is in manifest.json and in {other}; needed: one"):
+        layouts.read_results(GOLDEN, tmp_path / "root")
+    (tmp_path / "root" / "manifest.json").unlink()
+    with pytest.raises(GraphError, match=r"'diff_src' of case 'one' is in \S+ and in \S+; needed: one of them"):
+        layouts.read_results(GOLDEN, tmp_path / "root")
+    (tmp_path / "root" / "one" / "output_diff_src.bin").unlink()
+    assert not layouts.read_results(GOLDEN, tmp_path / "root")["diff_src"].view(np.uint16).any()
+
+
+def test_bytes_after_an_array_are_refused(tmp_path):
+    """Arrays that a device appended to an older file would never be read."""
+    with (tmp_path / "r.npy").open("wb") as file:
+        np.save(file, OUTPUT.view(np.uint16))
+        file.flush()
+        same(layouts.read_results(GOLDEN, tmp_path / "r.npy"))
+        np.save(file, np.zeros_like(OUTPUT).view(np.uint16))
+    with pytest.raises(GraphError, match=r"r.npy: \d+ bytes after the array; needed: one array and nothing else"):
+        layouts.read_results(GOLDEN, tmp_path / "r.npy")
+
+
 def test_one_array_for_several_outputs(tmp_path):
     np.save(tmp_path / "r.npy", THREE.outputs["gradInput"])
     with pytest.raises(GraphError, match="needed: results for gradInput, gradWeight, gradBias"):

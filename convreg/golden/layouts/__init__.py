@@ -234,26 +234,34 @@ def read_results(
     Raises
     ------
     GraphError
-        If a file is missing, unreadable, of another dtype or shape, or belongs to another case.
+        If a file is missing, unreadable, of another dtype or shape, or belongs to another case; or if a folder has
+        several files for an output.
     """
     place = path_of(path)
     if not is_folder(place):
         return _of_file(golden, place)
-    if (place / manifest.NAME).is_file():
-        return results_from(golden, load_case(place, golden.name), place)
     kinds = [layout_of(name) for name in (_KINDS if layout is None else (layout,))]
-    for kind in kinds:
-        if (together := place / f"{kind.folder(golden.name)}.npz").is_file():
-            return _of_file(golden, together)
-    found = {}
+    own = (place / manifest.NAME).is_file()
+    made = results_from(golden, load_case(place, golden.name), place) if own else {}
+    held = manifest.read(place).case(golden.name).files if own else {}
+    together = [f"{kind.folder(golden.name)}.npz" for kind in kinds]
+    found: dict[str, str] = {}
     for output in golden.outputs:
         names = [name for kind in kinds for name in _candidates(kind, golden, output, many)]
-        file = next((place / name for name in names if (place / name).is_file()), None)
-        if file is None:
+        files = ([manifest.NAME] if own else []) + [
+            name for name in dict.fromkeys([*together, *names]) if name not in held and (place / name).is_file()]
+        if not files:
             raise GraphError(f"{place}: no file for output {output!r} of case {golden.name!r}; needed: one of "
                              f"{', '.join(dict.fromkeys(names))}")
-        found[output] = _one(golden, output, file)
-    return found
+        if len(files) > 1:
+            raise GraphError(f"{place}: output {output!r} of case {golden.name!r} is in {' and in '.join(files)}; "
+                             "needed: one of them")
+        found[output] = files[0]
+    if own:
+        return made
+    if (first := next(iter(found.values()), "")) in together:
+        return _of_file(golden, place / first)
+    return {output: _one(golden, output, place / name) for output, name in found.items()}
 
 
 def _candidates(kind: Layout, golden: Golden, output: str, many: bool) -> list[str]:
