@@ -17,7 +17,9 @@ from .analysis import analyse, bound_of
 from .arithmetic import ACCUMULATORS
 from .axes import Axis, weight_axes
 from .bounds import Analysis, with_arithmetic
+from .evidence import explains, fits, share
 from .judgement import outside
+from .orders import in_other_order
 from .rounding import Rounding, Step
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ MOST = 1 << 16
 """The most wrong elements that are tested."""
 FEWEST = 8
 """With fewer, a coincidence is too likely to be told."""
-NEARLY_ALL = 0.99
 LARGEST = 64
 """The largest denominator of a factor, or numerator of one below 1, that is told."""
 
@@ -61,28 +62,14 @@ def causes(
         return ()
     known, format = analysis.at(places), analysis.format
     found = ranks.ranks(codes[places], format)
-    truncated = everywhere and _fits(_toward_zero(known), found)
-    told = _constant(known, found) or _scaled(known, found, truncated) or _turned(golden, analysis, codes, wrong)
+    truncated = everywhere and fits(_toward_zero(known), found)
+    told = _constant(known, found) or _scaled(known, found, truncated) or _turned(golden, analysis, codes, wrong) or \
+        in_other_order(analysis, codes, wrong)
     if not told and truncated:
         told = "consistent with a last rounding toward zero"
     if not told and everywhere:
         told = _rounded(known, found)
     return (told,) if told else ()
-
-
-def _share(known: Analysis, found: Array) -> float:
-    """Return the share of results that rounding could have made of an analysis."""
-    return float(np.mean(~outside(found, known.ends(), known.format)))
-
-
-def _fits(known: Analysis, found: Array) -> bool:
-    return _share(known, found) >= NEARLY_ALL
-
-
-def _explains(known: Analysis, found: Array, wrong: Array) -> bool:
-    """Whether rounding could have made nearly all results of an analysis, and nearly all of the wrong ones."""
-    possible = ~outside(found, known.ends(), known.format)
-    return bool(np.mean(possible) >= NEARLY_ALL and np.mean(possible[wrong]) >= NEARLY_ALL)
 
 
 def _constant(known: Analysis, found: Array) -> str:
@@ -114,7 +101,7 @@ def _scaled(known: Analysis, found: Array, truncated: bool) -> str:
     The simplest number near the median of the ratios counts. The steps of the format between the results decide what
     is near, how simple the number has to be, and which numbers are too near to 1 to be told from a rounding.
     """
-    if _fits(replace(known, reference=-known.reference), found):
+    if fits(replace(known, reference=-known.reference), found):
         return "the sign of the result is turned"
     values = ranks.values_of(found, known.format)
     usable = np.isfinite(values) & np.isfinite(known.reference) & (known.reference != 0) & (values != 0)
@@ -133,7 +120,7 @@ def _scaled(known: Analysis, found: Array, truncated: bool) -> str:
             continue
         scaled = replace(known, reference=known.reference * factor, magnitude=known.magnitude * abs(factor),
                          quanta=None)
-        if _fits(scaled, found):
+        if fits(scaled, found):
             return f"the exact result times {simple}"
     return ""
 
@@ -149,12 +136,12 @@ def _rounded(known: Analysis, found: Array) -> str:
     for name in BEFORE:
         if name != known.format.name:
             twice = Rounding((*first, Step(FORMATS[name], FORMATS[name].rounding), last))
-            if _fits(replace(known, rounding=twice), found):
+            if fits(replace(known, rounding=twice), found):
                 return f"consistent with a rounding to {name} before the last one"
     for name in NARROWER:
         if ACCUMULATORS[name].unit > known.accumulator.unit:
             lower = with_arithmetic({"": known}, known.arithmetic._replace(accumulator=name))[""]
-            if _narrow(lower) and _fits(lower, found) and _share(lower, np.roll(found, 1)) < 0.5:
+            if _narrow(lower) and fits(lower, found) and share(lower, np.roll(found, 1)) < 0.5:
                 return f"consistent with sums kept in {name} precision"
     return ""
 
@@ -168,7 +155,7 @@ def _narrow(known: Analysis) -> bool:
 
 
 def _turned(golden: Golden, analysis: Analysis, codes: Array, wrong: Array) -> str:
-    """Say that a result is that of a kernel whose taps lie the other way round; empty if it is not."""
+    """Say that a result is that of a kernel whose taps or channels are turned; empty if it is not."""
     if analysis.reference.size > COSTLY:
         return ""
     bound = bound_of(golden)
@@ -177,7 +164,7 @@ def _turned(golden: Golden, analysis: Analysis, codes: Array, wrong: Array) -> s
         for words, turn in _turns(analysis.axes, analysis.shape):
             found, places = (np.ascontiguousarray(turn(each.reshape(analysis.shape))).ravel()
                              for each in (codes, wrong))
-            if _explains(analysis, ranks.ranks(found, analysis.format), places):
+            if explains(analysis, ranks.ranks(found, analysis.format), places):
                 return words
         return ""
     name = snake_case(spec.roles.get("weight", ""))
@@ -186,17 +173,21 @@ def _turned(golden: Golden, analysis: Analysis, codes: Array, wrong: Array) -> s
         return ""
     for words, turn in _turns(weight_axes(bound.call, bound.plan, weights.ndim), weights.shape):
         other = replace(golden, inputs={**golden.inputs, name: np.ascontiguousarray(turn(weights))})
-        if _explains(analyse(other, analysis.arithmetic)[analysis.output], ranks.ranks(codes, analysis.format), wrong):
+        if explains(analyse(other, analysis.arithmetic)[analysis.output], ranks.ranks(codes, analysis.format), wrong):
             return words
     return ""
 
 
 def _turns(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[tuple[str, Callable[[Array], Array]]]:
-    """Return ways to turn the taps of weights, in words and as functions."""
+    """Return ways to turn the taps or the channels of weights, in words and as functions."""
     taps = [number for number, axis in enumerate(axes) if axis.kind == "tap"]
     found: list[tuple[str, Callable[[Array], Array]]] = []
     if any(shape[number] > 1 for number in taps):
         found.append(("the result for reversed taps", lambda array: np.flip(array, tuple(taps))))
+    channels = [number for number, axis in enumerate(axes) if axis.kind == "channel"]
+    if len(channels) == 2 and all(axis.groups == 1 for axis in axes) and shape[channels[0]] == shape[channels[1]] > 1:
+        found.append(("the result for exchanged input and output channels",
+                      lambda array: np.swapaxes(array, *channels)))
     if len(taps) > 1 and shape[taps[-2]] == shape[taps[-1]] > 1:
         found.append(("the result for exchanged tap rows and columns",
                       lambda array: np.swapaxes(array, taps[-2], taps[-1])))

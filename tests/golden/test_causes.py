@@ -144,3 +144,41 @@ def test_results_in_other_places_are_not_consistent_with_narrow_sums(format, sca
     shuffled = np.random.default_rng(2).permutation(numbers(golden).reshape(-1)).reshape(golden.outputs[
         "diff_src"].shape)
     assert judged(golden, shuffled).causes == ()
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3)])
+@pytest.mark.parametrize("place", [0, 1])
+def test_another_order_of_axes(order, place):
+    golden = made(format="bfloat16", place=place)
+    ((name, held),) = golden.outputs.items()
+    names = [golden.analysis[name].axes[axis].name for axis in order]
+    found = judged(golden, convreg.dequantize(held).transpose(order).reshape(held.shape))
+    assert found.causes == ("the result with its axes in the order " + ", ".join(names),)
+    few = scattered(numbers(golden), 9, 3.0)
+    assert judged(golden, few).causes == ()
+
+
+@pytest.mark.parametrize("format", ["float32", "float16", "bfloat16"])
+def test_another_order_of_bytes(format):
+    golden = made(format=format)
+    (held,) = golden.outputs.values()
+    storage = np.dtype(f"u{held.itemsize}")
+    report = compare(golden, held.view(storage).byteswap().view(held.dtype)).outputs["diff_src"]
+    assert report.causes == ("the result with the bytes of each number in the opposite order",)
+
+
+@pytest.mark.parametrize("layouts", [("NCX", "OIX"), ("NXC", "XIO")])
+@pytest.mark.parametrize("place", [0, 1])
+def test_exchanged_channels_of_weights(layouts, place):
+    case = Drawn(1, (1, 1), (1, 1), (1, 1), (1, 1), (2, 5, 9, 8), (2, 5, 9, 8), (5, 5, 3, 3))
+    draws = np.random.default_rng(6)
+    call = single(case, lambda shape: np.float32(normal(draws, shape)), layouts)[place]
+    golden = golden_of(call)
+    axes = (0, 1) if layouts[1] == "OIX" else (2, 3)
+    if place == 1:
+        result = np.swapaxes(golden.outputs["diff_weights"], *axes)
+    else:
+        (result,) = golden_of(call._replace(tensors=(
+            call.tensors[0], np.ascontiguousarray(np.swapaxes(call.tensors[1], *axes))))).outputs.values()
+    (report,) = compare(golden, result).outputs.values()
+    assert report.causes == ("the result for exchanged input and output channels",)

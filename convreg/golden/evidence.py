@@ -1,0 +1,27 @@
+"""Whether an explanation fits: the share of judged results that rounding could have made of another analysis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..memory import Array
+from .bounds import Analysis
+from .judgement import outside
+
+NEARLY_ALL = 0.99
+
+
+def share(known: Analysis, found: Array) -> float:
+    """Return the share of results, given as ranks, that rounding could have made."""
+    return float(np.mean(~outside(found, known.ends(), known.format)))
+
+
+def fits(known: Analysis, found: Array) -> bool:
+    """Whether rounding could have made nearly all results."""
+    return share(known, found) >= NEARLY_ALL
+
+
+def explains(known: Analysis, found: Array, wrong: Array) -> bool:
+    """Whether rounding could have made nearly all results, and nearly all of the wrong ones."""
+    possible = ~outside(found, known.ends(), known.format)
+    return bool(np.mean(possible) >= NEARLY_ALL and np.mean(possible[wrong]) >= NEARLY_ALL)
