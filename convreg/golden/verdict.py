@@ -19,7 +19,7 @@ from .causes import causes
 from .judgement import element, judge
 from .record import Golden
 from .report import OutputReport, Report
-from .standards import BOUND, Outcome, Pair, names_of
+from .standards import BOUND, Outcome, Pair, check_other, names_of
 from .standards import judge as judge_by
 from .unwritten import unwritten
 from .where import where
@@ -80,8 +80,8 @@ def compare(
     Raises
     ------
     OpError, OpTypeError
-        If an output is missing or unknown, a shape or number format differs, or an argument is wrong. There is no
-        verdict then.
+        If an output is missing or unknown, a shape or number format differs, an argument is wrong, or a standard has
+        no limits for the call. There is no verdict then.
 
     Notes
     -----
@@ -94,6 +94,7 @@ def compare(
     how = arithmetic(ask, accumulator, parts, operands, flush_to_zero, ties)
     thread_count(ask, threads)
     outputs = {name: _format(ask, name, array) for name, array in golden.outputs.items()}
+    check_other(ask, names, {name: format.name for name, format in outputs.items()}, other is not None)
     given = _taken(ask, "results", golden, outputs, results)
     others = {} if other is None else _taken(ask, "other", golden, outputs, other)
     known = _analyses(golden, how, threads)

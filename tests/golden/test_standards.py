@@ -200,3 +200,13 @@ def test_names_and_several_standards():
     assert cross
     with pytest.raises(OpError, match="shape"):
         compare(golden, slightly, "cross_check", other=slightly[:1])
+    with pytest.raises(OpError, match="other=None is refused; allowed: results of another device"):
+        compare(golden, slightly, ["bound", "cross_check"])
+
+
+def test_cross_check_gives_no_verdict_in_other_formats():
+    case = Drawn(1, (1,), (1,), (1,), (1,), (2, 3, 9), (2, 4, 9), (4, 3, 3))
+    call = single(case, lambda shape: convreg.quantize(normal(np.random.default_rng(1), shape), "hifloat8"))[0]
+    golden = golden_of(call._replace(arguments={**call.arguments, "conformance": "emulation"}))
+    with pytest.raises(OpError, match=r"standard='cross_check' is refused; .*: diff_src is in hifloat8"):
+        compare(golden, golden.outputs, "cross_check", other=golden.outputs)

@@ -6,7 +6,7 @@ an error rounding can make; `convreg.golden.compare` judges by that unless anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...errors import Refusing
 from . import benches, msprobe, ttk
@@ -59,6 +59,34 @@ def names_of(ask: Refusing, standard: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def check_other(ask: Refusing, names: Iterable[str], formats: Mapping[str, str], given: bool) -> None:
+    """Refuse `cross_check` where it can give no verdict: without another device's results, or in another format.
+
+    Parameters
+    ----------
+    ask : Refusing
+    names : iterable of str
+        What `names_of` returned.
+    formats : mapping of str to str
+        Output -> the name of its format.
+    given : bool
+        Whether there are results of another device.
+
+    Raises
+    ------
+    OpError
+    """
+    if "cross_check" not in names:
+        return
+    if not given:
+        raise ask.refuse("other", None, "results of another device, which the standard 'cross_check' compares errors "
+                         "with", "arguments")
+    for output, format in formats.items():
+        if format not in ttk.SMALL:
+            raise ask.refuse("standard", "cross_check", f"outputs in {', '.join(ttk.SMALL)}, which the kit has limits "
+                             f"for: {output} is in {format}", "arguments")
+
+
 def judge(name: str, pair: Pair) -> Outcome:
     """Return the verdict of a standard; empty arrays pass all of them."""
     if not pair.device.size:
@@ -66,4 +94,4 @@ def judge(name: str, pair: Pair) -> Outcome:
     return STANDARDS[name](pair)
 
 
-__all__ = ["ALIASES", "BOUND", "STANDARDS", "Outcome", "Pair", "judge", "names_of"]
+__all__ = ["ALIASES", "BOUND", "STANDARDS", "Outcome", "Pair", "check_other", "judge", "names_of"]
