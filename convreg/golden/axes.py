@@ -26,7 +26,7 @@ class Axis(NamedTuple):
     @property
     def plural(self) -> str:
         """The name for several."""
-        return f"{self.name}s"
+        return f"indices{self.name.removeprefix('index')}" if self.name.startswith("index") else f"{self.name}s"
 
 
 def axes_of(call: Call, plan: Plan, place: int) -> tuple[Axis, ...]:

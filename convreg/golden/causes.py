@@ -32,6 +32,9 @@ FEWEST = 8
 LARGEST = 64
 """The largest denominator of a factor, or numerator of one below 1, that is told."""
 
+RULES = {"toward_zero": "toward zero", "half_away": "to nearest, ties away from zero",
+         "nearest_even": "to nearest, ties to even"}
+"""Rules of a last rounding, in words."""
 NARROWER = ("truncating", "float16", "bfloat16")
 """Accumulators that are tried, the most precise first."""
 COSTLY = 1 << 22
@@ -55,21 +58,31 @@ def causes(
     wrong : ndarray of bool
         Flat.
     everywhere : bool
-        Whether they lie in no part of the output; those of lower precision do.
+        Whether they lie in no part of the output, as those of narrower sums do.
     """
     places = np.flatnonzero(wrong)[:MOST]
-    if places.size < FEWEST or analysis.stored is not None:
+    if places.size < FEWEST:
         return ()
-    known, format = analysis.at(places), analysis.format
-    found = ranks.ranks(codes[places], format)
-    truncated = everywhere and fits(_toward_zero(known), found)
-    told = _constant(known, found) or _scaled(known, found, truncated) or _turned(golden, analysis, codes, wrong) or \
-        in_other_order(analysis, codes, wrong)
-    if not told and truncated:
-        told = "consistent with a last rounding toward zero"
+    converted = analysis.stored is not None
+    exact = replace(analysis, stored=None, arithmetic=analysis.arithmetic._replace(ties="rule")) if converted else \
+        analysis
+    known, found = exact.at(places), ranks.ranks(codes[places], analysis.format)
+    rule = _of_all(_other_rule, exact, codes, known, found)
+    told = _constant(known, found) or _scaled(known, found, bool(rule)) or _turned(golden, analysis, codes, wrong) or \
+        in_other_order(analysis, codes, wrong) or rule or _of_all(_rounded_before, exact, codes, known, found)
     if not told and everywhere:
-        told = _rounded(known, found)
+        told = _narrower(known, found)
     return (told,) if told else ()
+
+
+def _of_all(
+    test: Callable[[Analysis, Array], str], exact: Analysis, codes: Array, known: Analysis, found: Array
+) -> str:
+    """Return what a test says of the wrong elements, if what it says holds for the others too."""
+    if not test(known, found):
+        return ""
+    sample = np.linspace(0, codes.size - 1, min(MOST, codes.size)).astype(np.int64)
+    return test(exact.at(sample), ranks.ranks(codes[sample], exact.format))
 
 
 def _constant(known: Analysis, found: Array) -> str:
@@ -95,7 +108,7 @@ def _constant(known: Analysis, found: Array) -> str:
     return ""
 
 
-def _scaled(known: Analysis, found: Array, truncated: bool) -> str:
+def _scaled(known: Analysis, found: Array, rounded: bool) -> str:
     """Say by which number nearly all results are too large; empty if it is no simple one, or a rounding explains it.
 
     The simplest number near the median of the ratios counts. The steps of the format between the results decide what
@@ -105,7 +118,7 @@ def _scaled(known: Analysis, found: Array, truncated: bool) -> str:
         return "the sign of the result is turned"
     values = ranks.values_of(found, known.format)
     usable = np.isfinite(values) & np.isfinite(known.reference) & (known.reference != 0) & (values != 0)
-    if truncated or not usable.any():
+    if rounded or not usable.any():
         return ""
     ratio = float(np.median(values[usable] / known.reference[usable]))
     places = np.abs(found[usable])
@@ -125,19 +138,29 @@ def _scaled(known: Analysis, found: Array, truncated: bool) -> str:
     return ""
 
 
-def _toward_zero(known: Analysis) -> Analysis:
+def _other_rule(known: Analysis, found: Array) -> str:
+    """Say by which other rule the last rounding would make the results; empty if by none."""
     *first, last = known.rounding.steps
-    return replace(known, rounding=Rounding((*first, last._replace(rounding="toward_zero"))))
+    for rule, words in RULES.items():
+        if rule != last.rounding and fits(replace(known, rounding=Rounding((*first, last._replace(rounding=rule)))),
+                                          found):
+            return f"consistent with a last rounding {words}"
+    return ""
 
 
-def _rounded(known: Analysis, found: Array) -> str:
-    """Compare with results of lower precision; what a narrower accumulator explains may have other causes too."""
+def _rounded_before(known: Analysis, found: Array) -> str:
+    """Say from which narrower format the last rounding would make the results; empty if from none."""
     *first, last = known.rounding.steps
     for name in BEFORE:
         if name != known.format.name:
             twice = Rounding((*first, Step(FORMATS[name], FORMATS[name].rounding), last))
             if fits(replace(known, rounding=twice), found):
                 return f"consistent with a rounding to {name} before the last one"
+    return ""
+
+
+def _narrower(known: Analysis, found: Array) -> str:
+    """Say which narrower accumulator explains the results, which may have other causes too; empty if none does."""
     for name in NARROWER:
         if ACCUMULATORS[name].unit > known.accumulator.unit:
             lower = with_arithmetic({"": known}, known.arithmetic._replace(accumulator=name))[""]

@@ -75,7 +75,7 @@ class Judgement:
 
     @property
     def snr_db(self) -> float:
-        """Signal-to-noise ratio against the exact result."""
+        """Signal-to-noise ratio against the exact result, where that and the golden one are finite."""
         if self.noise == 0:
             return float(np.inf)
         with np.errstate(divide="ignore"):
@@ -103,7 +103,8 @@ def judge(analysis: Analysis, codes: Array, golden: Array) -> Judgement:
         if wrong.any():
             _note_extremes(found, part.start, np.flatnonzero(wrong), excess(got, ends))
         _count(found, got, expected, format)
-        _add_noise(found, analysis.reference[part], codes[part], format, unit)
+        number = np.isfinite(analysis.reference[part]) & np.isfinite(ranks.values_of(expected, format))
+        _add_noise(found, analysis.reference[part][number], codes[part][number], format, unit)
         suspects = ~wrong & (got != expected) & (got != ranks.NAN)
         if suspects.any() and analysis.terms[part].max(initial=0) > PROBABLE**2:
             places = part.start + np.flatnonzero(suspects)
@@ -145,10 +146,9 @@ def _unit(exact: Array) -> int:
 
 
 def _add_noise(found: Judgement, exact: Array, codes: Array, format: Format, unit: int) -> None:
-    number = np.isfinite(exact)
-    got = dequantize(codes[number], format.name, dtype=np.float64)
+    got = dequantize(codes, format.name, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        wanted = np.ldexp(exact[number], unit)
+        wanted = np.ldexp(exact, unit)
         difference = np.ldexp(got, unit) - wanted
         found.signal += float(wanted @ wanted)
         noise = float(difference @ difference)

@@ -46,7 +46,7 @@ def in_other_order(analysis: Analysis, codes: Array, wrong: Array) -> str:
                             for each in (codes, wrong))
             if explains(analysis, ranks.ranks(found, format), moved):
                 return "the result with its axes in the order " + ", ".join(
-                    analysis.axes[axis].name for axis in order)
+                    analysis.axes[axis].name.removeprefix("index of ") for axis in order)
     return ""
 
 

@@ -64,7 +64,7 @@ class OutputReport:
     first, worst : Element or None
         Of the wrong elements, in memory order and by steps.
     snr_db : float
-        Signal-to-noise ratio against the exact result, over the elements where that is finite.
+        Signal-to-noise ratio against the exact result, over the elements where that and the golden one are finite.
     steps : Steps
     nan, infinite : (int, int)
         NaN and infinities of the judged and of the golden result.

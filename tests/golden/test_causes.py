@@ -105,6 +105,24 @@ def test_a_last_rounding_toward_zero_is_no_factor(format):
     assert report.causes == ("consistent with a last rounding toward zero",)
 
 
+@pytest.mark.parametrize("format", ["float32", "bfloat16", "float8_e5m2"])
+def test_roundings_of_strided_gradients(format):
+    """Half of the rows have no terms, and are right by any rounding."""
+    case = Drawn(1, (2, 1), (1, 1), (0, 0), (0, 0), (2, 4, 19, 9), (2, 6, 10, 9), (6, 4, 1, 1))
+    draws = np.random.default_rng(8)
+    call = single(case, lambda shape: np.float32(normal(draws, shape)))[0]
+    golden = golden_of(call._replace(arguments={
+        **call.arguments, "conformance": "emulation", "output_format": format}))
+    exact = golden.reference["diff_src"]
+    if format != "float8_e5m2":
+        found = judged(golden, convreg.dequantize(convreg.quantize(exact, "float16")))
+        assert "every 2nd row" in found.where
+        assert found.causes == ("consistent with a rounding to float16 before the last one",)
+    if format != "float32":
+        found = compare(golden, convreg.quantize(exact, format, rounding="toward_zero")).outputs["diff_src"]
+        assert found.causes == ("consistent with a last rounding toward zero",)
+
+
 @pytest.mark.parametrize("format", SIX)
 @pytest.mark.parametrize(("factor", "shown"), [(2, "2"), (0.5, "1/2"), (4, "4")])
 def test_factors_in_all_formats(format, factor, shown):
@@ -182,3 +200,46 @@ def test_exchanged_channels_of_weights(layouts, place):
             call.tensors[0], np.ascontiguousarray(np.swapaxes(call.tensors[1], *axes))))).outputs.values()
     (report,) = compare(golden, result).outputs.values()
     assert report.causes == ("the result for exchanged input and output channels",)
+
+
+@pytest.mark.parametrize(("format", "rule", "shown"), [
+    ("hifloat8", "toward_zero", "toward zero"), ("hifloat8", "nearest_even", "to nearest, ties to even"),
+    ("float8_e4m3fn", "toward_zero", "toward zero"), ("bfloat16", "half_away", "to nearest, ties away from zero")])
+def test_conversions_by_another_rule(format, rule, shown):
+    half = convreg.dequantize(convreg.quantize(normals((16, 32)), format), dtype=np.float64)
+    step = np.float64(2) ** (np.frexp(half)[1] - 2 - FORMATS[format].mantissa)
+    ties = np.float32(half + np.random.default_rng(4).choice([1, 1.5], half.shape) * np.copysign(step, half))
+    golden = convreg.golden.make("nodes::Quantize", [ties], format=format)
+    report = compare(golden, convreg.quantize(ties, format, rounding=rule)).outputs["y"]
+    assert report.wrong >= 8
+    assert report.causes == (f"consistent with a last rounding {shown}",)
+
+
+def test_conversions_of_another_kind():
+    x = normals((16, 32)) * np.float32(100)
+    golden = convreg.golden.make("nodes::Quantize", [x, np.float32(2)], format="float8_e4m3fn")
+    assert compare(golden, convreg.quantize(x * np.float32(2), "float8_e4m3fn", saturate=True)).outputs["y"].wrong
+    small = convreg.golden.make("nodes::Quantize", [x / np.float32(64), np.float32(2)], format="float8_e4m3fn")
+    twice = compare(small, convreg.quantize(x / np.float32(32), "float8_e4m3fn")).outputs["y"]
+    assert twice.causes == ("the exact result times 4",)
+    turned = golden.outputs["y"].T.reshape(16, 32)
+    assert compare(golden, turned).outputs["y"].causes == ("the result with its axes in the order axis 1, axis 0",)
+
+
+def test_indices_of_axes_without_names():
+    x = normals((16, 32))
+    golden = convreg.golden.make("nodes::Quantize", [x], format="hifloat8")
+    result = golden.outputs["y"].view(np.uint8).copy()
+    result[3, [2, 9]] ^= 0x41
+    assert compare(golden, result).outputs["y"].where.startswith("in indices of axis 1 2 and 9 of index of axis 0 3")
+
+
+def test_the_ratio_of_signal_to_noise_leaves_out_overflows():
+    golden = made(format="float8_e4m3fn", dy=100.0)
+    assert np.isnan(numbers(golden)).any()
+    report = compare(golden, golden.outputs).outputs["diff_src"]
+    assert report.wrong == 0
+    assert 20 < report.snr_db < 40
+    result = golden.outputs["diff_src"].view(np.uint8).copy()
+    result[np.isfinite(numbers(golden))] = 0x7F
+    assert compare(golden, result).outputs["diff_src"].snr_db == -np.inf
