@@ -94,6 +94,8 @@ def _constant(known: Analysis, found: Array) -> str:
             and saturated.all():
         return f"{overflow}, where the largest number of the format is due"
     if (found == ranks.NAN).all():
+        if not format.negative_zero and ((known.reference < 0) & (ends.high == 0)).all():
+            return "NaN, where numbers below zero round to zero: the format has no -0"
         number = np.isfinite(known.reference)
         return "NaN, where the exact results are " + (
             "numbers" if number.all() else "infinite" if not number.any() else "not NaN")

@@ -146,6 +146,16 @@ def test_saturation_and_overflow_are_told_apart(format, due):
         assert not found.unwritten
 
 
+def test_a_sign_before_zero_is_nan_in_hifloat8():
+    golden = made(format="hifloat8", dy=2.0**-24)
+    codes = golden.outputs["diff_src"].view(np.uint8).copy()
+    codes[(codes == 0) & (golden.reference["diff_src"] < 0)] = 0x80
+    found = compare(golden, codes).outputs["diff_src"]
+    assert found.wrong > 8
+    assert found.causes == ("NaN, where numbers below zero round to zero: the format has no -0",)
+    assert not found.unwritten
+
+
 @pytest.mark.parametrize("format", SIX)
 def test_one_value_says_nothing_where_one_is_due(format):
     golden = made(np.ones, format)

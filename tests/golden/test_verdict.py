@@ -313,6 +313,14 @@ def test_a_golden_that_is_not_that_of_its_call_is_refused():
     assert "golden result lie outside" in str(report)
 
 
+def test_a_kernel_that_overwrites_its_inputs_is_told():
+    golden = golden_of(single(CASE, make)[0])
+    for array in golden.inputs.values():
+        array[...] = 0
+    text = str(compare(golden, np.zeros_like(golden.outputs["diff_src"])))
+    assert "lie outside the bound: another program made it, or the inputs have changed since" in text
+
+
 def test_results_do_not_depend_on_blocks(monkeypatch):
     problem = draw_problem(np.random.default_rng(3), "float32", "normal")
     wrong = next(iter(planted(problem).values()))
