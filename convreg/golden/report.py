@@ -129,8 +129,8 @@ class OutputReport:
         if self.unlikely:
             lines.append(f"  note      {self.unlikely} elements are possible, but unlikely: beyond 6 sqrt(n) u S")
         if self.golden_outside:
-            lines.append(f"  note      {self.golden_outside} elements of the golden result lie outside the bound: another "
-                         "program made it, or the inputs have changed since")
+            lines.append(f"  note      {self.golden_outside} elements of the golden result lie outside the bound: "
+                         "another program made it, or the inputs have changed since")
         lines += [f"  {_told(outcome)}" for outcome in self.standards]
         return lines
 
