@@ -43,12 +43,12 @@ def load_one(path: PathLike) -> Array:
     GraphError
         If it is no such file.
     """
-    content = io.BytesIO(read_bytes(path))
-    raw = content.getvalue()
+    raw = read_bytes(path)
     if raw.startswith(ARCHIVE):
         raise GraphError(f"{path}: an archive, which may hold several arrays; allowed: one .npy file")
     if not raw.startswith(np.lib.format.MAGIC_PREFIX):  # which numpy.load takes for pickled objects
         raise GraphError(f"{path}: not a NumPy array file: it does not begin as an .npy file does")
+    content = io.BytesIO(raw)
     try:
         array: Array = np.lib.format.read_array(content, allow_pickle=False)
     except Exception as error:  # damaged headers raise whatever the header's parser does

@@ -128,6 +128,17 @@ def test_verdicts_are_the_operators(case, mode):
             assert caught.value.rule == reading.rule
 
 
+@pytest.mark.parametrize(("format", "accepted"), [
+    ("float32", True), ("bfloat16", True), ("hifloat8", False), ("float8_e4m3fn", False)])
+def test_conv_transpose_has_four_formats(format, accepted):
+    told = convreg.explain(
+        "onednn::ConvolutionBackwardData", (1, 2, 6), (2, 3, 4), (1, 3, 9), dtypes=format, strides=[1], pads_begin=[0],
+        pads_end=[0], dilations=[1], data_format="NCX", weights_format="OIX")
+    found = next(reading for reading in told.neighbours if reading.operator == "onnx::ConvTranspose")
+    assert (found.refusal is None) == accepted
+    assert accepted or f"X='{format}' is refused; allowed: float64 or float32" in str(told)
+
+
 def test_what_is_no_call():
     with pytest.raises(UnknownOp):
         convreg.explain("Convolute")
