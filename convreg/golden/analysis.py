@@ -193,10 +193,10 @@ class _Sums:
         scales = [values for one, values in zip(self.ports, self.given, strict=True)
                   if one.scales in scaled and values is not None]
         factors = sum(not _powers_of_two(values) for values in scales)
-        highest = float(np.prod([np.max(values, initial=1) for values in scales]))
+        highest, lowest = (float(np.prod([end(values, initial=1) for values in scales])) for end in (np.max, np.min))
         return Analysis(
             port.name, exact.shape, rounding_of(self.plan, place, self.wide), exact.ravel(), magnitude.ravel(),
-            terms.ravel(), self.wide, len(OPERANDS[port.role]) == 2, added, factors, highest,
+            terms.ravel(), self.wide, len(OPERANDS[port.role]) == 2, added, factors, highest, lowest,
             None if factors else self._quanta(port.role), self.lost.get(place, 0.0), self.arithmetic,
             axes=axes_of(self.call, self.plan, place))
 
@@ -215,7 +215,7 @@ class _Sums:
             if own is not None:
                 name = port.scales or port.name
                 known[name] = known.get(name, 0) + own
-        by_role: dict[str, int] = {port.role: known[port.name] for port in self.ports if port.name in exponents}
+        by_role = {port.role: known[port.name] for port in self.ports if port.name in exponents and not port.scales}
         products = sum(by_role.get(name, 0) for name in of)
         return min(products, by_role["bias"]) if "bias" in by_role else products
 

@@ -55,8 +55,9 @@ class Analysis:
         Terms besides the products: the bias.
     factors : int
         Scales that are not all powers of two: each costs one rounding.
-    highest_scale : float
-        The product of the largest scales, at least 1.
+    highest_scale, lowest_scale : float
+        The product of the largest scales, at least 1, and that of the smallest ones, at most 1: a kernel may multiply
+        operands or sums by them.
     quanta : int or None
         Binary exponent of q; None where it is not known.
     lost : ndarray or float
@@ -79,6 +80,7 @@ class Analysis:
     added: int = 0
     factors: int = 0
     highest_scale: float = 1.0
+    lowest_scale: float = 1.0
     quanta: int | None = None
     lost: Array | float = 0.0
     arithmetic: Arithmetic = USUAL
@@ -132,17 +134,17 @@ class Analysis:
     def _exact(self, magnitude: Array, terms: Array) -> Array:
         """Whether no rounding is possible before the roundings of the result."""
         untouched = (terms == 0) & (self.factors == 0) & np.isfinite(magnitude)
-        quantum, digits, largest = self.quantum, self.accumulator.digits, self.accumulator.largest
+        quantum, digits = self.quantum, self.accumulator.digits
         smallest = 2 * self.accumulator.underflow
         if self.arithmetic.parts is not None:
             parts = FORMATS[self.arithmetic.parts[0]]
-            digits, largest = min(digits, parts.mantissa + 1), min(largest, parts.largest)
+            digits = min(digits, parts.mantissa + 1)
             smallest = max(smallest, parts.smallest)
         if self.arithmetic.flush_to_zero:
             smallest = max(smallest, SMALLEST_NORMAL)
-        if quantum < smallest or self.factors or self._operand_unit:
+        if quantum / self.highest_scale < smallest or self.factors or self._operand_unit:
             return untouched
-        return untouched | ((magnitude <= 2.0**digits * quantum) & (magnitude <= largest))
+        return untouched | ((magnitude <= 2.0**digits * quantum) & (magnitude <= self._largest))
 
     def ends(self, part: slice = slice(None), *, likely: bool = False) -> Ends:
         """Return the ranks between which results may lie; with `likely`, those of the probable error."""
@@ -174,9 +176,10 @@ class Analysis:
 
     @property
     def _largest(self) -> float:
-        """The number beyond which partial sums overflow."""
+        """The number beyond which partial sums overflow, before or after they are scaled."""
         parts = self.arithmetic.parts
-        return min(self.accumulator.largest, np.inf if parts is None else FORMATS[parts[0]].largest)
+        largest = min(self.accumulator.largest, np.inf if parts is None else FORMATS[parts[0]].largest)
+        return largest * self.lowest_scale
 
     @property
     def _operand_unit(self) -> float:

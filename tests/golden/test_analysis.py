@@ -208,6 +208,35 @@ def test_scales_cost_one_rounding_each_unless_they_are_powers_of_two(powers):
     assert compare(golden, scaled.outputs)  # a kernel that scales both operands first
 
 
+@pytest.mark.parametrize("format", ["float32", "hifloat8", "float8_e4m3fn"])
+@pytest.mark.parametrize("scales", [
+    (2.0, None), (None, 2.0**-3), (np.float32([2, 4, 0.5, 1]), 4.0), (1.0, np.float32([1, 2, 4, 8]))])
+def test_sums_of_integers_are_exact_under_scales_that_are_powers_of_two(format, scales):
+    call = single(CASE, lambda shape: convreg.quantize(rng().integers(-4, 5, shape).astype(np.float32), format),
+                  ("NCX", "OIX"))[0]
+    channels = CASE.small[1]
+    scales = [None if each is None else np.float32(np.resize(each, channels) if np.ndim(each) else each)
+              for each in scales]
+    golden = golden_of(call._replace(arguments={
+        **call.arguments, "conformance": "emulation", "output_format": "float32", "scales": scales}))
+    assert golden.analysis["diff_src"].error().max() == 0
+    within(golden)
+    result = golden.outputs["diff_src"]
+    assert not compare(golden, np.nextafter(result, np.float32(np.inf)))
+
+
+@pytest.mark.parametrize(("dy", "w", "scale"), [
+    (3 * 2.0**-76, 2.0**-75, 2.0**10), (1e30, 1e20, 2.0**-60), (1e30, 1e20, 1e-18), (2.0**100, 2.0**100, 2.0**-90)])
+def test_sums_underflow_and_overflow_before_they_are_scaled(dy, w, scale):
+    golden = convreg.golden.make(
+        "onednn::ConvolutionBackwardData", [np.full((1, 2, 4), dy, np.float32), np.full((2, 3, 1), w, np.float32),
+                                            [1, 3, 4]], strides=[1], pads_begin=[0], pads_end=[0], dilations=[1],
+        data_format="NCX", weights_format="OIX", conformance="emulation", scales=[scale, None])
+    within(golden)
+    scaled_first = np.full((1, 3, 4), 2 * (np.float64(dy) * scale) * w, np.float32)
+    assert compare(golden, scaled_first)
+
+
 def test_conversions_have_no_error():
     x = normal(rng(), (40,)) * 100
     function = convreg.get("nodes::Quantize")
