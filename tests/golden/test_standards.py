@@ -187,6 +187,13 @@ def test_all_standards_take_all_formats_and_empty_arrays():
             assert isinstance(outcome.passed, bool)
 
 
+@pytest.mark.filterwarnings("error")
+def test_extreme_numbers_give_no_warnings():
+    for name in STANDARDS:
+        for device, golden in (([3e38, -3e38], [1e-45, 3e38]), ([1e-45, 3e38], [3e38, 0])):
+            assert not judge(name, pair(device, golden, other=golden)).passed, name
+
+
 def test_names_and_several_standards():
     case = Drawn(1, (1,), (1,), (1,), (1,), (2, 3, 9), (2, 4, 9), (4, 3, 3))
     golden = golden_of(single(case, lambda shape: normal(np.random.default_rng(1), shape))[0])
