@@ -43,6 +43,9 @@ BEFORE = ("float16", "bfloat16")
 """Formats that a result may have been rounded to first."""
 
 
+TURNED = "the sign of the result is turned"
+
+
 def causes(
     golden: Golden, analysis: Analysis, codes: Array, wrong: Array, everywhere: bool
 ) -> tuple[str, ...]:
@@ -72,6 +75,8 @@ def causes(
         in_other_order(analysis, codes, wrong) or rule or _of_all(_rounded_before, exact, codes, known, found)
     if not told and everywhere:
         told = _narrower(known, found)
+    if told == TURNED and (known.reference < 0).all() and (analysis.reference[~wrong] > 0).any():
+        told = "the exact result without its sign"
     return (told,) if told else ()
 
 
@@ -104,7 +109,8 @@ def _constant(known: Analysis, found: Array) -> str:
     if (found == 0).all():
         low, high = (np.abs(ranks.values_of(end, format)) for end in ends[:2])
         small = (np.minimum(low, high) < format.smallest_normal) & (np.maximum(low, high) <= format.smallest_normal)
-        return "zero, where the exact results are " + ("subnormal numbers" if small.all() else "not")
+        return "zero, where the exact results are " + (
+            "subnormal numbers" if small.all() else "negative" if (known.reference < 0).all() else "not")
     if (np.abs(found) == last).all() and not outside(np.sign(found) * (last + 1), ends, format).any():
         return f"the largest number of the format, where {overflow} is due"
     return ""
@@ -117,7 +123,7 @@ def _scaled(known: Analysis, found: Array, rounded: bool) -> str:
     is near, how simple the number has to be, and which numbers are too near to 1 to be told from a rounding.
     """
     if fits(replace(known, reference=-known.reference), found):
-        return "the sign of the result is turned"
+        return TURNED
     values = ranks.values_of(found, known.format)
     usable = np.isfinite(values) & np.isfinite(known.reference) & (known.reference != 0) & (values != 0)
     if rounded or not usable.any():

@@ -65,8 +65,8 @@ def unwritten(codes: Array, wrong: Array, golden: Array, format: Format, *, make
     mine = places[codes[places] == held[most]]
     if count < FEW or (makes_nan and _as_arithmetic_makes_nan(pattern, value, format)):
         return None
-    if value == 0 and (np.abs(_numbers(golden[mine], format)) <= format.smallest_normal).all():
-        return None  # a kernel that flushes subnormal numbers writes zeros too
+    if value == 0 and _written_zeros(_numbers(golden[mine], format), golden, format):
+        return None
     if not known and count < 4 * FEW:
         return None
     if not known or format.bits == 8:  # with 256 codes a fill's byte is often a result
@@ -88,6 +88,12 @@ def _is_fill(pattern: int, format: Format) -> bool:
     whole = int.from_bytes((data * 4)[:4], "little")
     doubled = int.from_bytes(data[:4], "little") if width >= 4 else whole
     return (width >= 4 and data[:4] * (width // 4) == data and doubled in WORDS) or pattern == format.nan
+
+
+def _written_zeros(due: Array, golden: Array, format: Format) -> bool:
+    """Whether a kernel writes zeros in place of these numbers: it flushes subnormal ones, or replaces negative ones."""
+    negative = due.size >= 4 * FEW and bool((due < 0).all()) and bool((_numbers(golden, format) > 0).any())
+    return negative or bool((np.abs(due) <= format.smallest_normal).all())
 
 
 def _as_arithmetic_makes_nan(pattern: int, value: float, format: Format) -> bool:

@@ -146,6 +146,18 @@ def test_saturation_and_overflow_are_told_apart(format, due):
         assert not found.unwritten
 
 
+@pytest.mark.parametrize("format", SIX)
+def test_results_without_their_signs(format):
+    golden = made(format=format)
+    exact = golden.reference["diff_src"]
+    assert judged(golden, np.abs(exact)).causes == ("the exact result without its sign",)
+    found = judged(golden, np.maximum(exact, 0))
+    assert found.causes == ("zero, where the exact results are negative",)
+    assert not found.unwritten
+    low = made(lambda shape: np.abs(normals(shape)), format, dy=-1.0)
+    assert judged(low, np.abs(low.reference["diff_src"])).causes == ("the sign of the result is turned",)
+
+
 def test_a_sign_before_zero_is_nan_in_hifloat8():
     golden = made(format="hifloat8", dy=2.0**-24)
     codes = golden.outputs["diff_src"].view(np.uint8).copy()
