@@ -38,7 +38,7 @@ def in_other_order(analysis: Analysis, codes: Array, wrong: Array) -> str:
     held = held[np.linspace(0, held.size - 1, min(SAMPLE, held.size)).astype(np.int64)]
     sample = ranks.ranks(codes[held], format)
     for order in _orders(shape):
-        stored, back = tuple(shape[axis] for axis in order), np.argsort(order)
+        stored, back = tuple(shape[axis] for axis in order), tuple(np.argsort(order).tolist())
         index = np.unravel_index(held, stored)
         places = np.ravel_multi_index(tuple(index[axis] for axis in back), shape)
         if fits(analysis.at(places), sample):
