@@ -122,9 +122,9 @@ def _scaled(known: Analysis, found: Array, rounded: bool) -> str:
     The simplest number near the median of the ratios counts. The steps of the format between the results decide what
     is near, how simple the number has to be, and which numbers are too near to 1 to be told from a rounding.
     """
-    if fits(replace(known, reference=-known.reference), found):
-        return TURNED
     values = ranks.values_of(found, known.format)
+    if np.isfinite(values).any() and fits(replace(known, reference=-known.reference), found):
+        return TURNED
     usable = np.isfinite(values) & np.isfinite(known.reference) & (known.reference != 0) & (values != 0)
     if rounded or not usable.any():
         return ""

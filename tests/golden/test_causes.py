@@ -146,6 +146,15 @@ def test_saturation_and_overflow_are_told_apart(format, due):
         assert not found.unwritten
 
 
+def test_infinities_in_other_places_are_no_turned_signs():
+    golden = made(format="float8_e5m2", dy=2.0**30)
+    codes = golden.outputs["diff_src"].view(np.uint8).copy().reshape(-1)
+    places = np.random.default_rng(9).choice(codes.size, 60, replace=False)
+    codes[places] = codes[np.roll(places, 1)]
+    assert np.isinf(numbers(golden)).all()
+    assert compare(golden, codes.reshape(golden.outputs["diff_src"].shape)).outputs["diff_src"].causes == ()
+
+
 @pytest.mark.parametrize("format", SIX)
 def test_results_without_their_signs(format):
     golden = made(format=format)
