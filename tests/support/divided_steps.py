@@ -57,6 +57,11 @@ BODIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         flat = Flatten(again)
         logits = MatMul(flat, w2)""",
         {"w1": (3, 2, 2, 2), "w2": (96, 5), "halves": [-1, 2, 6, 6], "whole": [-1, 6, 4, 4]}),
+    "squeezed": ("float[N,2,8,8] x, int64[N] target", """
+        c1 = Conv(x, w1)
+        p1 = GlobalAveragePool(c1)
+        logits = Squeeze(p1)""",
+        {"w1": (5, 2, 3, 3)}),
     "batch norm of rows": ("float[N,6] x, int64[N] target", """
         h1 = MatMul(x, w1)
         n1, m1, v1 = BatchNormalization<training_mode=1>(h1, s, b, mean, variance)
@@ -90,7 +95,7 @@ def batch(name: str, samples: int, seed: int = 0) -> dict[str, np.ndarray]:
         feeds = build(name)[1]
         return {"x": rng.normal(size=(samples, *feeds["x"].shape[1:])).astype(np.float32),
                 "target": rng.integers(0, 5, size=(samples, *feeds["target"].shape[1:]))}
-    shape = {"places": (2, 8, 8), "embedding": (3,), "places of rows": (4, 6, 6)}.get(name, (6,))
+    shape = {"places": (2, 8, 8), "embedding": (3,), "places of rows": (4, 6, 6), "squeezed": (2, 8, 8)}.get(name, (6,))
     x = rng.integers(0, 7, (samples, *shape)) if name == "embedding" else rng.normal(size=(samples, *shape))
     return {"x": x if name == "embedding" else x.astype(np.float32), "target": rng.integers(0, 5, samples)}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+import numpy as np
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from .... import registry
 from ....errors import GraphError
@@ -26,6 +27,7 @@ def rewritten(model: ModelProto, known: Known, draws: Draws) -> list[NodeProto]:
     * Dropout becomes a quotient or a product with numbers that `draws` makes; other random nodes are replaced by
       what it makes.
     * CastLike becomes Cast, because it reads no number of its second input.
+    * Squeeze without axes gets those of the batch: a shard of one sample has an axis 0 of extent 1 too.
     """
     names = Names.of(model)
     nodes: list[NodeProto] = []
@@ -36,6 +38,8 @@ def rewritten(model: ModelProto, known: Known, draws: Draws) -> list[NodeProto]:
             nodes += _two_losses(node, names, known)
         elif node.op_type == "CastLike":
             nodes.append(_cast(node, known))
+        elif node.op_type == "Squeeze" and node.domain == "" and not any(node.input[1:]):
+            nodes.append(_squeeze(node, names, known))
         else:
             nodes += _one_result_each(node)
     return nodes
@@ -90,6 +94,16 @@ def _cast(node: NodeProto, known: Known) -> NodeProto:
     kind = helper.np_dtype_to_tensor_dtype(dtype)
     kept = {key: value for key, value in attributes_of(node).items() if key in ("saturate", "round_mode")}
     return helper.make_node("Cast", [node.input[0]], list(node.output), name=node.name, to=kind, **kept)
+
+
+def _squeeze(node: NodeProto, names: Names, known: Known) -> NodeProto:
+    shape = known.shape(node.input[0])
+    if shape is None:
+        return node
+    name = names.fresh(f"{node.output[0]}/axes")
+    axes = [axis for axis, extent in enumerate(shape) if extent == 1]
+    known.constants[name] = numpy_helper.from_array(np.array(axes, np.int64), name)
+    return helper.make_node("Squeeze", [node.input[0], name], list(node.output), name=node.name)
 
 
 def _drawn(known: Known, node: NodeProto, names: Names, draws: Draws) -> list[NodeProto]:
