@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .calls.binding import Bound, bind
+from .calls.arguments import tensor_value
+from .calls.binding import Bound, asking, bind
 from .calls.pieces import Cut, CutOf, PieceSums, Sum
 from .calls.recording import Recorder
 from .calls.signature import Arguments, Operator, reader_of
@@ -27,6 +28,14 @@ BATCHED: tuple[Role, ...] = ("grad_output", "data", "number")
 """Roles of the inputs that have the batch as their first axis."""
 SUMMED: tuple[Role, ...] = ("grad_weight", "grad_bias")
 """Roles of the results that are sums over the batch."""
+
+REDUCTION = "convreg::distributed::Reduction"
+
+
+def check_pieces(ask: Asking, pieces: Any, count: int) -> None:
+    """Refuse what is no range of pieces of a sum that has so many."""
+    if not isinstance(pieces, range) or pieces.step != 1 or not 0 <= pieces.start < pieces.stop <= count:
+        raise ask.refuse("pieces", pieces, f"a range of step 1, not empty, within range(0, {count})")
 
 
 @dataclass(frozen=True)
@@ -63,12 +72,26 @@ class Reduction:
         ----------
         pieces : range
             Pieces that follow one another.
+
+        Raises
+        ------
+        OpError
+            If they are none of the sum.
         """
+        check_pieces(Asking(REDUCTION), pieces, self.pieces)
         return Cut(self.batch, self.positions, self.pieces, self.length).samples(pieces.start, pieces.stop)
 
     def ranges(self, parts: int) -> list[range]:
-        """Divide the pieces into at most so many ranges of about the same length, none empty."""
-        parts = max(1, min(parts, self.pieces))
+        """Divide the pieces into at most so many ranges of about the same length, none empty.
+
+        Raises
+        ------
+        OpError
+            If `parts` is no positive integer.
+        """
+        if isinstance(parts, bool) or not isinstance(parts, int | np.integer) or parts < 1:
+            raise Asking(REDUCTION).refuse("parts", parts, "a positive integer")
+        parts = min(int(parts), self.pieces)
         edges = [self.pieces * part // parts for part in range(parts + 1)]
         return [range(first, end) for first, end in pairwise(edges)]
 
@@ -92,6 +115,23 @@ class Named(NamedTuple):
     def found(self) -> Operator:
         """Return the operator in this process."""
         return get(self.operator, version=self.version) if isinstance(self.operator, str) else self.operator
+
+
+class Hollow(NamedTuple):
+    """Shape and dtype of an operand whose numbers nobody reads: unlike an array of zeros it is small in a pickle."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def array(self) -> Array:
+        """Return zeros without memory."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+def bound_to(spec: OpSpec, arguments: Arguments) -> Bound:
+    """Check a call whose operands may be hollow."""
+    tensors = [value.array() if isinstance(value, Hollow) else value for value in arguments.tensors]
+    return bind(spec, tensors, arguments.attributes, conformance=arguments.conformance)
 
 
 class Parts:
@@ -121,12 +161,15 @@ class Parts:
         self.spec: OpSpec = function.spec
         if arguments.out is not None:
             raise ask.refuse("out", "given", "nothing: parts return new arrays", wrong_type=True)
+        default = self.spec.conformances[0]
+        call, rules = asking(self.spec, default), self.spec.rules_under(default)
         self.arguments = arguments._replace(tensors=[
-            value if value is None or hasattr(value, "dtype") or port.shape else np.asarray(value)
+            value if value is None or port.shape or isinstance(getattr(value, "dtype", None), np.dtype)
+            else tensor_value(call, rules, port, value)
             for port, value in zip(self.spec.inputs, arguments.tensors, strict=True)])
         roles = self.spec.roles
         self.places = [self.spec.input_names.index(roles[role]) for role in BATCHED if role in roles]
-        self.bound = self.bind(self._stand_ins(None))
+        self.bound = self.bind(self._hollow(None))
         present = [value for place in self.places if (value := self.arguments.tensors[place]) is not None]
         if not present[0].shape:
             raise ask.refuse(self.spec.inputs[self.places[0]].name, "a tensor without axes", "one whose first axis is "
@@ -153,24 +196,24 @@ class Parts:
 
     def bind(self, tensors: list[Any]) -> Bound:
         """Check the call with other tensors in place of its own."""
-        return bind(self.spec, tensors, self.arguments.attributes, conformance=self.arguments.conformance)
+        return bound_to(self.spec, self.arguments._replace(tensors=tensors))
 
-    def _stand_ins(self, samples: int | None) -> list[Any]:
-        """Return arrays of zeros without memory in place of the operands; scales and shapes stay."""
-        def stand_in(place: int, value: Any) -> Any:
+    def _hollow(self, samples: int | None) -> list[Any]:
+        """Return `Hollow` in place of the operands; scales and shapes stay."""
+        def hollow(place: int, value: Any) -> Any:
             port = self.spec.inputs[place]
             if value is None or port.shape or port.scales:
                 return value
             shape = tuple(value.shape)
             if samples is not None and place in self.places:
                 shape = (samples, *shape[1:])
-            return np.broadcast_to(np.zeros((), value.dtype), shape)
+            return Hollow(shape, value.dtype)
 
-        return [stand_in(place, value) for place, value in enumerate(self.arguments.tensors)]
+        return [hollow(place, value) for place, value in enumerate(self.arguments.tensors)]
 
     def sample(self) -> Arguments:
-        """Return the call for a batch of one sample, which has no memory, to deliver results with."""
-        return self.arguments._replace(tensors=self._stand_ins(1))
+        """Return the call for a batch of one sample, whose operands are hollow, to deliver results with."""
+        return self.arguments._replace(tensors=self._hollow(1))
 
     def made(self) -> dict[str, TensorType]:
         """Return the results that the call computes, by name."""
@@ -211,8 +254,7 @@ class Parts:
     def sums(self, output: str, pieces: Any, start: Any, compute: Any) -> list[Sum]:
         """Sum some pieces of a result with the module of kernels, or note what would be computed."""
         cut = self.cut(output)
-        if not isinstance(pieces, range) or pieces.step != 1 or not 0 <= pieces.start < pieces.stop <= cut.pieces:
-            raise self.ask.refuse("pieces", pieces, f"a range of step 1, not empty, within range(0, {cut.pieces})")
+        check_pieces(self.ask, pieces, cut.pieces)
         needed = cut.samples(pieces.start, pieces.stop)
         if start is None:
             start = 0 if self.given == self.batch else needed.start

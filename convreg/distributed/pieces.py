@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..calls.binding import bind
+from ..calls.binding import Bound
 from ..calls.pieces import Delivered, Sum, joined
 from ..calls.signature import Arguments, Operator
 from ..errors import Asking, shorten
 from ..guard import guarded, thread_count
 from ..memory import Array
 from ..ops import kernels
-from ..partial_calls import Named, Parts, Reduction, run_for
+from ..partial_calls import Named, Parts, Reduction, bound_to, run_for
 
 REDUCTIONS = "convreg::distributed::reductions"
 PARTIAL = "convreg::distributed::partial"
@@ -207,8 +207,7 @@ def join(partials: Iterable[Partial], threads: int | None = None) -> Array:
             missing = f"0 to {whole.pieces.start - 1}"
         raise Asking(JOIN).refuse("partials", f"without the pieces {missing} of {whole.output}",
                                   f"all {whole.total} pieces")
-    arguments = whole._sample
-    bound = bind(whole.operator.spec, arguments.tensors, arguments.attributes, conformance=arguments.conformance)
+    bound = bound_to(whole.operator.spec, whole._sample)
     workers = thread_count(bound.call, threads)
     return run_for(bound, whole.output, Delivered(whole.sums[0].values), workers)
 
@@ -223,15 +222,11 @@ def _ordered(partials: Iterable[Partial]) -> list[Partial]:
     if not given:
         raise ask.refuse("partials", "none", "at least one")
     ordered = sorted(given, key=lambda one: one.pieces.start)
-    first = ordered[0]
+    wanted = _stated(ordered[0])
     for one in ordered[1:]:
-        for name, has, wants in (("operator", one.operator.spec.qualified_name, first.operator.spec.qualified_name),
-                                 ("output", one.output, first.output), ("batch", one.batch, first.batch),
-                                 ("number of pieces", one.total, first.total),
-                                 ("attributes", one._sample.attributes, first._sample.attributes),
-                                 ("shapes", _shapes(one), _shapes(first))):
-            if has != wants:
-                raise ask.refuse("partials", f"two with the {name} {shorten(wants)} and {shorten(has)}",
+        for name, has in _stated(one).items():
+            if has != wanted[name]:
+                raise ask.refuse("partials", f"two with the {name} {shorten(wanted[name])} and {shorten(has)}",
                                  "partial sums of one call")
     for before, after in pairwise(ordered):
         if before.pieces.stop != after.pieces.start:
@@ -240,5 +235,15 @@ def _ordered(partials: Iterable[Partial]) -> list[Partial]:
     return ordered
 
 
-def _shapes(one: Partial) -> list[Any]:
-    return [(getattr(value, "shape", value), getattr(value, "dtype", None)) for value in one._sample.tensors]
+def _stated(one: Partial) -> dict[str, Any]:
+    """Return what partial sums of one call agree in, as the checks of the call leave it."""
+    bound = bound_to(one.operator.spec, one._sample)
+    call = bound.call
+    return {"operator": call.spec.qualified_name, "output": one.output, "batch": one.batch,
+            "number of pieces": one.total, "conformance": call.conformance, "attributes": dict(call.attributes),
+            "shapes": call.inputs, "scales": _scales(bound)}
+
+
+def _scales(bound: Bound) -> list[Any]:
+    return [None if array is None else array.tolist()
+            for port, array in zip(bound.call.spec.inputs, bound.inputs, strict=True) if port.scales]

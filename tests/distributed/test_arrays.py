@@ -102,6 +102,14 @@ def test_stochastic_rounding_numbers_the_elements_of_the_whole_batch(chunks):
         assert part.tobytes() == convreg.nodes.quantize(x, given_scale, **more).tobytes()
 
 
+def test_arrays_of_the_other_byte_order():
+    x, dy = (array[:, :, :50, :50] for array in layer())  # some pieces cross chunks, some do not
+    swapped = da.from_array(x.astype(x.dtype.newbyteorder()), chunks=(2, -1, -1, -1))
+    dw = apply(WEIGHTS, swapped, da.from_array(dy, chunks=(2, -1, -1, -1)), weights_shape=(24, 16, 3, 3), **LAYER)
+    assert dw.compute(scheduler="synchronous").tobytes() == convreg.get(WEIGHTS)(
+        x, dy, weights_shape=(24, 16, 3, 3), **LAYER).tobytes()
+
+
 def test_a_batch_without_samples():
     x, dy = (da.zeros((0, channels, 9, 9), dtype=np.float32) for channels in (16, 24))
     dw = apply(WEIGHTS, x, dy, weights_shape=(24, 16, 3, 3), **LAYER)

@@ -86,6 +86,40 @@ def test_joining_leaves_the_partial_sums_as_they_were():
     assert join(parts).tobytes() == first.tobytes()
 
 
+def test_a_pickle_holds_the_sums_and_no_operand():
+    """Partial sums move between workers; a sample or the weights are often larger."""
+    gen = np.random.default_rng(0)
+    x, dy = (gen.standard_normal((2, channels, 64, 64), np.float32) for channels in (16, 24))
+    weight = np.zeros((24, 16, 3, 3), np.float32)
+    part = partial("ascend::ConvolutionBackward", dy, x, weight, pieces=range(1), of="gradBias", **ASCEND)
+    assert part.nbytes == 4 * 24
+    assert len(pickle.dumps(part)) < 4096
+
+
+def test_spellings_of_one_call_join():
+    name, tensors, arguments = call_of()
+    swapped = [array.astype(array.dtype.newbyteorder()) for array in tensors]
+    spelt = {**arguments, "strides": np.array(arguments["strides"]), "dilations": list(arguments["dilations"])}
+    parts = [partial(name, *given, pieces=range(n, n + 1), **more) for n, (given, more) in enumerate(
+        ((tensors, arguments), (swapped, arguments), (tensors, spelt), (swapped, spelt)))]
+    assert join(parts).tobytes() == convreg.get(name)(*tensors, **arguments).tobytes()
+
+
+@pytest.mark.parametrize(("one", "other", "match"), [
+    ({"conformance": "ascend950"}, {"conformance": "atlas-a2"}, "two with the conformance 'ascend950' and 'atlas-a2'"),
+    ({"scales": (None, np.float32(2), None)}, {"scales": (None, np.float32(4), None)}, "two with the scales"),
+    ({"cube_math_type": 1}, {"cube_math_type": 2}, "two with the attributes"),
+], ids=["conformance", "scales", "attributes"])
+def test_partial_sums_of_different_calls_do_not_join(one, other, match):
+    gen = np.random.default_rng(0)
+    x, dy = (gen.standard_normal((2, 8, 80, 80), np.float32) for _ in range(2))
+    arguments = {**ASCEND, "output_mask": (False, True, False), "conformance": "emulation"}
+    parts = [partial("ascend::ConvolutionBackward", dy, x, np.zeros((8, 8, 3, 3), np.float32), pieces=pieces,
+                     **{**arguments, **more}) for pieces, more in ((range(2), one), (range(2, 4), other))]
+    with pytest.raises(OpError, match=match):
+        join(parts)
+
+
 @pytest.mark.parametrize(("first", "end", "pieces", "expected"), [
     (0, 8, 8, [(0, 8)]), (1, 8, 8, [(1, 2), (2, 4), (4, 8)]), (0, 7, 8, [(0, 4), (4, 6), (6, 7)]),
     (4, 7, 7, [(4, 7)]), (5, 7, 7, [(5, 6), (6, 7)]), (0, 5, 5, [(0, 5)]), (3, 4, 9, [(3, 4)]),
@@ -150,6 +184,32 @@ def test_ranges_cover_all_pieces():
         ranges = how["grad_weight"].ranges(parts)
         assert [n for pieces in ranges for n in pieces] == list(range(100))
         assert len(ranges) == min(parts, 100)
+
+
+def test_operands_of_any_kind_that_the_call_takes():
+    """Lists hold float32 numbers, as in the one call; arrays of other packages may have dtypes of their own."""
+    class Foreign:
+        dtype, shape = "float", (4, 16, 64, 64)
+
+        def __array__(self, dtype=None, copy=None):
+            return tensors[0]
+
+    name, tensors, arguments = call_of()
+    whole = convreg.get(name)(*tensors, **arguments)
+    for first in (tensors[0].tolist(), Foreign()):
+        assert reductions(name, first, tensors[1], **arguments)["diff_weights"].pieces == 4
+        assert join([partial(name, first, tensors[1], pieces=range(4), **arguments)]).tobytes() == whole.tobytes()
+
+
+def test_refusals_of_reductions():
+    name, tensors, arguments = call_of()
+    how = reductions(name, *tensors, **arguments)["diff_weights"]
+    for pieces in (range(3, 5), range(-1, 1), range(2, 2), range(0, 4, 2), 1, None):
+        with pytest.raises(OpError, match=r"Reduction: pieces=.*within range\(0, 4\)"):
+            how.samples(pieces)
+    for parts in (0, -1, 1.5, True, None):
+        with pytest.raises(OpError, match=r"Reduction: parts=.*a positive integer"):
+            how.ranges(parts)
 
 
 def test_workspace_and_algorithm_describe_parts():
