@@ -40,6 +40,41 @@ def test_a_cluster_has_the_bits_of_one_process(cluster, statistics):
         assert trained(step, batches) == here
 
 
+def test_batches_whose_shards_run_the_same_models(cluster):
+    """Shards of 1 and 2 samples, in other places: models alone do not tell such batches apart."""
+    step = convreg.onnx.training_step(classifier(), optimizer="adam")
+    batches = [batch_of(count, number) for number, count in enumerate((4, 5, 4))]
+    options = {"shards": 3, "statistics": "per_shard"}
+    assert trained(step, batches, **options, client=cluster(2)) == trained(step, batches, **options)
+
+
+def test_a_cluster_that_restarts_between_steps(cluster):
+    step = convreg.onnx.training_step(classifier(), optimizer="adam")
+    batches = [batch_of(6, number) for number in range(2)]
+    client = cluster(2)
+    with convreg.onnx.Trainer(step, engine="onnxruntime", shards=3, client=client) as trainer:
+        trainer.step(batches[0])
+        client.restart()
+        trainer.step(batches[1])
+        assert bits(trainer) == trained(step, batches, shards=3)
+
+
+def test_the_cluster_forgets_batches_that_the_trainer_forgets(cluster, monkeypatch):
+    monkeypatch.setattr("convreg.onnx.training.sharded.steps.MOST_DIVISIONS", 2)
+    client = cluster(2)
+    with convreg.onnx.Trainer(failing_step()[0], client=client, shards=2, engine="onnxruntime") as trainer:
+        for samples in range(3, 8):
+            trainer.step({"x": np.ones((samples, 4), np.float32), "place": np.zeros((samples, 1), np.int64)})
+        until = time.monotonic() + 10
+        while time.monotonic() < until and programs_of(client) > 2:
+            time.sleep(0.05)
+        assert 0 < programs_of(client) <= 2
+
+
+def programs_of(client) -> int:
+    return sum(str(key).startswith("convreg_program") for key in client.who_has())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["residual", "unet", "depthwise", "places"])
 def test_workers_and_threads_change_no_bit(cluster, name):

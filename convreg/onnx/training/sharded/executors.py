@@ -12,6 +12,7 @@ from operator import getitem
 from time import perf_counter, time
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from ....distributed.cluster import Cluster, Shares
 from ....errors import GraphError, OpError
@@ -99,7 +100,7 @@ class OnDask:
         self._cluster = cluster
         self.dashboard = cluster.dashboard
         self._shares = cluster.shares()
-        self._programs: dict[str, Any] = {}
+        self._programs: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()  # until its division is forgotten
         self._last: tuple[Division, dict[str, str], float, dict[Place, int]] | None = None
         cluster.client.get_task_stream(count=0)  # from now on the scheduler notes what tasks take
 
@@ -173,10 +174,11 @@ class OnDask:
 
     def _program(self, program: Program) -> Any:
         """The program as a result on the cluster, which every worker fetches once."""
-        if program.digest not in self._programs:
-            self._programs[program.digest] = self._cluster.client.submit(
+        there = self._programs.get(program)
+        if there is None or there.status not in ("pending", "finished"):  # a cluster that restarts forgets it
+            there = self._programs[program] = self._cluster.client.submit(
                 _handed, _Handed(program), key=f"convreg_program-{uuid4().hex}")
-        return self._programs[program.digest]
+        return there
 
     def ran(self) -> list[Ran]:
         """Return what the units of the last step took, as Dask noted it."""

@@ -89,9 +89,9 @@ class Unit:
         return f"sample {first}" if end - first == 1 else f"samples {first} to {end - 1}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """All units of a step and what they run.
+    """All units of a step and what they run; another object is another program, since models alone do not tell.
 
     Attributes
     ----------
