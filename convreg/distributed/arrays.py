@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..calls.binding import asking
 from ..calls.signature import Arguments, Operator, reader_of
 from ..conversion import numbered_from
 from ..errors import Asking, add_note
@@ -16,7 +17,7 @@ from ..formats import FORMATS
 from ..guard import guarded, thread_count
 from ..memory import Array
 from ..ops import kernels
-from ..partial_calls import Named, Parts, run_for
+from ..partial_calls import Hollow, Named, Parts, run_for
 from ..registry import resolve
 from ..roles import NUMBERS
 from .cluster import Cluster, Shares, require_distributed, threads_of_worker
@@ -38,17 +39,26 @@ class Shared(NamedTuple):
     """The input that states the shape of data, whose first extent is the batch."""
     batch: int
     shares: Shares | None
+    stated: tuple[Hollow, ...]
+    """What the chunked arrays state."""
 
-    def parts(self, operands: Sequence[Array]) -> Parts:
-        """Return the call for some samples of its batch."""
+    def parts(self, operands: Sequence[Array], samples: range) -> Parts:
+        """Return the call for these samples of its batch, refused if a chunk is not as its Dask array states."""
+        operator = self.operator.found()
         tensors = list(self.arguments.tensors)
-        for place, operand in zip(self.places, operands, strict=True):
+        for place, operand, stated in zip(self.places, operands, self.stated, strict=True):
+            shape = (len(samples), *stated.shape[1:])
+            if operand.shape != shape or operand.dtype.newbyteorder("=") != stated.dtype.newbyteorder("="):
+                spec = operator.spec
+                raise asking(spec, spec.conformances[0]).refuse(
+                    spec.inputs[place].name, f"{operand.dtype} of shape {list(operand.shape)}",
+                    f"{stated.dtype} of shape {list(shape)}, as the Dask array states", "arguments")
             tensors[place] = operand
-        stated = None if self.shape_place is None else tensors[self.shape_place]
-        if self.shape_place is not None and stated is not None:
-            tensors[self.shape_place] = [operands[0].shape[0], *list(stated)[1:]]
+        extents = None if self.shape_place is None else tensors[self.shape_place]
+        if self.shape_place is not None and extents is not None:
+            tensors[self.shape_place] = [len(samples), *list(extents)[1:]]
         threads = self.arguments.threads or _threads(self.shares)
-        return Parts(Asking(APPLY), self.operator.found(),
+        return Parts(Asking(APPLY), operator,
                      self.arguments._replace(tensors=tensors, threads=threads), self.batch)
 
 
@@ -226,7 +236,8 @@ class _Graph:
         stated = parts.spec.roles.get("data_shape")
         self._shared = delayed(Shared(
             Named.of(parts.function), parts.arguments._replace(tensors=tensors), tuple(chunked.places),
-            None if stated is None else parts.spec.input_names.index(stated), parts.batch, shares), traverse=False)
+            None if stated is None else parts.spec.input_names.index(stated), parts.batch, shares,
+            tuple(Hollow(array.shape, array.dtype) for array in chunked.arrays)), traverse=False)
 
     def result(self, name: str) -> Any:
         """Return a result as a Dask array."""
@@ -244,7 +255,7 @@ class _Graph:
             if prod(shape) == 0:
                 pieces.append(dask.array.empty(shape, dtype=dtype, chunks=shape))
                 continue
-            block = _task(rows)(self._shared, name, first, *(blocks[index] for blocks in self._blocks))
+            block = _task(rows)(self._shared, name, range(first, end), *(blocks[index] for blocks in self._blocks))
             pieces.append(dask.array.from_delayed(block, shape, dtype))
         return dask.array.concatenate(pieces)
 
@@ -262,10 +273,11 @@ class _Graph:
                 samples = how.samples(range(piece, last))
                 if samples.start >= end and end < self._parts.batch:
                     break  # they begin in a later chunk
-                start, taken = first, [[blocks[index]] for blocks in self._blocks]
                 if samples.start < first or samples.stop > end:  # one piece, in several chunks
-                    start, taken = samples.start, self._slices(samples)
-                sums.append(_task(part)(self._shared, name, range(piece, last), start, *taken))
+                    taken = self._slices(samples)
+                else:
+                    samples, taken = range(first, end), [[blocks[index]] for blocks in self._blocks]
+                sums.append(_task(part)(self._shared, name, range(piece, last), samples, *taken))
                 piece = last
         while len(sums) > JOINED:
             sums = [_task(merge)(sums[first:first + JOINED]) for first in range(0, len(sums), JOINED)]
@@ -295,28 +307,27 @@ def _sliced(block: Array, start: int, stop: int) -> Array:
     return block[start:stop].copy()
 
 
-def rows(shared: Shared, name: str, first: int, *blocks: Array) -> Array:
+def rows(shared: Shared, name: str, samples: range, *blocks: Array) -> Array:
     """Compute a result for the samples of a chunk."""
     try:
-        parts = shared.parts(blocks)
+        parts = shared.parts(blocks, samples)
         size = prod(parts.made()[name].extents[1:])
-        with numbered_from(first * size):
+        with numbered_from(samples.start * size):
             return run_for(parts.bind(parts.arguments.tensors), name, kernels, parts.arguments.threads or 0)
     except Exception as error:
-        add_note(error, _samples(shared, first, blocks[0]))
+        add_note(error, _words(shared, samples))
         raise
 
 
-def part(shared: Shared, name: str, pieces: range, start: int, *slices: list[Array]) -> Partial:
-    """Sum some pieces of a result, given the samples that they need."""
-    operands = [own[0] if len(own) == 1 else np.concatenate(own) for own in slices]
+def part(shared: Shared, name: str, pieces: range, samples: range, *slices: list[Array]) -> Partial:
+    """Sum some pieces of a result, given samples among which are those that they need."""
     try:
-        return partial_of(shared.parts(operands), name, pieces, start)
+        operands = [own[0] if len(own) == 1 else np.concatenate(own) for own in slices]
+        return partial_of(shared.parts(operands, samples), name, pieces, samples.start)
     except Exception as error:
-        add_note(error, _samples(shared, start, operands[0]))
+        add_note(error, _words(shared, samples))
         raise
 
 
-def _samples(shared: Shared, first: int, block: Array) -> str:
-    last = first + (block.shape[0] if block.ndim else 1) - 1
-    return f"in samples {first} to {last} of {shared.batch}"
+def _words(shared: Shared, samples: range) -> str:
+    return f"in samples {samples.start} to {samples.stop - 1} of {shared.batch}"

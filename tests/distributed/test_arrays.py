@@ -128,6 +128,22 @@ def test_a_failing_chunk_is_named():
     assert caught.value.__notes__ == ["in samples 2 to 2 of 4"]
 
 
+@pytest.mark.parametrize(("spoilt", "found"), [
+    (lambda block: block[:1], r"float32 of shape \[[12], 5, 5\]"),  # a sum needs both chunks
+    (lambda block: block.astype(np.float16), r"float16 of shape \[[24], 5, 5\]"),
+], ids=["samples", "dtype"])
+def test_chunks_that_are_not_as_stated_are_refused(spoilt, found):
+    """Dask takes the word of `map_blocks`; other numbers of samples or formats would give other bits, silently."""
+    x = da.ones((4, 5, 5), chunks=(2, -1, -1), dtype=np.float32)
+    spoilt = x.map_blocks(spoilt, meta=x._meta)
+    w, layer = np.ones((5, 5, 1), np.float32), {"stride": (1,), "padding": (0,), "dilation": (1,)}
+    allowed = r".* is refused; allowed: float32 of shape \[[24], 5, 5\], as the Dask array states"
+    for result in (apply("nodes::Quantize", spoilt), *apply(
+            "ascend::ConvolutionBackward", spoilt, spoilt, w, **layer, conformance="emulation")):
+        with pytest.raises(OpError, match=found + allowed):
+            result.compute(scheduler="synchronous")
+
+
 def test_refusals():
     x, dy = layer()
     whole = [da.from_array(array, chunks=(2, -1, -1, -1)) for array in (x, dy)]
