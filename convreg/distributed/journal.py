@@ -9,10 +9,10 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from ..files import PathLike, json_of, reason, refuse_devices
 from ..paths import path_of
 
 VERSION = 1
+
+T = TypeVar("T")
 
 
 class Done(NamedTuple):
@@ -100,6 +102,21 @@ class Journal:
                              "needed: the same ones, or another file")
         return found.result
 
+    def made(self, name: str, key: str, make: Callable[[Any], T]) -> T | None:
+        """Return what `make` makes of the result of a case, None if it is not done.
+
+        Raises
+        ------
+        GraphError
+            As `result`, or if it makes nothing of it.
+        """
+        held = self.result(name, key)
+        try:
+            return None if held is None else make(held)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise GraphError(f"{self.path}: case {name!r} has no result of such a sweep: {reason(error)}; needed: a "
+                             "file that nothing else has written to, or a new file") from None
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -140,7 +157,8 @@ class Journal:
 
     def _check(self, head: Any) -> None:
         """Refuse the first line of another sweep."""
-        if not isinstance(head, dict) or head.get("kind") != self._head["kind"] or head.get("version") != VERSION:
+        if not isinstance(head, dict) or head.get("kind") != self._head["kind"] or head.get("version") != VERSION or (
+                not isinstance(head.get("about"), dict)):
             raise ValueError(f"the first line is none of {self._head['kind']}, version {VERSION}")
         if head["convreg"] != __version__:
             raise GraphError(f"holds results of convreg {head['convreg']}; needed: {__version__}, or a new file")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -123,7 +124,7 @@ def sweep(
             _gather(root, work)
             keys = {name: key_of(case) for name, case in known.items()}
             entries = {name: found for name, key in keys.items()
-                       if (found := _held(work, journal.result(name, key))) is not None}
+                       if (found := journal.made(name, key, partial(_held, work))) is not None}
             waiting = [task for task in tasks if task.name not in entries]
             if entries:
                 undo.pop_all()  # they stay, whatever happens to the others
@@ -212,9 +213,7 @@ def _gather(root: Path, work: Path) -> None:
 
 
 def _held(work: Path, result: Any) -> tuple[Entry, list[Row]] | None:
-    """Return a case that is done, None if it is not or its files are not what they were."""
-    if result is None:
-        return None
+    """Return a case that is done, None if its files are not what they were."""
     entry = manifest.entry_of(result["entry"])
     with suppress(GraphError):
         if all(digest_of_file(work / FILES / name) == hash for name, hash in entry.files.items()):

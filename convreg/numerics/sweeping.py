@@ -93,8 +93,8 @@ def sweep(
         keys = {} if journal is None else {name: key_of(case) for name, case in known.items()}
         if journal is not None:
             for name, key in keys.items():
-                if (held := journal.result(name, key)) is not None:
-                    found[name] = Comparison.from_dict(held)
+                if (held := journal.made(name, key, Comparison.from_dict)) is not None:
+                    found[name] = held
         waiting = [task for task in tasks if task.name not in found]
         for task, comparison in results_of(
                 compared, waiting, client, ASK, threads=threads, progress=progress):

@@ -59,7 +59,9 @@ def test_a_part_of_the_first_line(tmp_path):
 
 @pytest.mark.parametrize(("content", "message"), [
     (b"hello", "no file of a sweep"), (b"hello\n", "no file of a sweep"), (b"{}\n", "none of convreg tests"),
-    (b"[1]\n", "none of convreg tests"), (b'{"kind": "other", "version": 1}\n', "none of convreg tests"),
+    (b"[1]\n", "none of convreg tests"),
+    (b'{"kind": "convreg tests", "version": 1, "about": []}\n', "none of convreg tests"),
+    (b'{"kind": "other", "version": 1}\n', "none of convreg tests"),
     (b"\xff\xfe\n", "no file of a sweep"), (b'{"a": 1, "a": 2}\n', "key 'a' occurs twice")])
 def test_files_of_other_things_stay_as_they_are(tmp_path, content, message):
     path = tmp_path / "results.jsonl"
@@ -83,6 +85,17 @@ def test_files_of_other_sweeps(tmp_path):
     path.write_text(json.dumps(head) + "\n" + '{"case": "one"}\n')
     with pytest.raises(GraphError, match="no file of a sweep: 'key'"):
         opened(path)
+
+
+def test_results_that_are_none_name_the_file_and_the_case(tmp_path):
+    with opened(tmp_path / "results.jsonl") as journal:
+        journal.add("one", "key", {"value": 2})
+        assert journal.made("one", "key", lambda held: held["value"]) == 2
+        assert journal.made("two", "key", lambda held: held["value"]) is None
+        for result in (3, [], "text", {}):
+            journal.add("one", "key", result)
+            with pytest.raises(GraphError, match=r"results\.jsonl: case 'one' has no result of such a sweep"):
+                journal.made("one", "key", lambda held: held["value"])
 
 
 def test_one_writer_at_a_time(tmp_path):
