@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
 from ...errors import GraphError, shorten
@@ -66,6 +67,11 @@ class StepRecord:
     state: dict[str, str]
     count: str | None
     settings: dict[str, Any]
+
+    def batched(self, feeds: Mapping[str, Any]) -> str | None:
+        """Return the input whose axis 0 is the batch: the target, or the first one of the data that has axes."""
+        names = [name for name in (self.target, *self.data) if name is not None]
+        return next((name for name in names if np.ndim(feeds[name])), None)
 
     def write(self, model: ModelProto) -> None:
         """Put the record into a model's metadata."""

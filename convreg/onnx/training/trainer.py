@@ -143,12 +143,16 @@ class Trainer:
         Raises
         ------
         GraphError
-            If an input is missing, unknown or not as declared, the learning rate is not finite or negative, the loss
-            scale is not finite or not above 0, the target does not fit, or the loss is not finite. The state is then
-            what it was before the step.
+            If an input is missing, unknown or not as declared, the batch has no samples, the learning rate is not
+            finite or negative, the loss scale is not finite or not above 0, the target does not fit, or the loss is
+            not finite. The state is then what it was before the step.
         """
         feeds = {**self._defaults, **self._feeds(inputs)}
         self._check_scalars(feeds)
+        batched = self.record.batched(feeds)
+        if batched is not None and not len(feeds[batched]):
+            raise GraphError(f"the input {batched!r} has the shape {list(np.shape(feeds[batched]))}; allowed: a batch "
+                             "of at least one sample")
         with threads_of_nodes(self._threads):
             made = self._carried.run(feeds)
         loss = made.pop(self.record.loss)

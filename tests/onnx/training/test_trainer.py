@@ -120,6 +120,14 @@ def test_an_adamw_checkpoint_does_not_continue_adam(step, tmp_path):
         convreg.onnx.Trainer(step, engine="reference").load(tmp_path / "c")
 
 
+@pytest.mark.parametrize("options", [{}, {"shards": 2}, {"shards": 2, "statistics": "per_shard"}], ids=str)
+def test_a_batch_without_samples_is_refused(step, options):
+    trainer = convreg.onnx.Trainer(step, **options)
+    with pytest.raises(GraphError, match=r"has the shape \[0\]; allowed: a batch of at least one sample"):
+        trainer.step(batch_of(0))
+    assert trainer.steps == 0
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_loss_that_is_not_finite_stops(step, engine, tmp_path):
     trainer = trained(step, engine, 2)

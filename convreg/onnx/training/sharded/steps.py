@@ -115,9 +115,9 @@ class DividedSteps(CarriedValues):
             return dict(zip(outputs, runner.run(None, {value: values[value] for value in reads}), strict=True))
 
     def _batch(self, given: Mapping[str, Array]) -> int:
-        """The samples of a batch: the first extent of the target, or of the first input that has one."""
-        names = [name for name in (self._record.target, *self._record.data) if name is not None]
-        return next((given[name].shape[0] for name in names if given[name].ndim), 1)
+        """The samples of a batch, 1 where no input has any."""
+        name = self._record.batched(given)
+        return 1 if name is None else given[name].shape[0]
 
     def _division(self, given: Mapping[str, Array]) -> tuple[Division, dict[str, Array]]:
         key = tuple(sorted((name, array.shape) for name, array in given.items()))
