@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from math import isnan, prod
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
@@ -228,9 +231,11 @@ class _Graph:
 
     def __init__(self, chunked: _Chunked, shares: Shares | None) -> None:
         from dask import delayed
+        from dask.core import flatten
 
         self._chunked, self._parts = chunked, chunked.parts
         self._blocks = [array.to_delayed().ravel() for array in chunked.arrays]
+        self._keys = [list(flatten(array.__dask_keys__())) for array in chunked.arrays]
         parts = chunked.parts
         tensors = [None if place in chunked.places else value for place, value in enumerate(parts.arguments.tensors)]
         stated = parts.spec.roles.get("data_shape")
@@ -264,6 +269,7 @@ class _Graph:
         import dask.array
 
         made, how = self._parts.made()[name], self._parts.reduction(name)
+        tasks = _Tasks(name)
         sums, piece = [], 0
         for index, (first, end) in enumerate(pairwise(self._chunked.edges)):
             while piece < how.pieces:
@@ -274,26 +280,55 @@ class _Graph:
                 if samples.start >= end and end < self._parts.batch:
                     break  # they begin in a later chunk
                 if samples.start < first or samples.stop > end:  # one piece, in several chunks
-                    taken = self._slices(samples)
+                    taken = self._slices(samples, tasks)
                 else:
-                    samples, taken = range(first, end), [[blocks[index]] for blocks in self._blocks]
-                sums.append(_task(part)(self._shared, name, range(piece, last), samples, *taken))
+                    samples, taken = range(first, end), [[keys[index]] for keys in self._keys]
+                sums.append(tasks.add(partial(part, name=name, pieces=range(piece, last), samples=samples),
+                                      self._shared.key, *taken))
                 piece = last
         while len(sums) > JOINED:
-            sums = [_task(merge)(sums[first:first + JOINED]) for first in range(0, len(sums), JOINED)]
-        return dask.array.from_delayed(_task(join)(sums), made.extents, FORMATS[made.format].dtype)
+            sums = [tasks.add(merge, sums[first:first + JOINED]) for first in range(0, len(sums), JOINED)]
+        joined = tasks.result(tasks.add(join, sums), [self._shared, *self._chunked.arrays])
+        return dask.array.from_delayed(joined, made.extents, FORMATS[made.format].dtype)
 
-    def _slices(self, samples: range) -> list[list[Any]]:
-        """Return the slices of chunks that some samples are in, per operand."""
-        taken: list[list[Any]] = [[] for _ in self._blocks]
-        for index, (first, end) in enumerate(pairwise(self._chunked.edges)):
+    def _slices(self, samples: range, tasks: _Tasks) -> list[list[Any]]:
+        """Return the keys of the slices of chunks that some samples are in, per operand."""
+        edges = self._chunked.edges
+        taken: list[list[Any]] = [[] for _ in self._keys]
+        for index in range(bisect_right(edges, samples.start) - 1, bisect_left(edges, samples.stop)):
+            first, end = edges[index:index + 2]
             start, stop = max(first, samples.start), min(end, samples.stop)
-            if start >= stop:
+            if start >= stop:  # a chunk without samples
                 continue
-            for own, blocks in zip(taken, self._blocks, strict=True):
-                whole = (start, stop) == (first, end)
-                own.append(blocks[index] if whole else _task(_sliced)(blocks[index], start - first, stop - first))
+            for own, keys in zip(taken, self._keys, strict=True):
+                key = keys[index]
+                if (start, stop) != (first, end):
+                    key = tasks.add(partial(_sliced, start=start - first, stop=stop - first), key)
+                own.append(key)
         return taken
+
+
+class _Tasks:
+    """A layer of a graph of Dask: `delayed` merges graphs at every task, which takes seconds for thousands of them."""
+
+    def __init__(self, name: str) -> None:
+        self._token = uuid4().hex
+        self._layer = f"convreg_{name}-{self._token}"
+        self._tasks: dict[str, tuple[Any, ...]] = {}
+
+    def add(self, function: Callable[..., Any], *arguments: Any) -> str:
+        """Add a task, whose arguments are keys and lists of keys; return its key."""
+        kind = (function.func if isinstance(function, partial) else function).__name__.strip("_")
+        key = f"convreg_{kind}-{self._token}-{len(self._tasks)}"  # Dask knows tasks of a kind by their first part
+        self._tasks[key] = (function, *arguments)
+        return key
+
+    def result(self, key: str, read: Sequence[Any]) -> Any:
+        """Return the result of a task; `read` has what its graph needs besides this layer."""
+        from dask.delayed import Delayed
+        from dask.highlevelgraph import HighLevelGraph
+
+        return Delayed(key, HighLevelGraph.from_collections(self._layer, self._tasks, read), layer=self._layer)
 
 
 def _task(function: Callable[..., Any]) -> Any:
@@ -319,7 +354,7 @@ def rows(shared: Shared, name: str, samples: range, *blocks: Array) -> Array:
         raise
 
 
-def part(shared: Shared, name: str, pieces: range, samples: range, *slices: list[Array]) -> Partial:
+def part(shared: Shared, *slices: list[Array], name: str, pieces: range, samples: range) -> Partial:
     """Sum some pieces of a result, given samples among which are those that they need."""
     try:
         operands = [own[0] if len(own) == 1 else np.concatenate(own) for own in slices]

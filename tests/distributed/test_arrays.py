@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import random
 
 import numpy as np
@@ -100,6 +102,16 @@ def test_stochastic_rounding_numbers_the_elements_of_the_whole_batch(chunks):
     for given_scale in (None, scale, np.float32([1.5])):
         part = apply(convreg.nodes.quantize, numbers, given_scale, **more).compute(scheduler="synchronous")
         assert part.tobytes() == convreg.nodes.quantize(x, given_scale, **more).tobytes()
+
+
+def test_a_graph_takes_as_long_as_it_has_chunks():
+    """The work before anything is computed, in calls of functions; `delayed` takes ten thousand for each chunk."""
+    x = da.zeros((1200, 4, 50, 50), chunks=(3, -1, -1, -1), dtype=np.float32)  # pieces cross chunks
+    arguments = {**LAYER, "weights_shape": (4, 4, 3, 3)}
+    apply(WEIGHTS, x[:3], x[:3], **arguments)  # imports
+    with cProfile.Profile() as profile:
+        apply(WEIGHTS, x, x, **arguments)
+    assert pstats.Stats(profile).total_calls < 1000 * len(x.chunks[0])
 
 
 def test_arrays_of_the_other_byte_order():

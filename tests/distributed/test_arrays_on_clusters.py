@@ -67,6 +67,17 @@ def test_a_killed_worker_changes_nothing(cluster, workers):
     assert digest(client.gather(results)) == digest(convreg.ascend.convolution_backward(*whole, w, **LAYER))
 
 
+def test_arrays_that_the_cluster_holds_already(cluster, expected):
+    client = cluster(2, 1)
+    dy, x, w = operands()
+    with client.as_current():  # persisted chunks, and futures as chunks
+        held = da.from_array(dy, chunks=(5, -1, -1, -1)).persist()
+        parts = [da.from_delayed(client.scatter(x[first:first + 4]), x[first:first + 4].shape, x.dtype)
+                 for first in range(0, len(x), 4)]
+        results = apply("ascend::ConvolutionBackward", held, da.concatenate(parts), w, client=client, **LAYER)
+        assert digest(client.gather(client.compute(list(results)))) == expected
+
+
 def test_tasks_take_their_share_of_the_processors(cluster):
     client = cluster(2, 1)
     x = da.ones((4, 2, 8, 8), chunks=(1, -1, -1, -1), dtype=np.float32)
