@@ -94,6 +94,8 @@ def finfo(dtype: Any) -> Any:
         If it is no such format.
     """
     try:
+        if dtype is None:  # NumPy reads it as float64
+            raise TypeError
         if isinstance(dtype, str) and dtype in FORMATS:
             known = FORMATS[dtype]
         else:

@@ -198,3 +198,9 @@ def test_page_has_the_corners_of_onnx_cast(name, saturate):
 def test_page_has_the_table_of_records():
     corner_tables()
     assert repr(convreg.formats()) in PAGE.read_text()
+
+
+@pytest.mark.parametrize("dtype", [None, "nope", int, 3.0, np.complex64, [1.0]], ids=str)
+def test_limits_of_what_is_no_format_are_refused(dtype):
+    with pytest.raises(OpTypeError, match=r"convreg::finfo: dtype=.* is refused; allowed: a dtype or the name of"):
+        convreg.finfo(dtype)
