@@ -81,8 +81,9 @@ def quantize(
         the seed, the value and its row-major index in `x`. It does not depend on threads or memory layout.
     scale : array_like, optional
         Powers of two from 2**-126 to 2**127 that numbers are multiplied by before they are rounded: one number, or an
-        array that broadcasts to the shape of `x`, such as (C, 1, 1) for one per channel. Products with numbers of
-        float32 and narrower formats are float32, and products below its normal numbers are rounded twice.
+        array that broadcasts to the shape of `x`, such as (C, 1, 1) for one per channel. Products are float64 for
+        float64 numbers, else float32. Products below the normal numbers of that format are rounded twice, to nearest
+        first; those beyond its largest number are infinite before they are rounded.
     out : ndarray, optional
         Array for the result: the shape of `x`, the format's dtype, any strides, no memory shared with `x`.
     threads : int, optional
@@ -144,7 +145,8 @@ def dequantize(
     format : str, optional
         Name of the format; required for raw codes.
     dtype : dtype
-        float32 or float64; for 8-bit formats also float16 or bfloat16, which represent all their numbers.
+        float32 or float64; for 8-bit formats also float16 or bfloat16, which represent all their numbers. Numbers
+        of float64 need float64: the default is refused, because only `quantize` rounds.
     out : ndarray, optional
         Array for the result: the shape of `codes`, of type `dtype`, any strides, no memory shared with `codes`.
     threads : int, optional
@@ -172,14 +174,15 @@ def dequantize(
         if array.dtype.kind == "u":
             raise ask.refuse("format", None, "the name of the format that the codes are in", wrong_type=True)
         raise ask.refuse("codes", str(array.dtype), allowed, wrong_type=True)
-    if held is not source and array.dtype not in (source.storage, _unnamed(source)):
-        raise ask.refuse("codes", str(array.dtype), f"{source.dtype} or {source.storage}, the codes of {source.name}",
-                   wrong_type=True)
+    raw = np.dtype(f"u{source.dtype.itemsize}")
+    if held is not source and array.dtype not in (raw, _unnamed(source)):
+        raise ask.refuse("codes", str(array.dtype), f"{source.dtype} or {raw}, the codes of {source.name}",
+                         wrong_type=True)
     try:
-        target = format_of(np.dtype(dtype))
+        target = None if dtype is None else format_of(np.dtype(dtype))
     except Exception:  # NumPy raises whatever the reader of such a description meets
         target = None
-    wide = WIDE[:2] if source.bits > 8 else WIDE
+    wide = WIDE if source.bits == 8 else WIDE[:2] if source.bits < 64 else WIDE[1:2]
     if target is None or target.name not in (*wide, source.name):
         raise ask.refuse("dtype", dtype, " or ".join(wide), wrong_type=True)
     return ask.convert("codes", array, source, target, "nearest_even", False, 0, out, threads)
@@ -275,12 +278,15 @@ class _Asking(Asking):
             given = given.astype(np.float64)
         if given.dtype.kind not in "iuf":
             raise self.refuse(argument, str(given.dtype), "powers of two", wrong_type=True)
-        parts, exponents = np.frexp(given.astype(np.float64))
-        wrong = (parts != 0.5) | (exponents < -125) | (exponents > 128)
+        with np.errstate(all="ignore"):
+            factors = given.astype(np.float32)
+            wrong = (np.frexp(factors)[0] != 0.5) | (factors < 2.0**-126)
+            # NumPy would compare integers as float64, which rounds those beyond 2**53
+            wrong |= factors != given if given.dtype.kind == "f" else given & (given - 1) != 0
         if wrong.any():
             raise self.refuse(argument, given[wrong].flat[0].item(), "powers of two from 2**-126 to 2**127")
         try:
-            return np.broadcast_to(given.astype(np.float32), shape)
+            return np.broadcast_to(factors, shape)
         except ValueError:
             raise self.refuse(argument, list(given.shape), f"a number or a shape that broadcasts to {list(shape)}"
                               ) from None
@@ -294,11 +300,13 @@ class _Asking(Asking):
         written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
         read, write = array.view(source.storage), np.asarray(written).view(target.storage)
         if source.name == target.name == "float64":
-            np.copyto(write, read) if scale is None else np.multiply(read, scale, out=write)
-            if saturate:
-                write[np.isinf(write)] = np.copysign(target.largest, write[np.isinf(write)])
-            return written
-        write_converted(read, write, source.name, target.name, rounding, saturate, seed, scale, count)
+            with np.errstate(all="ignore"):
+                np.copyto(write, read) if scale is None else np.multiply(read, scale, out=write)
+        else:
+            write_converted(read, write, source.name, target.name, rounding, saturate, seed, scale, count)
+        if saturate and target.name == "float64":  # kernels only widen to it
+            infinite = np.isinf(write)
+            write[infinite] = np.copysign(target.largest, write[infinite])
         return written
 
     def output(self, argument: str, array: Array, target: Format) -> Array:
