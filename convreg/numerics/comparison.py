@@ -15,9 +15,10 @@ from ..calls.signature import Arguments, Operator, reader_of
 from ..conversion import dequantize
 from ..errors import UnknownOp
 from ..formats import FORMATS as STORED
-from ..formats import format_of, formats
+from ..formats import ROUNDINGS, format_of, formats
 from ..guard import guarded, thread_count
 from ..memory import Array
+from ..once import once
 from ..spec import Call
 from .metrics import binades_of, error_of, flushed_share
 from .results import Comparison, OperandError, Row
@@ -66,7 +67,8 @@ def compare(
     result : str, optional
         Format of the results; by default the format of the operands.
     rounding, saturate
-        As in `convreg.quantize`, for all roundings; by default each format's own rounding, and no saturation.
+        As in `convreg.quantize`, for all roundings; by default each format's own rounding, and no saturation. Results
+        in float32 are not rounded: they are the sums.
     seed : int
         Seed of stochastic rounding. The operands and results use `seed` and the numbers that follow it.
 
@@ -102,14 +104,15 @@ def compare(
     saturate = boolean(call.asking, rules, "saturate", saturate)
     if seed < 0:
         raise call.asking.refuse("seed", seed, "an integer not below 0", "arguments")
+    if not names:
+        raise call.asking.refuse("formats", names, "at least one name", "arguments")
+    chosen = [(_rounding(call.asking, "formats", name, rounding, saturate),
+               _rounding(call.asking, "result", result or ("float32" if name == "hf32" else name), rounding, saturate))
+              for name in dict.fromkeys(names)]
     rows: list[Row] = []
-    for name in dict.fromkeys(names):
-        operand = _rounding(call.asking, "formats", name, rounding, saturate)
-        target = _rounding(call.asking, "result", result or ("float32" if name == "hf32" else name), rounding, saturate)
+    for operand, target in chosen:
         for with_scale in (False, True) if scaled else (False,):
             rows += call.rows(operand, target, with_scale, seed)
-    if not rows:
-        raise call.asking.refuse("formats", names, "at least one name", "arguments")
     order = list(call.exact)
     rows.sort(key=lambda row: order.index(row.output))
     return Comparison(function.spec.qualified_name, {name: array.shape for name, array in call.operands.items()},
@@ -120,9 +123,11 @@ def _rounding(call: Call, argument: str, name: str, rounding: str | None, satura
     known = formats()
     if name not in known:
         raise UnknownOp(name, known, what="format")
-    if name == "float64" or (argument == "result" and name not in STORED):
-        raise call.refuse(argument, name, " or ".join(key for key in known if key not in ("float64", "hf32")),
-                          "arguments")
+    measured = [key for key in (STORED if argument == "result" else known) if key != "float64"]
+    if name not in measured:
+        raise call.refuse(argument, name, " or ".join(measured), "arguments")
+    if (argument, name) == ("result", "float32") and isinstance(rounding, str) and rounding in ROUNDINGS:
+        rounding = None  # the sums are float32
     if rounding is not None and (not isinstance(rounding, str) or rounding not in known[name].roundings):
         raise call.refuse("rounding", rounding, f"{' or '.join(known[name].roundings)} for {name}", "arguments")
     return Rounding(known[name], rounding, saturate)
@@ -154,17 +159,24 @@ class _Measured:
         self.given, stored = given, self._stored(given.tensors)
         hollow = {name: np.broadcast_to(np.float32(0), array.shape) for name, array in stored.items()}
         bound = bind(spec, self._tensors(hollow), given.attributes, conformance=given.conformance)
+        if not any(bound.plan.outputs):
+            raise self.asking.refuse("attributes", dict(attributes), "a call with a result", "arguments")
         for port, made in zip(spec.outputs, bound.plan.outputs, strict=True):
             if made is not None and made.format != "float32":
                 raise self.asking.refuse(port.name, made.format, "float32 results for float32 operands", "arguments",
                                          wrong_type=True)
         check_reference_sizes(bound)
         self.operands = {name: self._wide(name, array) for name, array in stored.items()}
+        self._bound, self._threads = bound, thread_count(self.asking, given.threads)
+
+    @once
+    def exact(self) -> dict[str, Array]:
+        """The results in float64, computed when every argument has been checked."""
         wide = [None if array is None else self.operands.get(port.name, array).astype(np.float64)
-                for port, array in zip(spec.inputs, bound.inputs, strict=True)]
-        results = exact_results(spec, bound.plan, wide, thread_count(self.asking, given.threads))
-        self.exact = {port.name: values for port, values in zip(spec.outputs, results, strict=True)
-                      if values is not None}
+                for port, array in zip(self.spec.inputs, self._bound.inputs, strict=True)]
+        results = exact_results(self.spec, self._bound.plan, wide, self._threads)
+        return {port.name: values for port, values in zip(self.spec.outputs, results, strict=True)
+                if values is not None}
 
     def _stored(self, tensors: Sequence[Any]) -> dict[str, Array]:
         """Return the operands as they are given, in any known format."""

@@ -82,4 +82,4 @@ def draw(distribution: str, shape: Sequence[int], seed: int = 0) -> Array:
         raise ask.refuse("shape", shape, "at most 32 extents, none below 0")
     if 8 * prod([extent or 1 for extent in extents]) > max_bytes(ask):
         raise ask.refuse("shape", shape, f"an array of at most {max_bytes(ask)} bytes in float64", "max_bytes")
-    return make(np.random.default_rng(number), extents).astype(np.float32)
+    return np.asarray(make(np.random.default_rng(number), extents), np.float32)

@@ -25,7 +25,7 @@ class Error:
         and minus infinity if the array has an infinity or a NaN.
     largest_relative, mean_relative : float
         Largest and mean of abs(array - exact) / abs(exact) over the elements whose exact value is not zero. They are
-        infinite if such an element of the array is infinite or NaN.
+        infinite if the array has an infinity or a NaN.
     cosine : float
         Cosine of the angle between the two arrays as vectors; NaN if one of them is zero or not finite.
     """
@@ -64,16 +64,18 @@ def error_of(array: Array, exact: Array) -> Error:
         raise ask.refuse("exact", "infinity or NaN", "finite numbers")
     found, wanted = found.ravel(), wanted.ravel()
     unit = unit_of(wanted)
-    found, wanted = times_power(found, unit), times_power(wanted, unit)
-    if not np.isfinite(found).all():
-        return Error(-np.inf, np.inf, np.inf, np.nan)
-    difference, signal = found - wanted, _product(wanted, wanted)
-    nonzero = wanted != 0
-    relative = np.abs(difference[nonzero] / wanted[nonzero])
-    length = float(np.sqrt(signal * _product(found, found)))
-    return Error(_decibels(signal, difference), float(relative.max(initial=0)),
-                 float(relative.mean()) if relative.size else 0.0,
-                 _product(wanted, found) / length if length else np.nan)
+    with np.errstate(all="ignore"):  # of numbers far larger than the exact ones
+        scaled, wanted = times_power(found, unit), times_power(wanted, unit)
+        if not np.isfinite(scaled).all():
+            return Error(-np.inf, np.inf, np.inf, np.nan)
+        difference, signal = scaled - wanted, _product(wanted, wanted)
+        nonzero = wanted != 0
+        relative = np.abs(difference[nonzero] / wanted[nonzero])
+        direction = times_power(found, unit_of(found))
+        length = float(np.sqrt(signal * _product(direction, direction)))
+        return Error(_decibels(signal, difference), float(relative.max(initial=0)),
+                     float(relative.mean()) if relative.size else 0.0,
+                     _product(wanted, direction) / length if length else np.nan)
 
 
 def snr_of(found: Array, wanted: Array, unit: int) -> float:

@@ -75,6 +75,9 @@ def test_error_at_the_edges():
     from_nothing = error_of(exact, np.zeros(2))
     assert (from_nothing.snr_db, from_nothing.largest_relative, from_nothing.mean_relative) == (-inf, 0.0, 0.0)
     assert error_of(np.zeros(0), np.zeros(0)).snr_db == inf
+    for factor in (1e200, 1e-200):  # whose squares are out of range
+        assert error_of(exact * factor, exact).cosine == pytest.approx(1.0)
+    assert error_of(np.ones(2), np.array([1.0, 2.0**-1074])).largest_relative == inf
 
 
 def test_binades():
@@ -175,6 +178,14 @@ def test_results_in_float32():
     found = compare("ascend::ConvolutionBackward", arrays, LAYER, formats=["hifloat8"], result="float32", scaled=False)
     assert [row.error for row in found.rows] == [error_of(*pair) for pair in zip(results, exact, strict=True)]
     assert {row.result for row in found.rows} == {"float32"}
+    for rounding in ("hybrid", "stochastic"):  # applies to the operands: sums have nothing to round
+        rounded = [convreg.quantize(array, "hifloat8", rounding=rounding, seed=seed)
+                   for seed, array in enumerate(arrays)]
+        results = convreg.ascend.convolution_backward(*rounded, **LAYER, conformance="emulation",
+                                                      output_formats=["float32"] * 3)
+        found = compare("ascend::ConvolutionBackward", arrays, LAYER, formats=["hifloat8"], result="float32",
+                        rounding=rounding, scaled=False)
+        assert [row.error for row in found.rows] == [error_of(*pair) for pair in zip(results, exact, strict=True)]
 
 
 def test_hf32_is_what_the_vendor_rounds_operands_to():
@@ -286,10 +297,13 @@ def test_other_arrays():
     ({"op": "ascend::ConvolutionForward"}, UnknownOp, "ConvolutionBackward"),
     ({"op": "nodes::Quantize", "inputs": [np.ones(3)], "attributes": {}}, OpTypeError, "float32 results"),
     ({"formats": ["bfloat"]}, UnknownOp, "bfloat16"),
-    ({"formats": ["float64"]}, OpError, "formats='float64'"),
+    ({"formats": ["float64"]}, OpError, "formats='float64' is refused; allowed: .* or hf32"),
+    ({"formats": ["float32", "bfloat"]}, UnknownOp, "bfloat16"),
     ({"formats": []}, OpError, "at least one"),
     ({"result": "hf32"}, OpError, "result='hf32'"),
     ({"rounding": "hybrid", "formats": ["bfloat16"]}, OpError, "rounding='hybrid'"),
+    ({"rounding": "up", "formats": ["hifloat8"], "result": "float32"}, OpError, "rounding='up'"),
+    ({"rounding": "hybrid", "formats": ["hifloat8"], "result": "float16"}, OpError, "rounding='hybrid'"),
     ({"seed": -1}, OpError, "seed"),
     ({"inputs": [np.full((2, 8, 6, 6), np.nan), *operands()[1:]]}, OpError, "finite"),
     ({"inputs": [np.ones((2, 8, 6, 6), int), *operands()[1:]]}, OpTypeError, "int64"),
@@ -299,8 +313,11 @@ def test_other_arrays():
     ({"attributes": {**LAYER, "stride": [0, 1]}}, OpError, "stride"),
     ({"attributes": {**LAYER, "conformance": "emulation", "output_formats": ["bfloat16"] * 3}}, OpTypeError,
      "float32 results"),
+    ({"attributes": {**LAYER, "output_mask": [False] * 3}}, OpError, "allowed: a call with a result"),
 ])
-def test_refusals(changes, kind, words):
+def test_refusals(changes, kind, words, monkeypatch):
+    """Before anything is computed."""
+    monkeypatch.setattr("convreg.numerics.comparison.exact_results", None)
     call = {"op": "ascend::ConvolutionBackward", "inputs": operands(), "attributes": LAYER, **changes}
     with pytest.raises(kind, match=words):
         compare(**call)
@@ -312,6 +329,7 @@ def test_draws():
         assert (array.shape, array.dtype) == ((3, 1000), np.float32)
         assert np.array_equal(array, draw(name, (3, 1000), 5))
         assert not np.array_equal(array, draw(name, (3, 1000), 6))
+        assert isinstance(draw(name, ()), np.ndarray)
     exponents = np.log(np.abs(draw("lognormal", (100_000,))))
     assert np.mean(exponents) == pytest.approx(-16 * np.log(2), abs=0.03)
     assert np.std(exponents) == pytest.approx(2, abs=0.03)
