@@ -111,7 +111,8 @@ def measured(
         if scales:
             entries["best_exponent"] = best_exponent(_sample(exact), NumpyRounding(
                 KNOWN[how.format], how.rounding, how.saturate, seed if how.rounding == "stochastic" else None))
-    if not isfinite(largest) or (how.scaling == "none" and largest > KNOWN[how.format].largest):
+    # The largest number of HiFloat8 itself becomes infinite in hybrid rounding.
+    if not isfinite(largest) or (how.scaling == "none" and largest >= KNOWN[how.format].largest):
         whole = decoded(Codes(tensor.detach().to(wide), 1.0 / codes.scale), name, arguments, wide)
         lost = NumpyRounding(KNOWN[how.format]).lost(_flat(whole), found, 0)
         entries["saturated"] = float(lost.mean())

@@ -10,6 +10,8 @@ from os import PathLike
 from statistics import median_low
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from .. import __version__
 from ..errors import Asking, GraphError, UnknownOp
 from ..files import write_atomically
@@ -66,12 +68,14 @@ class Observed:
         UnknownOp
             If there is no record of such a layer, or no such tensor.
         OpTypeError
-            If `step` is not an integer.
+            If `layer` or `tensor` is no text, or `step` is not an integer.
         """
         for what, name, known in (("layer", layer, self.layers), ("tensor", tensor, TENSORS)):
+            if not isinstance(name, str | None):
+                raise ASK.refuse(what, name, " or ".join(map(repr, known)), wrong_type=True)
             if name is not None and name not in known:
-                raise UnknownOp(str(name), known, what=what)
-        if step is not None and not isinstance(step, int):
+                raise UnknownOp(name, known, what=what)
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int | np.integer)):
             raise ASK.refuse("step", step, "an integer", wrong_type=True)
         return tuple(record for record in self._records if layer in (None, record.layer)
                      and tensor in (None, record.tensor) and step in (None, record.step))

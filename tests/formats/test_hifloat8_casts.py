@@ -153,6 +153,10 @@ def test_promotion():
         with pytest.raises(TypeError):
             np.promote_types(hifloat8, other)
         assert (ALL[8:10] + np.ones(2, other)).dtype == np.float32
+    large = np.array([448, 1], ml_dtypes.float8_e4m3fn)  # of the same kind and size, which NumPy takes for equivalent
+    assert (ALL[:1] + large).dtype == np.dtype(hifloat8)
+    assert (ALL[:1] + large).astype(float).tolist() == [512, 1]
+    assert (large + ALL[:1]).dtype == large.dtype
     assert (ALL[8:10] * 2).dtype == np.dtype(hifloat8)
     assert (ALL[8:10] * 2.0).dtype == np.float32
     assert np.concatenate([ALL[8:10], np.ones(2, np.float32)]).dtype == np.float32

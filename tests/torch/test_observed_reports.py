@@ -116,7 +116,9 @@ def test_wrong_arguments_are_named():
     for changes in ({"layer": "absent"}, {"tensor": "inpt"}):
         with pytest.raises(UnknownOp):
             seen.select(**changes)
-    with pytest.raises(OpTypeError):
-        seen.select(step="0")
+    for changes in ({"step": "0"}, {"step": True}, {"step": 0.0}, {"layer": 0}, {"layer": [""]}, {"tensor": b"input"}):
+        with pytest.raises(OpTypeError, match=f"{next(iter(changes))}=.* is refused"):
+            seen.select(**changes)
+    assert seen.select(step=np.int64(0), layer="") == seen.select(step=0) != ()
     with pytest.raises(OpTypeError):
         seen.save(None)

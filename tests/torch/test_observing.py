@@ -92,6 +92,15 @@ def test_too_large_numbers_are_counted(format, saturate, snr):
     assert snr is None or entry.snr_db == snr
 
 
+@pytest.mark.parametrize("saturate", [False, True])
+def test_hybrid_rounding_makes_the_largest_number_infinite(saturate):
+    net = identity(4, "hifloat8", rounding="hybrid", saturate=saturate)
+    with observe(net) as seen:
+        net(torch.tensor([[32768.0, 1.0, 2.0, 0.0]]))
+    entry = seen.select(tensor="input")[0]
+    assert (entry.snr_db, entry.saturated) == ((math.inf, 0) if saturate else (-math.inf, 1 / 4))
+
+
 def test_tensors_that_are_not_finite_are_told():
     net = identity(4, "hifloat8")
     x = torch.tensor([[1.0, math.inf, 0.0, 3.0], [1e-30, math.nan, 1.0, 1e30]])
