@@ -174,6 +174,26 @@ def test_rounding_of_wide_operands_is_also_one():
         assert np.array_equal(codes(result), codes(convreg.quantize(wide, "float16", rounding="toward_zero")))
 
 
+@pytest.mark.parametrize("rounding", [None, "toward_zero", "stochastic"])
+@pytest.mark.parametrize("format", ["float32", *EIGHT_BIT])
+@pytest.mark.parametrize("kernel", ["float16", "bfloat16"])
+def test_another_format_than_the_kernels_is_a_second_rounding(kernel, format, rounding):
+    """gradInput and gradBias leave a kernel in the format of 16-bit operands, gradWeight in float32."""
+    shapes = (4, 4, 60), (4, 3, 60), (4, 3, 3)
+    arrays = operands((kernel,) * 3, shapes)
+    chosen = {"rounding": rounding, "seed": 3}
+    call = {**LINE, **chosen, "conformance": "emulation", "output_formats": [format] * 3}
+    results, exact = function(*arrays, **call), sums(arrays)
+    first = convreg.quantize(exact[0], kernel), exact[1], convreg.quantize(exact[2], kernel)
+    for result, wide in zip(results, first, strict=True):
+        assert np.array_equal(codes(result), codes(convreg.quantize(wide, format, **chosen)))
+    assert not np.array_equal(codes(results[0]), codes(convreg.quantize(exact[0], format, **chosen)))
+    plain = convreg.aten.convolution_backward(
+        *arrays, **call, bias_sizes=[4], transposed=False, output_padding=[0], groups=1, output_mask=[True] * 3)
+    for result, wide in zip(plain, exact, strict=True):
+        assert np.array_equal(codes(result), codes(convreg.quantize(wide, format, **chosen)))
+
+
 def test_hybrid_rounding_is_for_hifloat8_results():
     arrays = operands(("hifloat8",) * 3)
     results = function(*arrays, **LINE, rounding="hybrid", conformance="emulation", output_formats=["", "", "float32"])
