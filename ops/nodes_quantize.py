@@ -30,7 +30,7 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Divide, then round once."""
+    """Divide, then round the quotient."""
     format, chosen = plan.work
     values = _scaling.divided(*inputs)
     if values.dtype == np.float64:  # the float64 reference rounds nothing
@@ -44,7 +44,8 @@ quantize = register(OpSpec(
     name="Quantize",
     since_version=1,
     domain="convreg",
-    doc="Convert float32 to a narrow format: y = round(x / scale), rounded once, as in convreg.quantize.",
+    doc="Convert float32 to a narrow format: y = round(x / scale). The float32 quotient is rounded as in "
+        "convreg.quantize.",
     source=_scaling.SOURCE,
     inputs=(Port("x", "Numbers of any shape.", "T1", role="number"),
             _scaling.scale_port("Divisor of x, in float32", "divisor")),
