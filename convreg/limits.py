@@ -94,12 +94,11 @@ def finfo(dtype: Any) -> Any:
         If it is no such format.
     """
     try:
-        if dtype is None:  # NumPy reads it as float64
-            raise TypeError
         if isinstance(dtype, str) and dtype in FORMATS:
             known = FORMATS[dtype]
         else:
-            held = format_of(np.dtype(dtype if isinstance(dtype, type) else getattr(dtype, "dtype", dtype)))
+            kind = dtype if isinstance(dtype, type) else getattr(dtype, "dtype", dtype)
+            held = None if kind is None else format_of(np.dtype(kind))  # None means float64 to NumPy
             if held is None:
                 raise TypeError
             known = held

@@ -200,7 +200,27 @@ def test_page_has_the_table_of_records():
     assert repr(convreg.formats()) in PAGE.read_text()
 
 
-@pytest.mark.parametrize("dtype", [None, "nope", int, 3.0, np.complex64, [1.0]], ids=str)
-def test_limits_of_what_is_no_format_are_refused(dtype):
+@pytest.mark.parametrize("name", FORMATS)
+def test_limits_are_those_of_the_numbers(name):
+    record, info = FORMATS[name], convreg.finfo(name)
+    for other in (record.dtype, record.dtype.type, np.zeros(2, record.dtype), np.zeros((), record.dtype)[()]):
+        assert repr(convreg.finfo(other)) == repr(info)
+    assert (info.dtype, info.bits, info.nmant) == (record.dtype, record.bits, record.mantissa)
+    one, two, zero = (record.dtype.type(number) for number in (1, 2, 0))
+    for limit, number in (
+            (info.max, record.largest), (info.min, -record.largest), (info.smallest_normal, record.smallest_normal),
+            (info.tiny, record.smallest_normal), (info.smallest_subnormal, record.smallest),
+            (info.eps, float(np.nextafter(one, two)) - 1), (info.epsneg, 1 - float(np.nextafter(one, zero)))):
+        assert float(limit) == number
+        assert type(limit) is record.dtype.type
+    assert (2.0**info.machep, 2.0**info.negep) == (float(info.eps), float(info.epsneg))
+    assert 2.0 ** (info.maxexp - 1) <= record.largest < 2 * 2.0 ** (info.maxexp - 1)
+    assert 2.0**info.minexp == record.smallest_normal
+    assert str(info)
+
+
+@pytest.mark.parametrize("dtype", [
+    None, "hf32", "int8", "nope", np.int32, np.complex64, 3, 3.0, [1.0], object(), np.zeros(2, int), np.dtype("V1")])
+def test_limits_of_other_types_are_refused(dtype):
     with pytest.raises(OpTypeError, match=r"convreg::finfo: dtype=.* is refused; allowed: a dtype or the name of"):
         convreg.finfo(dtype)
