@@ -136,6 +136,7 @@ def _values(name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
     codes = np.arange(values.size).astype(FORMATS[name].storage)
     convert.convert(codes, values, source_format=name, target_format="float32", rounding="nearest_even",
                     saturate=False, seed=0, threads=1)
+    values[np.isnan(values)] = np.nan  # some processors report every conversion of a signalling NaN
     values.flags.writeable = False
     return values
 

@@ -135,8 +135,7 @@ def largest(format: Format) -> int:
 
 def _numbers(name: str) -> Array:
     """Return the number of every code as float64."""
-    with np.errstate(invalid="ignore"):  # some processors report the conversion of a signalling NaN
-        return FORMATS[name].values.astype(np.float64)
+    return FORMATS[name].values.astype(np.float64)
 
 
 @lru_cache(maxsize=16)
