@@ -173,8 +173,8 @@ def _choices(argument: str, value: Any, known: tuple[Any, ...], default: Any) ->
             near = near_misses(str(name), TENSORS)
             raise ASK.refuse(argument, name, (f"did you mean {near[0]}? " if near else "") + "one of "
                              + ", ".join(TENSORS))
-        if choice not in known:
-            raise ASK.refuse(f"{argument} of {name}", choice, allowed)
+        if not isinstance(choice, str | None) or choice not in known:
+            raise ASK.refuse(f"{argument} of {name}", choice, allowed, wrong_type=not isinstance(choice, str | None))
     return tuple((name, value[name]) for name in TENSORS if value.get(name, default) != default) or default
 
 

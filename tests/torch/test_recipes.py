@@ -58,6 +58,8 @@ def test_hybrid_rounding_is_for_hifloat8_alone():
     ({"scaling": "tensr"}, OpError, "'tensor'"), ({"scaling": 3}, OpTypeError, "scaling"),
     ({"scaling": {"gradient": "tensor"}}, OpError, "grad_output"), ({"scaling": {"input": "x"}}, OpError, "channel"),
     ({"rounding": "up"}, OpError, "stochastic"), ({"rounding": {"weight": "up"}}, OpError, "rounding of weight"),
+    ({"scaling": {"input": torch.ones(2)}}, OpTypeError, "scaling of input"),
+    ({"rounding": {"input": ["hybrid"]}}, OpTypeError, "rounding of input"),
     ({"saturate": 1}, OpTypeError, "saturate"), ({"seed": 1}, OpError, "stochastic"),
     ({"rounding": "stochastic", "seed": -1}, OpError, "seed"),
     ({"rounding": "stochastic", "seed": 1.5}, OpTypeError, "seed"),
