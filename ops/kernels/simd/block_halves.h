@@ -101,10 +101,10 @@ INLINE void two_halves(int rows, int vectors, vector (*first)[VECTORS], vector (
     }
 }
 
-/* The lines that the steps of a block ask for, `most` of them. */
-INLINE void ask_in_block(asking *asks, int most)
+/* The lines that the steps of a block ask for. */
+INLINE void ask_in_block(asking *asks)
 {
-    for (int count = most; asks->left && count > 0; asks->left--, count--)
+    for (int count = SUM_BLOCK; asks->left && count > 0; asks->left--, count--)
         ask(asks, 0);
 }
 
@@ -178,7 +178,7 @@ INLINE void cut_blocks_body(int rows, int vectors, const tile_run *run, const ti
     for (ptrdiff_t place = 0; run < last; place += 2 * half) {
         vector sum[ROWS][VECTORS];
         float first[ROWS * VECTORS * WIDTH] __attribute__((aligned(64)));
-        ask_in_block(asks, SUM_BLOCK);
+        ask_in_block(asks);
         if (in_turns(rows, vectors) && row_step == 1 && are_block(run, last, place, lane_pitch)) {
             whole_block(rows, vectors, row, run[0].rows, run[1].rows, 1, 0, lane_panel + place, lane_pitch, c, vectors, 0);
             run += 2;

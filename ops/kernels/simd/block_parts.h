@@ -3,8 +3,6 @@
  *
  * Loops over the steps of whole halves have a constant count, and each part is a function of its own: otherwise the compiler
  * keeps some sums in memory. */
-enum { BLOCK_ASKS = 4 /* lines that a block of rows asks for: more wait for one another */ };
-
 INLINE int parts_of(int rows, int vectors)
 {
     int most = vectors == 3 ? 3 : vectors == 2 ? 4 : 8;
@@ -37,11 +35,10 @@ INLINE void add_halves(int rows, int vectors, vector (*total)[VECTORS], vector (
             total[i][j] += first[i][j] + second[i][j];
 }
 
-/* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel, and
- * then `asks` may be. */
+/* Runs that each begin with a block, against rows as `strided_function` takes them; where `offsets` is NULL, rows of a panel. */
 INLINE void block_part(int rows, int vectors, const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets,
                        ptrdiff_t row_step, ptrdiff_t next, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume,
-                       asking *asks, int pairs)
+                       int pairs)
 {
     const ptrdiff_t half = pairs ? HALF_BLOCK / 2 : HALF_BLOCK;
     vector total[ROWS][VECTORS], first[ROWS][VECTORS], second[ROWS][VECTORS];
@@ -54,8 +51,6 @@ INLINE void block_part(int rows, int vectors, const tile_run *runs, ptrdiff_t ru
         const float *b = lane_panel + run->lanes;
         ptrdiff_t a = run->rows, left = run->steps;
         for (; left >= 2 * half; left -= 2 * half) {
-            if (offsets)
-                ask_in_block(asks, BLOCK_ASKS);
             load_sums(rows, vectors, first, NULL, 0, 0);
             load_sums(rows, vectors, second, NULL, 0, 0);
             for (ptrdiff_t k = 0; k < half; k++) {
@@ -93,8 +88,7 @@ INLINE void block_part(int rows, int vectors, const tile_run *runs, ptrdiff_t ru
 typedef void (*panel_part_function)(const tile_run *runs, ptrdiff_t run_count, const float *row_panel, ptrdiff_t next,
                                     const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume);
 typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets,
-                                   ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume,
-                                   asking *asks);
+                                   ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume);
 
 /* With many rows a step that is not constant takes registers that their places need. */
 #define BLOCK_PART(rows, vectors, name, pairs)                                                                           \
@@ -103,18 +97,18 @@ typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, co
         ptrdiff_t lane_pitch, float *c, int resume)                                                                      \
     {                                                                                                                    \
         block_part(rows, vectors, runs, run_count, row_panel, NULL, ROWS, next, lane_panel, lane_pitch, c, VECTORS,      \
-                   resume, NULL, pairs);                                                                                 \
+                   resume, pairs);                                                                                       \
     }                                                                                                                    \
     static __attribute__((noinline)) void SUFFIX(name##_rows_##rows##_##vectors)(                                        \
         const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets, ptrdiff_t row_step,       \
-        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume, asking *asks)                    \
+        const float *lane_panel, ptrdiff_t lane_pitch, float *c, int pitch, int resume)                                  \
     {                                                                                                                    \
         if (vectors == 1 && row_step == 1)                                                                               \
             block_part(rows, vectors, runs, run_count, start, offsets, 1, 0, lane_panel, lane_pitch, c, pitch, resume,   \
-                       asks, pairs);                                                                                     \
+                       pairs);                                                                                           \
         else                                                                                                             \
             block_part(rows, vectors, runs, run_count, start, offsets, row_step, 0, lane_panel, lane_pitch, c, pitch,    \
-                       resume, asks, pairs);                                                                             \
+                       resume, pairs);                                                                                   \
     }
 #define PANEL_PART(rows, vectors, name) SUFFIX(name##_panel_##rows##_##vectors)
 #define ROWS_PART(rows, vectors, name) SUFFIX(name##_rows_##rows##_##vectors)
@@ -125,14 +119,13 @@ typedef void (*rows_part_function)(const tile_run *runs, ptrdiff_t run_count, co
 
 INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*part_of)[VECTORS], const tile_run *runs, ptrdiff_t run_count,
                            const float *start, const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel, ptrdiff_t lane_pitch,
-                           float *c, int resume, const tile_wish *wish)
+                           float *c, int resume)
 {
-    asking asks = begin_asking(wish);
     const int parts = parts_of(rows, vectors);
     for (int part = 0; part < parts; part++) {
         int low = part_start(rows, parts, part), some = part_start(rows, parts, part + 1) - low;
         part_of[some - 1][vectors - 1](runs, run_count, start, offsets + low, row_step, lane_panel, lane_pitch,
-                                       c + low * vectors * WIDTH, vectors, resume, &asks);
+                                       c + low * vectors * WIDTH, vectors, resume);
     }
 }
 
@@ -141,8 +134,9 @@ INLINE void whole_of_parts(int rows, int vectors, const rows_part_function (*par
                                                  const int64_t *offsets, ptrdiff_t row_step, const float *lane_panel,      \
                                                  ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)        \
     {                                                                                                                      \
+        (void)wish;                                                                                                        \
         whole_of_parts(r, v, SUFFIX(name##_rows), runs, run_count, start, offsets, row_step, lane_panel, lane_pitch, c,    \
-                       resume, wish);                                                                                      \
+                       resume);                                                                                            \
     }
 
 /* How many vectors of lanes all rows of a tile take together: all if the rows are one part, or one after the other.  Lanes are then
@@ -157,11 +151,11 @@ INLINE int vectors_together(int rows, int vectors)
         const tile_run *runs, ptrdiff_t run_count, const float *start, const int64_t *offsets, ptrdiff_t row_step,         \
         const float *lane_panel, ptrdiff_t lane_pitch, float *c, int resume, const tile_wish *wish)                        \
     {                                                                                                                      \
-        asking asks = begin_asking(wish);                                                                                  \
+        (void)wish;                                                                                                        \
         const int together = vectors_together(r, v);                                                                       \
         for (int j = 0; j < v; j += together)                                                                              \
             SUFFIX(name##_rows)[r - 1][together - 1](runs, run_count, start, offsets, row_step, lane_panel + j * WIDTH,    \
-                                                     lane_pitch, c + j * WIDTH, v, resume, &asks);                         \
+                                                     lane_pitch, c + j * WIDTH, v, resume);                                \
     }
 
 /* Rows that lie anywhere, along runs of which none goes beyond half a block.  Where there are few chains, both halves of a whole block take
@@ -178,7 +172,7 @@ INLINE void cut_part_body(int rows, int vectors, const tile_run *run, const tile
     for (int i = 0; i < rows; i++)
         row[i] = start + offsets[i];
     for (ptrdiff_t place = 0; run < last; place += 2 * half) {
-        ask_in_block(asks, SUM_BLOCK);
+        ask_in_block(asks);
         if (rows * vectors < ROWS && are_block(run, last, place, lane_pitch)) {
             two_halves(rows, vectors, first, second, row, run[0].rows, run[1].rows, row_step, 0, lane_panel + place, lane_pitch, 0);
             run += 2;

@@ -7,7 +7,8 @@ gives: PositionRowsJob, PositionRowsScratch, ask_for_panel, lane_channel, pack_p
 """
 
 cdef enum:
-    NEAR_SPAN = 2  # numbers between the first and the last of a panel that lie together, for each of them
+    ASKED_COLUMNS = 1024  # of a product, at most, whose tiles ask: of more, packing is a small part
+    NEAR_SPAN = 2         # numbers between the first and the last weight of an output channel, for each of them
 
 
 cdef struct PositionRowsJob:  # one of the products, of some images
@@ -61,14 +62,14 @@ cdef void pack_position_rows(const PositionRowsJob* job, const instruction_set* 
 
 
 cdef void ask_for_panel(const PositionRowsJob* job, const instruction_set* isa, int64_t item, Wishes* ahead) noexcept nogil:
-    """Tiles that meet a panel ask for the weights of the panel `item`, where these lie near one another."""
+    """Tiles that meet a panel ask for the weights of the panel `item`, where the weights of each output channel lie together, far
+    from those of the next.  Where those of several channels do, asking saves nothing.  Tiles of blocks do not ask."""
     cdef const Product* p = &job.product
     cdef const PositionRows* plan = &job.plan
     cdef const Operand* w = &p.weights
-    cdef int64_t row, rows, size = element_size(w.format), low = p.tap_offsets[0], high = low, t, taps = 0, calls = 0, near, far, step
-    cdef const char* start
+    cdef int64_t row, rows, size = element_size(w.format), low = p.tap_offsets[0], high = low, t, taps = 0, calls = 0, numbers
     ahead.left = 0
-    if item >= plan.whole or w.n <= 0 or w.c <= 0:
+    if item >= plan.whole or p.columns > ASKED_COLUMNS or p.blocks or not 0 < w.c < w.n:
         return
     for t in range(job.packs):
         taps += job[t].product.tap_count
@@ -76,12 +77,9 @@ cdef void ask_for_panel(const PositionRowsJob* job, const instruction_set* isa, 
                   * ceiling(p.S, job[t].plan.near_steps))
     for t in range(1, taps):
         low, high = min(low, p.tap_offsets[t]), max(high, p.tap_offsets[t])
+    numbers = (p.D - 1) * w.c + high - low + 1
+    if numbers > NEAR_SPAN * p.D * taps:
+        return
     row = lane_channel(plan, isa, item % plan.panels)
     rows = min(p.R, lane_channel(plan, isa, item % plan.panels + 1)) - row
-    near, far, step = (rows - 1) * w.n, p.D, w.c
-    if w.n > w.c:
-        near, far, step = (p.D - 1) * w.c, rows, w.n
-    near += high - low + 1
-    if near <= NEAR_SPAN * (rows * p.D // far) * taps:
-        start = <const char*>w.data + (item // plan.panels * w.g + row * w.n + low) * size
-        begin_wishes(ahead, start, step * size, far, near * size, calls)
+    begin_wishes(ahead, <const char*>w.data + (item // plan.panels * w.g + row * w.n + low) * size, w.n * size, rows, numbers * size, calls)
