@@ -18,7 +18,7 @@ from .errors import Asking, OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import check_window, conv_transpose_window
 from .guard import guarded
-from .spec import Call, OpSpec, Shape, TensorType, snake_case
+from .spec import Call, OpSpec, Shape, TensorType, by_conformance, snake_case
 
 
 @dataclass(frozen=True)
@@ -257,10 +257,6 @@ def _neighbours(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arg
     yield _conv_transpose(window, format)
 
 
-STANDARD_FORMATS = ("float64", "float32", "float16", "bfloat16")
-"""The number formats of ONNX's own ConvTranspose."""
-
-
 def _spelled(window: _Window) -> Iterator[tuple[str, list[Any], dict[str, Any], dict[str, Any]]]:
     """Operator, tensors, stated shape and attributes of the same gradient in each dialect."""
     onednn, openvino, standard = SPELLINGS[window.mode]
@@ -288,8 +284,9 @@ def _conv_transpose(window: _Window, format: str) -> Reading:
     name, rule = "onnx::ConvTranspose", "without output_shape" if window.large is None else "with output_shape"
     ask = Asking(name)
     try:
-        if format not in STANDARD_FORMATS:
-            raise ask.refuse("X", format, " or ".join(STANDARD_FORMATS), wrong_type=True)
+        formats = by_conformance(registry.get("microsoft::ConvGrad").spec.types["T"], "*")  # as ONNX's own convolutions
+        if format not in formats:
+            raise ask.refuse("X", format, " or ".join(formats), wrong_type=True)
         for argument, values in (("pads", pads or ()), ("output_padding", window.extra)):
             if any(value < 0 for value in values):
                 raise ask.refuse(argument, list(values), "entries at least 0", "geometry")
