@@ -16,7 +16,7 @@ import convreg.ops.kernels.convert as convert
 from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
 from .guard import guarded, thread_count
-from .memory import Array, max_bytes, overlaps_itself, share_memory, span
+from .memory import Array, array_of, max_bytes, overlaps_itself, share_memory, span
 from .ops.kernels import check_isa
 from .ops.kernels.threads import run
 from .roles import Precision
@@ -233,7 +233,7 @@ class _Asking(Asking):
 
     def array(self, argument: str, value: Any) -> Array:
         try:
-            array = np.asarray(value)
+            array = array_of(value)
         except Exception as error:  # __array__ of foreign objects may raise anything
             raise self.refuse(argument, type(value).__name__, f"a value that numpy.asarray accepts ({error})",
                               wrong_type=True) from None

@@ -1,4 +1,4 @@
-"""Memory of arrays: how much new ones may take, and whether two share some."""
+"""Memory of arrays: how much new ones may take, whether two share some, and arrays of what others made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,38 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .errors import Refusing
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+_VIEWED = {"bfloat16": ("int16", ml_dtypes.bfloat16), "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
+           "float8_e5m2": ("uint8", ml_dtypes.float8_e5m2)}
+"""PyTorch's dtypes that NumPy does not take: the dtype to view tensors as, and the one to view their arrays as."""
+
+
+def array_of(value: Any) -> Array:
+    """Return `numpy.asarray(value)`, also for PyTorch's tensors in bfloat16 and FP8, which NumPy refuses.
+
+    Raises
+    ------
+    Exception
+        What ``__array__`` of the value raises.
+    """
+    try:
+        return np.asarray(value)
+    except TypeError:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(value, torch.Tensor):
+            raise
+        viewed = _VIEWED.get(str(value.dtype).removeprefix("torch."))
+        if viewed is None:
+            raise
+        array: Array = value.view(getattr(torch, viewed[0])).numpy().view(viewed[1])
+        return array
 
 
 def share_memory(first: Array, second: Array) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import OpError, Refusing
 from ..formats import format_of
-from ..memory import Array, max_bytes
+from ..memory import Array, array_of, max_bytes
 from ..spec import Attribute, Call, Port, Rules, TensorType, by_conformance
 
 UNSET_SHAPE = (0,) * 12
@@ -35,7 +35,7 @@ def tensor_type(array: Array | None) -> TensorType | None:
 def tensor_value(call: Call, rules: Rules, port: Port, value: Any) -> Array:
     """Return the array behind anything `np.asarray` takes; plain numbers become float32, integers in scales alone."""
     try:
-        array = np.asarray(value)
+        array = array_of(value)
         if not hasattr(value, "dtype") and (array.dtype == np.float64 or (port.scales and array.dtype.kind == "i")):
             with np.errstate(over="ignore", invalid="ignore"):
                 array = array.astype(np.float32)

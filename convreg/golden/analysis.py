@@ -215,7 +215,8 @@ class _Sums:
             if own is not None:
                 name = port.scales or port.name
                 known[name] = known.get(name, 0) + own
-        by_role: dict[str, int] = {port.role: known[port.name] for port in self.ports if port.name in exponents and not port.scales}
+        by_role: dict[str, int] = {
+            port.role: known[port.name] for port in self.ports if port.name in exponents and not port.scales}
         products = sum(by_role.get(name, 0) for name in of)
         return min(products, by_role["bias"]) if "bias" in by_role else products
 

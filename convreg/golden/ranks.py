@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import Asking, Refusing, UnknownOp
 from ..formats import FORMATS, Format, format_of
 from ..guard import guarded
-from ..memory import Array, max_bytes
+from ..memory import Array, array_of, max_bytes
 
 NAN = np.iinfo(np.int64).max
 """The rank of NaN, which is no place, and the distance of NaN from a number: greater than any other distance."""
@@ -164,7 +164,7 @@ def _codes(ask: Refusing, argument: str, value: Any, stated: str | None) -> tupl
     if stated is not None and stated not in FORMATS:
         raise UnknownOp(stated, FORMATS, what="format")
     try:
-        array = np.asarray(value)
+        array = array_of(value)
     except Exception as error:  # __array__ of foreign objects may raise anything
         raise ask.refuse(argument, type(value).__name__, f"a value that numpy.asarray accepts ({error})", "arguments",
                          wrong_type=True) from None

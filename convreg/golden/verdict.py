@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import Asking, near_misses
 from ..formats import Format, format_of
 from ..guard import guarded, thread_count
-from ..memory import Array
+from ..memory import Array, array_of
 from ..registry import resolve
 from .analysis import analyse
 from .arithmetic import USUAL, Arithmetic, arithmetic
@@ -194,7 +194,7 @@ def _taken(
 
 def _array(ask: Asking, name: str, value: Any, format: Format, shape: tuple[int, ...]) -> Array:
     try:
-        array = np.asarray(value)
+        array = array_of(value)
     except Exception as error:  # __array__ of foreign objects may raise anything
         raise ask.refuse(name, type(value).__name__, f"an array of {format.name} ({error})", wrong_type=True) from None
     if not array.dtype.isnative:

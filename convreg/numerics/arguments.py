@@ -10,7 +10,7 @@ import numpy as np
 from ..conversion import dequantize
 from ..errors import OpError, Refusing
 from ..formats import format_of
-from ..memory import Array, max_bytes
+from ..memory import Array, array_of, max_bytes
 
 
 def numbers(ask: Refusing, argument: str, value: Any) -> Array:
@@ -21,7 +21,7 @@ def numbers(ask: Refusing, argument: str, value: Any) -> Array:
     OpError, OpTypeError
     """
     try:
-        array = np.asarray(value)
+        array = array_of(value)
         check_size(ask, argument, array)
         known = format_of(array.dtype)
         if known is None and array.dtype.kind not in "biuf":

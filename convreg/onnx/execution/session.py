@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import GraphError
 from ...guard import guarded
-from ...memory import Array
+from ...memory import Array, array_of
 from .. import payload
 from ..graph import Declared, flattened, sentence
 from ..model.checks import check_made_once
@@ -171,7 +171,7 @@ def taken(declared: Declared, value: Any, extents: dict[str, int]) -> Any:
     if declared.dtype is None:
         return value
     try:
-        array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, declared.dtype)
+        array = array_of(value) if hasattr(value, "dtype") else np.asarray(value, declared.dtype)
     except Exception as error:  # __array__ of foreign objects may raise anything
         raise GraphError(f"input {declared}, not {type(value).__name__} ({error})") from error
     if declared.dtype == payload.CARRIER:
