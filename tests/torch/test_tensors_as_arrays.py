@@ -57,7 +57,7 @@ def test_verdicts_take_tensors(dtype):
     assert str(numerics.compare(OP, given, LAYER)) == str(numerics.compare(OP, arrays, LAYER))
 
 
-@pytest.mark.parametrize("tensor, reason", [
+@pytest.mark.parametrize(("tensor", "reason"), [
     (torch.ones(1, 3, 4, 4, dtype=torch.bfloat16, requires_grad=True), "requires grad"),
     (torch.ones(1, 3, 4, 4, dtype=torch.bfloat16, device="meta"), "meta"),
     (torch.ones(1, 3, 4, 4, dtype=torch.bfloat16).to_sparse(), "Sparse"),
