@@ -39,6 +39,18 @@ def test_weights_near_one_another(taps, stride, number_format):
 
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("taps", [(1, 17), (5, 5), (6, 6), (7, 7)], ids=str)
+def test_weights_far_from_one_another(taps, number_format):
+    """More than 16 taps of each channel, those of one result after those of another: four panels, of which threads take
+    several in turns and ask for the next, in the order of memory and in another."""
+    case = case_of(2, 1, 100, 150, [(9, 5, taps[0], 2, 1, taps[0] // 2), (9, 5, taps[1], 2, 1, taps[1] // 2)])
+    arrays = drawn_operands(case, sum(taps), number_format)
+    for each in (arrays, arrays | {"taps": in_some_layout(random.Random(taps[1]), arrays["taps"])}):
+        check_gradient(case, each, number_format, ["rows_are_positions"], (1, 2, 3), kernel="forward")
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5, 6])
 def test_positions_apart(stride, number_format):
     """Every second to sixth number of a line, a vector at a time and fewer."""
