@@ -109,7 +109,7 @@ def apply(op: str | Operator, *inputs: Any, client: Any = None, **attributes: An
     Notes
     -----
     A task for a data gradient holds one chunk of each operand and of the result. A task for a weights or bias gradient
-    holds one chunk of each operand, or the samples that one piece of the sum needs where pieces cross chunks, and up to
+    holds one chunk of each operand, or twice the samples of one piece of the sum where pieces cross chunks, and up to
     two partial sums per level of the tree; a join holds partial sums only. `convreg.distributed.reductions` tells the
     samples of a piece and the bytes of a partial sum.
 
@@ -216,9 +216,14 @@ class _Chunked:
                 most = max(most, chunk * (sample + size // max(1, self.parts.batch)))
                 continue
             how = self.parts.reduction(name)
-            longest = max(len(how.samples(range(piece, piece + 1))) for piece in range(min(how.pieces, 64)))
+            longest = max(self._held(how.samples(range(piece, piece + 1))) for piece in range(min(how.pieces, 64)))
             most = max(most, max(chunk, longest) * sample + 2 * how.pieces.bit_length() * how.bytes)
         return most + whole
+
+    def _held(self, samples: range) -> int:
+        """Return how many samples a task with some holds: those of several chunks twice, apart and joined."""
+        inside = bisect_right(self.edges, samples.start) == bisect_left(self.edges, samples.stop)
+        return len(samples) * (1 if inside else 2)
 
 
 def _has_batch(value: Any, numbers: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import resource
 import signal
 import time
@@ -51,6 +52,20 @@ def test_equal_bits_for_any_number_of_workers(cluster, expected, workers, thread
     client = cluster(workers, threads)
     for chunks in (3, 13):
         assert digest(client.gather(client.compute(list(gradients(client, chunks))))) == expected
+
+
+@pytest.mark.parametrize(("chunk", "held"), [(64, 64), (16, 128)])
+def test_tasks_too_large_for_every_worker_are_refused(cluster, chunk, held):
+    """The sum has one piece of 64 samples, which is held twice where it crosses chunks; nothing is computed."""
+    wide, narrow = (da.zeros((64, channels, 14, 14), chunks=(chunk, -1, -1, -1), dtype=np.float32)
+                    for channels in (2**20, 1))
+    with pytest.raises(OpError, match=r"allowed: smaller chunks: the largest worker has \d+ bytes") as refused:
+        apply("onednn::ConvolutionBackwardWeights", narrow, wide, weights_shape=(2**20, 1, 3, 3), client=cluster(2, 1),
+              strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), dilations=(1, 1), data_format="NCX",
+              weights_format="OIX")
+    needed = int(re.search(r"take (\d+) bytes", str(refused.value))[1])
+    sample, result = 4 * 14 * 14 * (2**20 + 1), 4 * 9 * 2**20
+    assert held * sample <= needed <= held * sample + 4 * result
 
 
 @pytest.mark.parametrize("workers", [2, *(pytest.param(more, marks=pytest.mark.slow) for more in (1, 3))])
