@@ -204,19 +204,15 @@ class _Sums:
         """Return the binary exponent of the largest power of two that divides every product and the bias."""
         of = dict.fromkeys(OPERANDS[role])
         inputs = self.given if role == "grad_bias" else self.rounded
-        exponents: Mapping[str, int | None] = {
-            port.name: exponent_of_quanta(array) for port, array in zip(self.ports, inputs, strict=True)
-            if array is not None and (port.role in of or port.role == "bias" or port.scales)}
-        if None in exponents.values():
-            return None
-        known: dict[str, int] = {}
-        for port in self.ports:
-            own = exponents.get(port.name)
-            if own is not None:
-                name = port.scales or port.name
-                known[name] = known.get(name, 0) + own
-        by_role: dict[str, int] = {
-            port.role: known[port.name] for port in self.ports if port.name in exponents and not port.scales}
+        exponents: dict[str, int] = {}
+        for port, array in zip(self.ports, inputs, strict=True):
+            if array is None or not (port.role in of or port.role == "bias" or port.scales):
+                continue
+            exponent, scaled = exponent_of_quanta(array), port.scales or port.name
+            if exponent is None:
+                return None
+            exponents[scaled] = exponents.get(scaled, 0) + exponent
+        by_role: dict[str, int] = {port.role: exponents[port.name] for port in self.ports if port.name in exponents}
         products = sum(by_role.get(name, 0) for name in of)
         return min(products, by_role["bias"]) if "bias" in by_role else products
 
