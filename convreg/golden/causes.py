@@ -17,7 +17,7 @@ from .analysis import analyse, bound_of
 from .arithmetic import ACCUMULATORS
 from .axes import Axis, weight_axes
 from .bounds import Analysis, with_arithmetic
-from .evidence import explains, fits, share
+from .evidence import COSTLY, explains, fits, share
 from .judgement import outside
 from .orders import in_other_order
 from .rounding import Rounding, Step
@@ -35,20 +35,14 @@ LARGEST = 64
 RULES = {"toward_zero": "toward zero", "half_away": "to nearest, ties away from zero",
          "nearest_even": "to nearest, ties to even"}
 """Rules of a last rounding, in words."""
-NARROWER = ("truncating", "float16", "bfloat16")
+NARROWER = ("float32", "truncating", "float16", "bfloat16")
 """Accumulators that are tried, the most precise first."""
-COSTLY = 1 << 22
-"""Elements of an output above which no other call is computed to explain it."""
 BEFORE = ("float16", "bfloat16")
 """Formats that a result may have been rounded to first."""
-
-
 TURNED = "the sign of the result is turned"
 
 
-def causes(
-    golden: Golden, analysis: Analysis, codes: Array, wrong: Array, everywhere: bool
-) -> tuple[str, ...]:
+def causes(golden: Golden, analysis: Analysis, codes: Array, wrong: Array, everywhere: bool) -> tuple[str, ...]:
     """Say what the wrong elements have in common.
 
     Parameters
@@ -66,9 +60,9 @@ def causes(
     places = np.flatnonzero(wrong)[:MOST]
     if places.size < FEWEST:
         return ()
-    converted = analysis.stored is not None
-    exact = replace(analysis, stored=None, arithmetic=analysis.arithmetic._replace(ties="rule")) if converted else \
-        analysis
+    exact = analysis
+    if analysis.stored is not None:  # the result of a conversion says nothing about other numbers and roundings
+        exact = replace(analysis, stored=None, arithmetic=analysis.arithmetic._replace(ties="rule"))
     known, found = exact.at(places), ranks.ranks(codes[places], analysis.format)
     rule = _of_all(_other_rule, exact, codes, known, found)
     told = _constant(known, found) or _scaled(known, found, bool(rule)) or _turned(golden, analysis, codes, wrong) or \

@@ -9,6 +9,9 @@ from .bounds import Analysis
 from .judgement import outside
 
 NEARLY_ALL = 0.99
+"""The share of results that an explanation has to fit: elements may be wrong for more than one reason."""
+COSTLY = 1 << 22
+"""Elements of an output above which no explanation is tried that needs another call or another order of them."""
 
 
 def share(known: Analysis, found: Array) -> float:

@@ -10,10 +10,8 @@ import numpy as np
 from ..memory import Array
 from . import ranks
 from .bounds import Analysis
-from .evidence import explains, fits
+from .evidence import COSTLY, explains, fits
 
-COSTLY = 1 << 22
-"""Elements of an output above which no order is tried."""
 SAMPLE = 256
 """Wrong elements that decide whether an order is worth the test of all elements."""
 

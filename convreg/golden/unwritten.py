@@ -9,6 +9,7 @@ import numpy as np
 from ..formats import Format
 from ..memory import Array
 from . import ranks
+from .evidence import NEARLY_ALL
 
 FILLS = (0x00, 0x55, 0xAA, 0xA5, 0x5A, 0xCC, 0xCD, 0xDD, 0xFD, 0xFE, 0xFF, 0xEE, 0xBB)
 """Bytes that debuggers, allocators and tests fill memory with."""
@@ -60,19 +61,21 @@ def unwritten(codes: Array, wrong: Array, golden: Array, format: Format, *, make
     held, counts = np.unique(codes[places], return_counts=True)
     most = int(counts.argmax())
     pattern, count = int(held[most]), int(counts[most])
-    known = _is_fill(pattern, format)
-    value = float(_numbers(held[most:most + 1], format)[0])
     mine = places[codes[places] == held[most]]
-    if count < FEW or (makes_nan and _as_arithmetic_makes_nan(pattern, value, format)):
+    value, due = float(_numbers(held[most:most + 1], format)[0]), _numbers(golden[mine], format)
+    known = _is_fill(pattern, format)
+    if count < (FEW if known else 4 * FEW):
         return None
-    if value == 0 and _written_zeros(_numbers(golden[mine], format), golden, format):
+    if makes_nan and _as_arithmetic_makes_nan(pattern, value, format):
         return None
-    if not known and count < 4 * FEW:
+    if (value == 0 and _flushed(due, format)) or _cut_off(value, due, codes == held[most], _numbers(golden, format)):
+        return None
+    mostly, usual = count >= SHARE * places.size, _expected(pattern, golden)
+    if usual and not mostly:  # as where results with many zeros lie in other places
         return None
     if not known or format.bits == 8:  # with 256 codes a fill's byte is often a result
         extreme = value == value and abs(value) >= format.largest  # where a sum overflows
-        if extreme or count < SHARE * places.size or _expected(pattern, golden) or \
-                (value and _alike(golden[mine])):
+        if extreme or usual or not mostly or (value and _alike(golden[mine])):
             return None
     run = SPREAD
     if int(mine[-1] - mine[0]) + 1 == count:
@@ -90,10 +93,20 @@ def _is_fill(pattern: int, format: Format) -> bool:
     return (width >= 4 and data[:4] * (width // 4) == data and doubled in WORDS) or pattern == format.nan
 
 
-def _written_zeros(due: Array, golden: Array, format: Format) -> bool:
-    """Whether a kernel writes zeros in place of these numbers: it flushes subnormal ones, or replaces negative ones."""
-    negative = due.size >= 4 * FEW and bool((due < 0).all()) and bool((_numbers(golden, format) > 0).any())
-    return negative or bool((np.abs(due) <= format.smallest_normal).all())
+def _flushed(due: Array, format: Format) -> bool:
+    """Whether a kernel that flushes subnormal numbers writes zeros in place of these numbers."""
+    return bool((np.abs(due) <= format.smallest_normal).all())
+
+
+def _cut_off(value: float, due: Array, holding: Array, golden: Array) -> bool:
+    """Whether a kernel that limits its results to a range writes its end in place of these numbers.
+
+    Then all results beyond the end hold it, and other results lie within.
+    """
+    for beyond, within in ((np.less, np.greater), (np.greater, np.less)):
+        if due.size >= 4 * FEW and beyond(due, value).all() and within(golden, value).any():
+            return bool(np.mean(holding[beyond(golden, value)]) >= NEARLY_ALL)
+    return False
 
 
 def _as_arithmetic_makes_nan(pattern: int, value: float, format: Format) -> bool:

@@ -178,6 +178,28 @@ def test_a_sign_before_zero_is_nan_in_hifloat8():
 
 
 @pytest.mark.parametrize("format", SIX)
+def test_results_limited_to_a_range_do_not_look_unwritten(format):
+    golden = made(format=format)
+    for low, high in ((-1, 1), (-8, 2), (-np.inf, 0), (-1, np.inf)):
+        assert not judged(golden, np.clip(golden.reference["diff_src"], low, high)).unwritten
+    holes = numbers(golden)
+    holes[:, 1][holes[:, 1] < -1] = -1  # as memory that was filled with -1 where negative results were due
+    assert "(-1), one value" in judged(golden, holes).unwritten
+
+
+@pytest.mark.parametrize("format", SIX)
+def test_zeros_among_zeros_do_not_look_unwritten(format):
+    draws = np.random.default_rng(7)
+    golden = made(lambda shape: normal(draws, shape) * (draws.random(shape) < 0.1), format)
+    assert (numbers(golden) == 0).mean() > 0.3
+    assert not judged(golden, np.roll(numbers(golden), 1, axis=3)).unwritten
+    holes = numbers(golden)
+    holes[:, :, -3:] = 0
+    found = judged(golden, holes)
+    assert "never written" in found.unwritten or "zero, where the exact results are not" in found.causes
+
+
+@pytest.mark.parametrize("format", SIX)
 def test_one_value_says_nothing_where_one_is_due(format):
     golden = made(np.ones, format)
     found = judged(golden, numbers(golden) * 2)
@@ -193,6 +215,15 @@ def test_results_in_other_places_are_not_consistent_with_narrow_sums(format, sca
     shuffled = np.random.default_rng(2).permutation(numbers(golden).reshape(-1)).reshape(golden.outputs[
         "diff_src"].shape)
     assert judged(golden, shuffled).causes == ()
+
+
+def test_sums_of_float64_operands_that_are_kept_in_float32():
+    arrays = [normals(shape) for shape in ((2, 6, 9, 8), (2, 4, 9, 8), (6, 4, 3, 3))]
+    layer = {"bias_sizes": [6], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False,
+             "output_padding": [0, 0], "groups": 1, "output_mask": [True, False, False]}
+    golden = convreg.golden.make("aten::convolution_backward", [np.float64(array) for array in arrays], **layer)
+    narrow = convreg.aten.convolution_backward(*(np.float32(array) for array in arrays), **layer)[0]
+    assert judged(golden, np.float64(narrow)).causes == ("consistent with sums kept in float32 precision",)
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3)])
