@@ -35,8 +35,9 @@ LARGEST = 64
 RULES = {"toward_zero": "toward zero", "half_away": "to nearest, ties away from zero",
          "nearest_even": "to nearest, ties to even"}
 """Rules of a last rounding, in words."""
-NARROWER = ("float32", "truncating", "float16", "bfloat16")
-"""Accumulators that are tried, the most precise first."""
+NARROWER = {"float32": "kept in float32 precision", "truncating": "rounded toward zero",
+            "float16": "kept in float16 precision", "bfloat16": "kept in bfloat16 precision"}
+"""Accumulators that are tried, the most precise first, and what they do to sums in words."""
 BEFORE = ("float16", "bfloat16")
 """Formats that a result may have been rounded to first."""
 TURNED = "the sign of the result is turned"
@@ -163,11 +164,11 @@ def _rounded_before(known: Analysis, found: Array) -> str:
 
 def _narrower(known: Analysis, found: Array) -> str:
     """Say which narrower accumulator explains the results, which may have other causes too; empty if none does."""
-    for name in NARROWER:
+    for name, words in NARROWER.items():
         if ACCUMULATORS[name].unit > known.accumulator.unit:
             lower = with_arithmetic({"": known}, known.arithmetic._replace(accumulator=name))[""]
             if _narrow(lower) and fits(lower, found) and share(lower, np.roll(found, 1)) < 0.5:
-                return f"consistent with sums kept in {name} precision"
+                return f"consistent with sums {words}"
     return ""
 
 

@@ -226,6 +226,14 @@ def test_sums_of_float64_operands_that_are_kept_in_float32():
     assert judged(golden, np.float64(narrow)).causes == ("consistent with sums kept in float32 precision",)
 
 
+def test_sums_that_are_rounded_toward_zero():
+    golden = made(lambda shape: np.abs(normals(shape)))
+    with_truncation = convreg.golden.bounds.with_arithmetic(golden.analysis, convreg.golden.arithmetic.Arithmetic(
+        accumulator="truncating"))["diff_src"].error().reshape(golden.reference["diff_src"].shape)
+    report = compare(golden, np.float32(golden.reference["diff_src"] - 0.8 * with_truncation)).outputs["diff_src"]
+    assert report.causes == ("consistent with sums rounded toward zero",)
+
+
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3)])
 @pytest.mark.parametrize("place", [0, 1])
 def test_another_order_of_axes(order, place):
