@@ -16,7 +16,7 @@ from .calls.binding import asking, make_call, plan_of
 from .calls.signature import Arguments, reader_of, tensor_port
 from .errors import Asking, OpError, UnknownOp, shorten
 from .geometry import Axis, Geometry, effective, ints
-from .geometry.standard import check_window, conv_transpose_window
+from .geometry.standard import Settings, check_window, conv_transpose_window
 from .guard import guarded
 from .spec import Call, OpSpec, Shape, TensorType, by_conformance, snake_case
 
@@ -276,26 +276,22 @@ def _spelled(window: _Window) -> Iterator[tuple[str, list[Any], dict[str, Any], 
 
 def _conv_transpose(window: _Window, format: str) -> Reading:
     """What ONNX's own ConvTranspose does: with output_shape it derives the pads whatever the mode."""
-    lists, mode = window.lists, SPELLINGS[window.mode][2]
-    kernel = tuple(map(effective, window.weights[2:], lists["dilations"]))
-    pads = (*lists["pads_begin"], *lists["pads_end"]) if mode == "NOTSET" and window.large is None else None
-    placed = conv_transpose_window(mode, window.small[2:], kernel, lists["strides"], pads, window.extra,
-                                   None if window.large is None else window.large[2:])
-    name, rule = "onnx::ConvTranspose", "without output_shape" if window.large is None else "with output_shape"
-    ask = Asking(name)
+    lists, mode, large = window.lists, SPELLINGS[window.mode][2], None if window.large is None else window.large[2:]
+    pads = (*lists["pads_begin"], *lists["pads_end"]) if mode == "NOTSET" and large is None else None
+    given = Settings(lists["strides"], lists["dilations"],
+                     tuple(map(effective, window.weights[2:], lists["dilations"])), pads)
+    placed = conv_transpose_window(mode, window.small[2:], given.kernel, given.stride, pads, window.extra, large)
+    name, rule = "onnx::ConvTranspose", "without output_shape" if large is None else "with output_shape"
+    ask, formats = Asking(name), by_conformance(registry.get("microsoft::ConvGrad").spec.types["T"], "*")
     try:
-        formats = by_conformance(registry.get("microsoft::ConvGrad").spec.types["T"], "*")  # as ONNX's own convolutions
-        if format not in formats:
+        if format not in formats:  # ConvGrad takes the formats of ONNX's own convolutions
             raise ask.refuse("X", format, " or ".join(formats), wrong_type=True)
-        for argument, values in (("pads", pads or ()), ("output_padding", window.extra)):
-            if any(value < 0 for value in values):
-                raise ask.refuse(argument, list(values), "entries at least 0", "geometry")
-        check_window(ask, placed, lists["strides"], lists["dilations"], window.extra, ("X", window.small))
+        check_window(ask, given, placed, window.extra, window.small)
     except OpError as error:
         return Reading(name, rule, refusal=error)
     channels = window.weights[1] * window.groups
     axes = tuple(Axis(extent, y, k, s, d, begin) for (begin, extent), y, k, s, d in zip(
-        placed, window.small[2:], window.weights[2:], lists["strides"], lists["dilations"], strict=True))
+        placed, window.small[2:], window.weights[2:], given.stride, given.dilation, strict=True))
     shape = (window.small[0], channels, *(axis.large for axis in axes))
     geometry = Geometry(window.small[0], window.groups, window.weights[1], window.small[1] // window.groups, axes)
     return Reading(name, rule, (TensorType(shape, format),), geometry)

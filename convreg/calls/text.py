@@ -74,11 +74,10 @@ def _allowed(attribute: Attribute, spec: OpSpec) -> str:
             case = "" if spellings.case_sensitive else " in any letter case"
             parts.append(", ".join(map(repr, spellings.table)) + case + where)
     lows = {base: by_conformance(attribute.minimum, base) for base in bases}
-    high = "" if attribute.maximum is None else f", at most {attribute.maximum}"
     alike = len({*lows.values()}) == 1
-    for base, low in list(lows.items())[:1 if alike else None]:
-        if low is not None:
-            parts.append(f"at least {low}{high}" + ("" if alike else f" under {base!r}"))
+    bounds = {"" if alike else f" under {base!r}": low for base, low in lows.items() if low is not None}
+    high = "" if attribute.maximum is None else f", at most {attribute.maximum}"
+    parts += [f"at least {low}{high}{where}" for where, low in bounds.items()]
     if attribute.only:
         parts.append("only under " + ", ".join(map(repr, attribute.only)))
     return f" Allowed: {'; '.join(parts)}." if parts else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..errors import Refusing
 from ..spec import Call, Shape
 from . import Axis, Geometry, effective, reach
 
@@ -100,6 +101,16 @@ def check_sizes(
                               f"{room // s + 1} = ({x} + {begin} + {end} - {kernel}) // {s} + 1")
 
 
+def check_output_padding(
+    ask: Refusing, extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> None:
+    """Refuse an output_padding that no transposed convolution of PyTorch and ONNX Runtime has."""
+    for s, d, more in zip(stride, dilation, extra, strict=True):
+        if more >= max(s, d):
+            raise ask.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}",
+                             "geometry")
+
+
 def backward(call: Call) -> Geometry:
     """Geometry of ``aten.convolution_backward`` under PyTorch's rules."""
     transposed, groups = call["transposed"], call["groups"]
@@ -109,9 +120,7 @@ def backward(call: Call) -> Geometry:
     stride, padding, dilation = (expanded(call, name, count) for name in ("stride", "padding", "dilation"))
     extra = expanded(call, "output_padding", count)
     if transposed:
-        for s, d, more in zip(stride, dilation, extra, strict=True):
-            if more >= max(s, d):
-                raise call.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}")
+        check_output_padding(call, extra, stride, dilation)
     elif any(extra):
         raise call.refuse("output_padding", list(extra), "zeros unless transposed")
     pads = tuple((p, p) for p in padding)

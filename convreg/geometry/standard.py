@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import Refusing
 from ..spec import Call
 from . import Geometry, effective, halves, ints, reach
-from .aten import Convolved, build, check_fit, check_sizes
+from .aten import Convolved, build, check_fit, check_output_padding, check_sizes
 
 
 def conv_pads(
@@ -114,22 +114,16 @@ def conv(call: Call) -> tuple[Geometry, tuple[int, ...]]:
 
 
 def check_window(
-    ask: Refusing,
-    window: tuple[tuple[int, int], ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    extra: tuple[int, ...],
-    data: tuple[str, tuple[int, ...]],
+    ask: Refusing, given: Settings, window: tuple[tuple[int, int], ...], extra: tuple[int, ...], data: tuple[int, ...]
 ) -> None:
-    """Refuse an output_padding or a result that a ConvTranspose cannot have; `data` is its input's name and shape."""
-    for s, d, more in zip(stride, dilation, extra, strict=True):
-        if more >= max(s, d):
-            raise ask.refuse("output_padding", list(extra), f"entries below max(stride, dilation) = {max(s, d)}",
-                             "geometry")
+    """Refuse pads, an output_padding and a result that no ConvTranspose has; `data` is the shape of X."""
+    for argument, values in (("pads", given.pads or ()), ("output_padding", extra)):
+        if any(value < 0 for value in values):
+            raise ask.refuse(argument, list(values), "entries at least 0", "geometry")
+    check_output_padding(ask, extra, given.stride, given.dilation)
     extents = [extent for _, extent in window]
     if any(extent < 1 for extent in extents):
-        name, shape = data
-        raise ask.refuse(name, list(shape), f"sizes whose result {extents} is positive", "geometry")
+        raise ask.refuse("X", list(data), f"sizes whose result {extents} is positive", "geometry")
 
 
 def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
@@ -144,7 +138,7 @@ def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
         if value is not None and len(value) != count:
             raise call.refuse(name, list(value), f"one entry per spatial axis ({count})")
     window = conv_transpose_window(call["auto_pad"], data[2:], given.kernel, given.stride, given.pads, extra, stated)
-    check_window(call, window, given.stride, given.dilation, extra, ("X", data))
+    check_window(call, given, window, extra, data)
     extents = tuple(extent for _, extent in window)
     shapes = Convolved((data[0], weight[1] * call["group"], *extents), data, weight)
     check_fit(call, shapes, call["group"], ("Y", "X"))
