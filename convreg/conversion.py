@@ -182,7 +182,7 @@ def dequantize(
         target = None if dtype is None else format_of(np.dtype(dtype))
     except Exception:  # NumPy raises whatever the reader of such a description meets
         target = None
-    wide = WIDE if source.bits == 8 else WIDE[:2] if source.bits < 64 else WIDE[1:2]
+    wide = WIDE if source.bits == 8 else ("float64",) if source.bits == 64 else ("float32", "float64")
     if target is None or target.name not in (*wide, source.name):
         raise ask.refuse("dtype", dtype, " or ".join(wide), wrong_type=True)
     return ask.convert("codes", array, source, target, "nearest_even", False, 0, out, threads)
@@ -281,8 +281,10 @@ class _Asking(Asking):
         with np.errstate(all="ignore"):
             factors = given.astype(np.float32)
             wrong = (np.frexp(factors)[0] != 0.5) | (factors < 2.0**-126)
-            # NumPy would compare integers as float64, which rounds those beyond 2**53
-            wrong |= factors != given if given.dtype.kind == "f" else given & (given - 1) != 0
+            if given.dtype.kind == "f":
+                wrong |= factors != given
+            else:  # NumPy would compare integers as float64, which rounds those beyond 2**53
+                wrong |= given & (given - 1) != 0
         if wrong.any():
             raise self.refuse(argument, given[wrong].flat[0].item(), "powers of two from 2**-126 to 2**127")
         try:

@@ -56,7 +56,7 @@ def layout(call: Call) -> str:
 
 
 def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
-    """Return the per-axis attributes, empty ones at the neutral value, as the runtime reads them."""
+    """Return the per-axis attributes; an empty list means the neutral value, as the runtime reads it."""
     lists = {}
     for name, neutral in (("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0), ("output_padding", 0)):
         value = ints(call[name], count, neutral)
@@ -66,7 +66,8 @@ def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
             raise call.refuse(name, list(value), f"one entry per spatial axis ({count})", row(call, name))
         lists[name] = value
     if call["auto_pad"] == "none" and any(pad < 0 for pad in lists["pads_begin"]):  # the other modes do not read them
-        raise call.refuse("pads_begin", list(lists["pads_begin"]), "entries at least 0", row(call, "negative pads"))
+        raise call.refuse("pads_begin", list(lists["pads_begin"]), "entries at least 0 beside auto_pad=explicit",
+                          row(call, "negative pads"))
     return lists
 
 

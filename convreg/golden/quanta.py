@@ -26,8 +26,7 @@ def exponent_of_quanta(array: Array) -> int | None:
     flat = array.reshape(-1)
     if known.bits <= 16:
         present = np.flatnonzero(np.bincount(flat.view(known.storage), minlength=2**known.bits))
-        values = known.values[present]
-        return _exponent(values[np.isfinite(values)].astype(np.float64))  # a cast of a signalling NaN is reported
+        return _exponent(known.values[present].astype(np.float64))
     lowest, highest = ZERO, -ZERO
     for start in range(0, flat.size, BLOCK):
         values = dequantize(flat[start:start + BLOCK], dtype=np.float64)

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -241,27 +241,41 @@ def read_results(
     if not is_folder(place):
         return _of_file(golden, place)
     kinds = [layout_of(name) for name in (_KINDS if layout is None else (layout,))]
-    own = (place / manifest.NAME).is_file()
-    made = results_from(golden, load_case(place, golden.name), place) if own else {}
-    held = manifest.read(place).case(golden.name).files if own else {}
-    together = [f"{kind.folder(golden.name)}.npz" for kind in kinds]
-    found: dict[str, str] = {}
-    for output in golden.outputs:
-        names = [name for kind in kinds for name in _candidates(kind, golden, output, many)]
-        files = ([manifest.NAME] if own else []) + [
-            name for name in dict.fromkeys([*together, *names]) if name not in held and (place / name).is_file()]
-        if not files:
-            raise GraphError(f"{place}: no file for output {output!r} of case {golden.name!r}; needed: one of "
-                             f"{', '.join(dict.fromkeys(names))}")
-        if len(files) > 1:
-            raise GraphError(f"{place}: output {output!r} of case {golden.name!r} is in {' and in '.join(files)}; "
-                             "needed: one of them")
-        found[output] = files[0]
-    if own:
+    vectors = (place / manifest.NAME).is_file()
+    made = results_from(golden, load_case(place, golden.name), place) if vectors else {}
+    own = manifest.read(place).case(golden.name).files if vectors else None
+    files = {output: _file_of(golden, output, place, kinds, many, own) for output in golden.outputs}
+    if vectors:
         return made
-    if (first := next(iter(found.values()), "")) in together:
+    if (first := next(iter(files.values()), "")) in _together(golden, kinds):
         return _of_file(golden, place / first)
-    return {output: _one(golden, output, place / name) for output, name in found.items()}
+    return {output: _one(golden, output, place / name) for output, name in files.items()}
+
+
+def _together(golden: Golden, kinds: Sequence[Layout]) -> list[str]:
+    """Return the names of files that hold all outputs."""
+    return [f"{kind.folder(golden.name)}.npz" for kind in kinds]
+
+
+def _file_of(
+    golden: Golden, output: str, place: Path, kinds: Sequence[Layout], many: bool, own: Collection[str] | None
+) -> str:
+    """Return the name of the only file of a folder that holds an output.
+
+    In a folder of golden vectors that is the manifest, and `own` are the files that it names.
+    """
+    names = [name for kind in kinds for name in _candidates(kind, golden, output, many)]
+    files = [name for name in dict.fromkeys([*_together(golden, kinds), *names])
+             if name not in (own or ()) and (place / name).is_file()]
+    if own is not None:
+        files.insert(0, manifest.NAME)
+    if not files:
+        raise GraphError(f"{place}: no file for output {output!r} of case {golden.name!r}; needed: one of "
+                         f"{', '.join(dict.fromkeys(names))}")
+    if len(files) > 1:
+        raise GraphError(f"{place}: output {output!r} of case {golden.name!r} is in {' and in '.join(files)}; "
+                         "needed: one of them")
+    return files[0]
 
 
 def _candidates(kind: Layout, golden: Golden, output: str, many: bool) -> list[str]:
