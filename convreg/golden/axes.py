@@ -9,7 +9,8 @@ from ..spec import Call, Plan
 
 SPACE = {1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
 LETTERS = {"O": "output channel", "I": "input channel", "G": "group"}
-CHANNELS = ("channel", "output channel", "input channel")
+UNNAMED = " position"
+"""The end of the name of an axis of which only the number is known."""
 
 
 class Axis(NamedTuple):
@@ -26,7 +27,7 @@ class Axis(NamedTuple):
     @property
     def plural(self) -> str:
         """The name for several."""
-        return f"indices{self.name.removeprefix('index')}" if self.name.startswith("index") else f"{self.name}s"
+        return f"{self.name}s"
 
 
 def axes_of(call: Call, plan: Plan, place: int) -> tuple[Axis, ...]:
@@ -43,7 +44,7 @@ def axes_of(call: Call, plan: Plan, place: int) -> tuple[Axis, ...]:
     elif port.role == "grad_bias":
         named = (Axis("channel", "channel", groups),)
     if len(named) != rank:
-        return tuple(Axis(f"index of axis {axis}", "") for axis in range(rank))
+        return tuple(Axis(f"axis {axis}{UNNAMED}", "") for axis in range(rank))
     return named
 
 

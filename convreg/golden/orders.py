@@ -9,6 +9,7 @@ import numpy as np
 
 from ..memory import Array
 from . import ranks
+from .axes import UNNAMED
 from .bounds import Analysis
 from .evidence import COSTLY, explains, fits
 
@@ -44,7 +45,7 @@ def in_other_order(analysis: Analysis, codes: Array, wrong: Array) -> str:
                             for each in (codes, wrong))
             if explains(analysis, ranks.ranks(found, format), moved):
                 return "the result with its axes in the order " + ", ".join(
-                    analysis.axes[axis].name.removeprefix("index of ") for axis in order)
+                    analysis.axes[axis].name.removesuffix(UNNAMED) for axis in order)
     return ""
 
 

@@ -296,12 +296,12 @@ def test_conversions_of_another_kind():
     assert compare(golden, turned).outputs["y"].causes == ("the result with its axes in the order axis 1, axis 0",)
 
 
-def test_indices_of_axes_without_names():
+def test_positions_on_axes_without_names():
     x = normals((16, 32))
     golden = convreg.golden.make("nodes::Quantize", [x], format="hifloat8")
     result = golden.outputs["y"].view(np.uint8).copy()
     result[3, [2, 9]] ^= 0x41
-    assert compare(golden, result).outputs["y"].where.startswith("in indices of axis 1 2 and 9 of index of axis 0 3")
+    assert compare(golden, result).outputs["y"].where.startswith("in axis 1 positions 2 and 9 of axis 0 position 3")
 
 
 def test_the_ratio_of_signal_to_noise_leaves_out_overflows():
