@@ -50,7 +50,8 @@ def translate(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--to", metavar="DIALECT", required=True,
                         help="the dialect: ascend, onednn, openvino, aten or onnx")
     parser.add_argument("--lower-rest", action="store_true",
-                        help="write nodes that the dialect cannot express in standard ONNX (default: fail)")
+                        help="write gradient nodes that the dialect cannot express, and Quantize and Dequantize, in "
+                        "standard ONNX (default: fail at such gradients, and keep the conversions)")
 
     def act(args: argparse.Namespace) -> None:
         model = convreg.onnx.load(args.model)

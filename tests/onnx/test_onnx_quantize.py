@@ -123,6 +123,17 @@ def test_what_cast_cannot_do_is_not_lowered(chosen, reason):
     with pytest.raises(GraphError, match=reason):
         convreg.onnx.lower(made)
     assert convreg.onnx.translate(made, to="onednn").graph.node[0].op_type == "Quantize"
+    with pytest.raises(GraphError, match=reason):
+        convreg.onnx.translate(made, to="onednn", rest="lower")
+
+
+@pytest.mark.parametrize("to", ["ascend", "onednn", "openvino", "aten"])
+def test_the_rest_of_a_translation_includes_conversions(to):
+    made = convreg.onnx.node_model("nodes::Quantize", VALUES, np.float32(4), format="float8_e5m2", as_inputs=True)
+    assert convreg.onnx.translate(made, to).graph.node == made.graph.node
+    written = convreg.onnx.translate(made, to, rest="lower")
+    assert written.SerializeToString() == convreg.onnx.lower(made).SerializeToString()
+    assert not [node.op_type for node in written.graph.node if node.domain]
 
 
 def test_bytes_need_a_name():

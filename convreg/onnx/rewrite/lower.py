@@ -58,12 +58,6 @@ def lower(source: Source) -> ModelProto:
     return rewrite(source, write_standard)
 
 
-def lower_conversions(source: Source) -> ModelProto:
-    """As `lower`, for Quantize and Dequantize nodes alone."""
-    return rewrite(source, lambda problem, builder: (
-        isinstance(problem, Conversion) and write_conversion(problem, builder)))
-
-
 def rewrite(source: Source, write: Write) -> ModelProto:
     """Return a copy of a model in which `write` has replaced nodes of ours, at every level."""
     model = ModelProto()

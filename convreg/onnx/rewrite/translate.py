@@ -43,7 +43,8 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
     to : {"ascend", "onednn", "openvino", "aten", "onnx"}
         The dialect; "onnx" is `lower`.
     rest : {"error", "lower"}
-        The treatment of nodes that the dialect cannot express: an error, or standard ONNX.
+        The treatment of gradient nodes that the dialect cannot express: an error, or standard ONNX. Quantize and
+        Dequantize belong to no dialect: they stay unchanged with "error", and become standard ONNX with "lower".
 
     Returns
     -------
@@ -76,7 +77,9 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
         raise GraphError(f"rest={rest!r}; allowed: 'error' or 'lower'")
 
     def write(problem: Problem | Conversion, builder: Builder) -> bool:
-        if isinstance(problem, Conversion) or (problem.spec.vendor == to and TARGETS[to].keeps(problem)):
+        if isinstance(problem, Conversion):
+            return rest == "lower" and write_standard(problem, builder)
+        if problem.spec.vendor == to and TARGETS[to].keeps(problem):
             return False
         if problem.spec.convolution.forward:
             return write_standard(problem, builder)

@@ -21,7 +21,6 @@ from convreg.geometry import Geometry
 from convreg.guard import guarded
 from convreg.onnx.graph import attributes_of, flattened
 from convreg.onnx.model.files import Source, opened
-from convreg.onnx.rewrite.lower import lower_conversions
 from convreg.onnx.rewrite.problem import Problem, problem_of
 from convreg.spec import Shape
 
@@ -60,7 +59,7 @@ def export_graph_json(source: Source, path: PathLike) -> dict[str, int]:
     """
     model = flattened(opened(source))
     if any(node.domain in OTHERS for node in model.graph.node):
-        model = convreg.onnx.translate(lower_conversions(model), "onednn", rest="lower")
+        model = convreg.onnx.translate(model, "onednn", rest="lower")
     writer = _Writer(view(model))
     document = writer.document()
     content = json.dumps(document, indent=1, allow_nan=False).encode()

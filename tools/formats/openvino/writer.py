@@ -19,7 +19,6 @@ from convreg.guard import guarded
 from convreg.onnx.graph import attributes_of, flattened, place
 from convreg.onnx.model.files import Source, opened
 from convreg.onnx.model.tensor_data import array_of
-from convreg.onnx.rewrite.lower import lower_conversions
 from convreg.onnx.rewrite.problem import problem_of
 from convreg.paths import path_of
 
@@ -57,7 +56,7 @@ def export_ir(source: Source, path: PathLike) -> None:
         raise GraphError(f"{target}: an OpenVINO model is an .xml file with a .bin file beside it")
     model = flattened(opened(source))
     if any(map(_is_elsewhere, model.graph.node)):
-        model = convreg.onnx.translate(lower_conversions(model), "openvino", rest="lower")
+        model = convreg.onnx.translate(model, "openvino", rest="lower")
     document = _document(view(model))
     text, blob = document.xml(), bytes(document.blob)
     if _NOT_XML.search(text.decode("utf-8")):
