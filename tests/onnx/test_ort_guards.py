@@ -1,10 +1,11 @@
-"""Nodes on which onnxruntime would end the process: computed, or refused, by either engine."""
+"""Nodes on which onnxruntime would end the process or err: computed, or refused, by either engine."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 from ending_nodes import ENDING, ENGINES, loose, zeros
@@ -118,3 +119,24 @@ def test_values_whose_type_inference_misses_divide():
                                                                   helper.make_opsetid("com.microsoft", 1)])
     found = convreg.onnx.run(model, {"a": [1, 0, 2]}, engine="onnxruntime")["c"]
     np.testing.assert_array_equal(found, [1, np.nan, 1])  # floating-point numbers may be divided by 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("op_type", ["Cast", "CastLike"])
+@pytest.mark.parametrize(("target", "expected"), [
+    (ml_dtypes.float8_e4m3fn, [0.1015625, 448, 448, *[np.nan] * 9]),
+    (ml_dtypes.float8_e5m2, [0.09375, 448, 448, 448, 512, -512, 57344, *[np.inf] * 3, -np.inf, np.nan])])
+@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64, np.int32, ml_dtypes.float8_e5m2])
+def test_casts_without_saturation(source, target, expected, op_type, engine):
+    """onnxruntime makes 448 of 480 in float8_e4m3fn, and NaN of 61440 to 65535 in float8_e5m2."""
+    numbers = np.array([0.1, 448, 464, 465, 480, -490, 61424, 61440, 65000, np.inf, -np.inf, np.nan])
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = numbers.astype(source)
+        expected = numbers.astype(source).astype(np.float32).astype(target) if source not in (
+            np.float32, np.float64) else np.array(expected, target)
+    more = {"to": helper.np_dtype_to_tensor_dtype(np.dtype(target))} if op_type == "Cast" else {}
+    operands = [x] if op_type == "Cast" else [x, np.zeros(1, target)]
+    model, feeds = loose(op_type, 19, operands, constants=(1,), saturate=0, **more)
+    found = convreg.onnx.run(model, feeds, engine=engine)
+    assert found.engine == (engine or "onnxruntime")
+    np.testing.assert_array_equal(found["y0"].astype(np.float32), expected.astype(np.float32))

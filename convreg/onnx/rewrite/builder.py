@@ -10,12 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from ...formats import FORMATS
 from ..graph import graphs_of, nodes_of
+from ..runtime_ort.guards import LAST_FINITE
 
 Extents = tuple[int, ...]
-
-LAST_FINITE = {"float8_e4m3fn": np.float32(464), "float8_e5m2": np.nextafter(np.float32(61440), np.float32(0))}
-"""The largest float32 that rounds to a finite number. onnxruntime's Cast takes some that are larger for the largest
-finite number or for NaN, but infinity for what it is."""
 
 
 class Names:
@@ -110,12 +107,12 @@ class Builder:
         """Convert between number formats, rounding to nearest even; overflow is not clamped."""
         if source == target:
             return value
-        wide = {}
-        if target in LAST_FINITE:
+        wide, element = {}, helper.np_dtype_to_tensor_dtype(FORMATS[target].dtype)
+        if element in LAST_FINITE:
             wide["saturate"] = 0
             if FORMATS[source].bits > 8:
-                value = self.beyond(value, source, float(LAST_FINITE[target]), np.inf)
-        return self.add("Cast", value, to=helper.np_dtype_to_tensor_dtype(FORMATS[target].dtype), **wide)
+                value = self.beyond(value, source, LAST_FINITE[element], np.inf)
+        return self.add("Cast", value, to=element, **wide)
 
     def beyond(self, value: str, format: str, limit: float, result: float) -> str:
         """Replace what exceeds a limit by a number of its sign; NaN stays, which Clip does not promise."""

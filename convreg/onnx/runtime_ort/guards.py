@@ -1,12 +1,15 @@
-"""Nodes on which onnxruntime would end the process instead of raising: guarded or rewritten in standard nodes.
+"""Nodes on which onnxruntime would end the process, or that it computes wrongly: guarded or rewritten in standard ones.
 
-The guarded model computes the same values. Where a node would end the process, a guard before it fails instead, so
-that onnxruntime raises. Odd extents, indices and numbers found these in onnxruntime 1.23 to 1.32; there may be others:
+The guarded model computes what ONNX says. Where a node would end the process, a guard before it fails instead, so that
+onnxruntime raises. Odd extents, indices and numbers found these in onnxruntime 1.23 to 1.32; there may be others:
 
 - Div of the smallest int32 or int64 by -1; Mod likewise before 1.32,
 - Div and Mod of integers by 0 before 1.25,
 - GRU, LSTM, RoiAlign, and Unique along an axis, of a tensor without elements,
 - Resize and Upsample with another number of scales than axes, if the rank is known only when the node runs.
+
+Cast and CastLike without saturation are wrong: some numbers beyond the range of float8_e4m3fn become 448, and of
+float8_e5m2 NaN.
 """
 
 from __future__ import annotations
@@ -33,6 +36,11 @@ SIGNED = {TensorProto.INT32, TensorProto.INT64}
 """The signed types of which -1 may not divide; onnxruntime divides narrower ones in int32, where nothing overflows."""
 
 DIVIDES = {"Div", "Mod"}
+CASTS = {"Cast", "CastLike"}
+LAST_FINITE = {TensorProto.FLOAT8E4M3FN: 464.0,
+               TensorProto.FLOAT8E5M2: float(np.nextafter(np.float32(61440), np.float32(0)))}
+"""The largest float32 that rounds to a finite number. onnxruntime's Cast is right up to there, and of infinity."""
+
 INTEGERS = {TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
             TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64}
 
@@ -111,7 +119,13 @@ def _with_known_types(model: ModelProto) -> ModelProto:
 
 def is_guarded(node: NodeProto) -> bool:
     """Whether some nodes like this one need a guard."""
-    return node.domain in ("", "ai.onnx") and node.op_type in {*DIVIDES, *NON_EMPTY, *SCALED}
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    return node.op_type in {*DIVIDES, *NON_EMPTY, *SCALED} or (node.op_type in CASTS and not _saturates(node))
+
+
+def _saturates(node: NodeProto) -> bool:
+    return all(attribute.i for attribute in node.attribute if attribute.name == "saturate")
 
 
 def _version(holder: ModelProto | FunctionProto) -> int:
@@ -177,6 +191,8 @@ class Writer:
         if kind in NON_EMPTY and operands and not operands[0].has_elements and (
                 kind != "Unique" or self._states("axis")):
             self._guarded(self._is_empty(node.input[0]), "an input without elements")
+        elif kind in CASTS:
+            self._cast(operands)
         elif kind in SCALED and not self._states("axes") and not _all_counted(node, operands):
             self._scaled()
         self.nodes.append(node)
@@ -228,6 +244,23 @@ class Writer:
         quotient = self._add("Div", a, divisor)
         sign = self._add("Sub", self._number(1, element, b), twice)
         self.nodes.append(helper.make_node("Mul", [quotient, sign], [self._node.output[0]], name=self._node.name))
+
+    def _cast(self, operands: Sequence[Known]) -> None:
+        """Make infinite what is beyond the range of an 8-bit float, unless it is one already."""
+        target = operands[1].element if len(operands) > 1 else next(
+            (attribute.i for attribute in self._node.attribute if attribute.name == "to"), 0)
+        source = operands[0].element
+        if target not in LAST_FINITE or source in LAST_FINITE:
+            return
+        kind = source if source in (TensorProto.FLOAT, TensorProto.DOUBLE) else TensorProto.FLOAT
+        value = self._node.input[0]
+        if kind != source:  # not every type has kernels of Greater and Where
+            value = self._add("Cast", value, to=kind)
+        for compare, sign in (("Greater", 1), ("Less", -1)):
+            bound, infinity = (self._value(helper.make_tensor("", kind, [], [sign * number]))
+                               for number in (LAST_FINITE[target], np.inf))
+            value = self._add("Where", self._add(compare, value, bound), infinity, value)
+        self._node.input[0] = value
 
     def _scaled(self) -> None:
         x, *others = self._node.input
