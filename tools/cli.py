@@ -14,7 +14,7 @@ from convreg import GraphError, OpError, UnknownOp, archives
 from convreg.calls.signature import signature_of
 from convreg.calls.text import docs_page, table
 from convreg.errors import printable
-from convreg.files import read_bytes, reason, write_atomically, write_together
+from convreg.files import read_bytes, reason, refuse_unwritable, write_atomically, write_together
 
 from .bench import bench
 from .explaining import algorithm, explain
@@ -102,6 +102,9 @@ def run(parser: argparse.ArgumentParser) -> Action:
     def act(args: argparse.Namespace) -> None:
         from . import tensors
 
+        folders = [] if args.output_dir is None else [Path(args.output_dir), *Path(args.output_dir).parents]
+        if args.output is not None and Path(args.output).parent not in folders:  # those are made with the files
+            refuse_unwritable("--output", args.output)
         model = convreg.onnx.load(args.model)
         session = convreg.onnx.Session(model, engine=args.engine)
         feeds = tensors.feeds(tensors.needed(model), args.input, fill=args.random, seed=args.seed)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import rmtree
 
 import ml_dtypes
 import numpy as np
@@ -139,6 +140,18 @@ def test_outputs_are_written_all_or_none(tmp_path, capsys):
         failed(capsys, "run", path, "--random", *together, "--output-dir", folder)
         assert list(tmp_path.iterdir()) == [path]
     assert "is empty" in failed(capsys, "run", path, "--random", "-o", "")
+
+
+def test_outputs_without_a_folder_are_refused_before_the_run(tmp_path, capsys):
+    path, folder = copying(tmp_path, "y"), tmp_path / "made" / "deep"
+    for more in ([], ["--output-dir", folder]):  # without --random the run would ask for the input
+        output = tmp_path / "other" / "out.npz"
+        said = failed(capsys, "run", path, "-o", output, *more)
+        assert f"--output={str(output)!r} is refused: No such file or directory" in said
+    for place in (folder, folder.parent):
+        assert main(["run", str(path), "--random", "-o", f"{place}/out.npz", "--output-dir", str(folder)]) == 0
+        assert [*arrays_of(place / "out.npz")] == ["y"]
+        rmtree(folder.parent)
 
 
 def test_names_are_printed_on_one_line(tmp_path, capsys):
