@@ -13,6 +13,7 @@ ELEMENTS = {
     "boolean": TensorProto.BOOL, "f8e4m3": TensorProto.FLOAT8E4M3FN, "f8e5m2": TensorProto.FLOAT8E5M2,
 }
 FLOAT8 = (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
+INTEGER8 = (TensorProto.INT8, TensorProto.UINT8)
 NAMES: dict[int, str] = {number: name for name, number in ELEMENTS.items()}
 
 

@@ -14,11 +14,9 @@ from onnx import TensorProto, helper
 
 from convreg import GraphError
 
-from .elements import FLOAT8, element_name
+from .elements import FLOAT8, INTEGER8, element_name
 from .ir import Port
 from .writing import Build, Writing
-
-BYTES = (TensorProto.INT8, TensorProto.UINT8)
 
 
 def same(kind: str, opset: str = "opset1") -> Build:
@@ -35,7 +33,7 @@ def binary(kind: str, *, truth: bool = False, **data: Any) -> Build:
 def wrapping(kind: str, **data: Any) -> Build:
     """Arithmetic of which the low 8 bits are kept where the node has 8-bit integers, and the layer would saturate."""
     def build(step: Writing) -> Port:
-        if step.element not in BYTES:
+        if step.element not in INTEGER8:
             return step.layer(kind, *step.ports, **data)
         wide = TensorProto.INT32
         operands = [step.layer("Convert", port, element=wide, destination_type="i32") for port in step.ports]
@@ -75,7 +73,7 @@ def cast(step: Writing) -> Port:
     if target in FLOAT8 and step.attributes.get("saturate", 1):
         largest = float(ml_dtypes.finfo(helper.tensor_dtype_to_np_dtype(target)).max)
         kind = step.element
-        if kind in FLOAT8 and kind != target:
+        if kind in FLOAT8:
             kind = TensorProto.FLOAT
             source = step.layer("Convert", source, element=kind, destination_type=element_name(kind))
         if _reaches(kind) > largest:

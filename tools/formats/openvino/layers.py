@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from convreg import GraphError
 
 from ..matrix_product import matrix_product
-from .elements import ELEMENTS, FLOAT8, element
+from .elements import ELEMENTS, FLOAT8, INTEGER8, element
 from .movement import MOVEMENT
 from .pooling import average_pool, max_pool
 from .step import Kind, Step
@@ -53,7 +53,7 @@ def _check_broadcast(step: Step) -> None:
 
 
 def _saturated(step: Step, op_type: str, inputs: Sequence[str],
-               kinds: Sequence[int] = (TensorProto.INT8, TensorProto.UINT8)) -> None:
+               kinds: Sequence[int] = INTEGER8) -> None:
     """An arithmetic layer; 8-bit results saturate, as the runtime's do, and are found in 32 bits.
 
     `kinds` are those of which a result can leave the range.
@@ -132,7 +132,7 @@ def _divide(step: Step) -> None:
 def _squared_difference(step: Step) -> None:
     _check_broadcast(step)
     kind = step.builder.value(step.inputs[0]).element
-    if kind in (TensorProto.INT8, TensorProto.UINT8):
+    if kind in INTEGER8:
         raise GraphError(f"{TensorProto.DataType.Name(kind)} is not known to the reader here")
     difference = step.node("Sub", *step.inputs)
     step.finish("Mul", [difference, difference])

@@ -286,7 +286,7 @@ def _grouped_filter(view: View, node: NodeProto) -> str | None:
         return made.input[0] if folded == (groups * extents[0], *extents[1:]) else None
     # The -1 in the new shape stands for the one extent that only a run will tell.
     as_stated = stated is not None and stated.tolist() == [groups * extents[0], *extents[1:]]
-    return made.input[0] if as_stated and extents[0] > 0 and extents.count(-1) == 1 and 0 not in extents else None
+    return made.input[0] if as_stated and extents.count(-1) == 1 and 0 not in extents else None
 
 
 def is_folded(view: View, node: NodeProto) -> bool:
