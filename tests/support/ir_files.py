@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import onnx
+import pytest
 from convreg.tools.onnx_io import export_ir, import_ir
 
 import convreg.onnx
@@ -34,3 +35,15 @@ def check_again(path: Path, source: onnx.ModelProto, feeds: dict[str, np.ndarray
     again = import_ir(path)
     assert [entry.name for entry in again.graph.input] == list(feeds)
     check_values(convreg.onnx.run(again, feeds), convreg.onnx.run(source, feeds))
+
+
+def openvino_values(path: Path, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs of an IR model in OpenVINO, in f32; skips where the package is missing."""
+    openvino = pytest.importorskip("openvino")
+    core = openvino.Core()
+    read = core.read_model(path)
+    if read.is_dynamic():
+        read.reshape({name: list(array.shape) for name, array in feeds.items()})
+    compiled = core.compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    results = compiled(feeds)
+    return {output.get_any_name(): results[index] for index, output in enumerate(read.outputs)}
