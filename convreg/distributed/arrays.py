@@ -43,7 +43,7 @@ class Shared(NamedTuple):
     batch: int
     shares: Shares | None
     stated: tuple[Hollow, ...]
-    """What the chunked arrays state."""
+    """Shapes and dtypes that the Dask arrays at `places` state."""
 
     def parts(self, operands: Sequence[Array], samples: range) -> Parts:
         """Return the call for these samples of its batch, refused if a chunk is not as its Dask array states."""

@@ -91,7 +91,9 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """All units of a step and what they run; another object is another program, since models alone do not tell.
+    """All units of a step and what they run.
+
+    Programs are compared as objects: those of two batches may run the same models in other places.
 
     Attributes
     ----------
