@@ -37,8 +37,8 @@ SIGNED = {TensorProto.INT32, TensorProto.INT64}
 
 DIVIDES = {"Div", "Mod"}
 CASTS = {"Cast", "CastLike"}
-LAST_FINITE = {TensorProto.FLOAT8E4M3FN: 464.0,
-               TensorProto.FLOAT8E5M2: float(np.nextafter(np.float32(61440), np.float32(0)))}
+LAST_FINITE: dict[int, float] = {TensorProto.FLOAT8E4M3FN: 464.0,
+                                 TensorProto.FLOAT8E5M2: float(np.nextafter(np.float32(61440), np.float32(0)))}
 """The largest float32 that rounds to a finite number. onnxruntime's Cast is right up to there, and of infinity."""
 
 INTEGERS = {TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
