@@ -13,7 +13,7 @@ from ..record import StepRecord
 from .assembly import CLIENT, Assembly, Division, Draft, Samples, serialised
 from .draws import Draws
 from .parts import whole_part
-from .rewrites import rewritten
+from .rewrites import rewritten, with_axes
 from .specialised import Extents, known_of, specialised
 from .sums import Mean, Summed
 from .units import Item, Joined, Unit
@@ -34,7 +34,8 @@ class PerShard(Assembly):
         whole = specialised(model, shapes)
         super().__init__(known_of(whole, batch), shards, engine)
         self.nodes = rewritten(whole, self.known, draws)
-        self.step, self.record, self.shapes, self.others = model, record, shapes, list(dict.fromkeys(others))
+        self.step, self.record, self.shapes = with_axes(model, self.known), record, shapes
+        self.others = list(dict.fromkeys(others))
         self.draws, self.own = draws, own_convolutions
         self.data = [name for name in (*record.data, record.target) if name is not None and self.known.per_sample(name)
                      == 1]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from .... import registry
 from ....errors import GraphError
@@ -38,11 +38,29 @@ def rewritten(model: ModelProto, known: Known, draws: Draws) -> list[NodeProto]:
             nodes += _two_losses(node, names, known)
         elif node.op_type == "CastLike":
             nodes.append(_cast(node, known))
-        elif node.op_type == "Squeeze" and node.domain == "" and not any(node.input[1:]):
+        elif _squeezes_all(node):
             nodes.append(_squeeze(node, names, known))
         else:
             nodes += _one_result_each(node)
     return nodes
+
+
+def with_axes(model: ModelProto, known: Known) -> ModelProto:
+    """Return a step model whose Squeeze nodes state the axes that they remove from the whole batch, for any shard."""
+    if not any(map(_squeezes_all, model.graph.node)):
+        return model
+    names, changed = Names.of(model), ModelProto()
+    changed.CopyFrom(model)
+    for node in filter(_squeezes_all, changed.graph.node):
+        axes = _axes(node, names, known)
+        if axes is not None:
+            changed.graph.initializer.append(axes)
+            node.input[1:] = [axes.name]
+    return changed
+
+
+def _squeezes_all(node: NodeProto) -> bool:
+    return node.op_type == "Squeeze" and node.domain == "" and not any(node.input[1:])
 
 
 def _copy(node: NodeProto, outputs: Sequence[str]) -> NodeProto:
@@ -97,13 +115,20 @@ def _cast(node: NodeProto, known: Known) -> NodeProto:
 
 
 def _squeeze(node: NodeProto, names: Names, known: Known) -> NodeProto:
+    axes = _axes(node, names, known)
+    if axes is None:
+        return node
+    known.constants[axes.name] = axes
+    return helper.make_node("Squeeze", [node.input[0], axes.name], list(node.output), name=node.name)
+
+
+def _axes(node: NodeProto, names: Names, known: Known) -> TensorProto | None:
+    """Return the axes that a Squeeze without axes removes from the batch."""
     shape = known.shape(node.input[0])
     if shape is None:
-        return node
-    name = names.fresh(f"{node.output[0]}/axes")
+        return None
     axes = [axis for axis, extent in enumerate(shape) if extent == 1]
-    known.constants[name] = numpy_helper.from_array(np.array(axes, np.int64), name)
-    return helper.make_node("Squeeze", [node.input[0], name], list(node.output), name=node.name)
+    return numpy_helper.from_array(np.array(axes, np.int64), names.fresh(f"{node.output[0]}/axes"))
 
 
 def _drawn(known: Known, node: NodeProto, names: Names, draws: Draws) -> list[NodeProto]:

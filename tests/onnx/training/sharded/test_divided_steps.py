@@ -201,6 +201,18 @@ def test_one_shard_with_its_own_statistics_is_the_step_that_is_not_divided():
     assert_same(trained(step, batches, shards=1, statistics="per_shard"), trained(step, batches))
 
 
+def test_a_shard_of_one_sample_keeps_its_batch_in_squeeze():
+    """Without statistics of a batch, such shards differ from the whole step in the rounding of averages alone."""
+    step = step_of("squeezed")
+    batches = [batch("squeezed", 3)]
+    trainer, [made] = trained(step, batches, shards=2, statistics="per_shard")
+    whole, [due] = trained(step, batches)
+    assert made["logits"].shape == (3, 5)
+    np.testing.assert_allclose(made["logits"], due["logits"], rtol=1e-6)
+    for name, array in trainer.state.items():
+        np.testing.assert_allclose(array, whole.state[name], atol=1e-6, err_msg=name)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Everything else that a trainer does
 
