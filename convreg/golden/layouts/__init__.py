@@ -177,12 +177,16 @@ def load_case(root: PathLike, name: str) -> Golden:
         If there is no such case, an array differs from its SHA-256, dtype or shape in the manifest, or the arrays are
         none of a call of the operator.
     """
+    return from_entry(path_of(root), *_listed(path_of(root), name))
+
+
+def _listed(root: Path, name: str) -> tuple[Entry, str]:
+    """Return a case of a folder's manifest, and the layout of the folder."""
     known = manifest.read(root)
     try:
-        case = known.case(name)
+        return known.case(name), known.layout
     except GraphError as error:
-        raise GraphError(f"{path_of(root) / manifest.NAME}: {error}") from None
-    return from_entry(path_of(root), case, known.layout)
+        raise GraphError(f"{root / manifest.NAME}: {error}") from None
 
 
 def from_entry(root: Path, case: Entry, layout: str) -> Golden:
@@ -241,12 +245,11 @@ def read_results(
     if not is_folder(place):
         return _of_file(golden, place)
     kinds = [layout_of(name) for name in (_KINDS if layout is None else (layout,))]
-    vectors = (place / manifest.NAME).is_file()
-    made = results_from(golden, load_case(place, golden.name), place) if vectors else {}
-    own = manifest.read(place).case(golden.name).files if vectors else None
+    vectors = _listed(place, golden.name) if (place / manifest.NAME).is_file() else None
+    own = None if vectors is None else vectors[0].files
     files = {output: _file_of(golden, output, place, kinds, many, own) for output in golden.outputs}
-    if vectors:
-        return made
+    if vectors is not None:
+        return results_from(golden, from_entry(place, *vectors), place)
     if (first := next(iter(files.values()), "")) in _together(golden, kinds):
         return _of_file(golden, place / first)
     return {output: _one(golden, output, place / name) for output, name in files.items()}

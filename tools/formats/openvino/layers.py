@@ -52,8 +52,7 @@ def _check_broadcast(step: Step) -> None:
                 raise GraphError(f"shapes {list(first)} and {list(other)} differ with auto_broadcast 'none'")
 
 
-def _saturated(step: Step, op_type: str, inputs: Sequence[str],
-               kinds: Sequence[int] = INTEGER8) -> None:
+def _saturated(step: Step, op_type: str, inputs: Sequence[str], kinds: Sequence[int] = INTEGER8) -> None:
     """An arithmetic layer; 8-bit results saturate, as the runtime's do, and are found in 32 bits.
 
     `kinds` are those of which a result can leave the range.
