@@ -51,6 +51,23 @@ def test_weights_far_from_one_another(taps, number_format):
 
 @pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("axes", [
+    [(12, 6, 1, 2, 1, 0), (120, 60, 1, 2, 1, 0)], [(64, 16, 15, 4, 4, 28)], [(8, 8, 3, 1, 1, 1), (210, 70, 3, 3, 3, 3)],
+    [(6, 4, 1, 2, 1, 1), (4, 2, 1, 2, 1, 0), (12, 6, 3, 2, 2, 2)], [(9, 5, 1, 2, 1, 0), (11, 6, 1, 2, 1, 0)],
+    [(7, 3, 2, 3, 3, 1), (10, 5, 3, 2, 1, 1)],
+], ids=["single taps", "a dilated line", "lines of some vectors", "volumes", "no whole cells", "one axis"])
+def test_positions_that_no_tap_reaches(axes, number_format):
+    """Zeros, or biases, between results of one class of the stride, or in classes of their own."""
+    case = case_of(2, 1, 37, 40, axes)
+    arrays = drawn_operands(case, len(axes), number_format)
+    bias = np.linspace(-2, 2, 37, dtype=np.float32)
+    apart = arrays | {"large": np.repeat(arrays["large"], 2, 5)[..., ::2]}
+    for each in (arrays, apart, arrays | {"large": in_some_layout(random.Random(axes[0][0]), arrays["large"])}):
+        check_gradient(case, each, number_format, ["rows_are_positions", "gathered"], (1, 3), bias=bias)
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", DTYPES)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5, 6])
 def test_positions_apart(stride, number_format):
     """Every second to sixth number of a line, a vector at a time and fewer."""

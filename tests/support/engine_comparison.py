@@ -179,15 +179,16 @@ def ordinary_operands(case: Case, number_format: str) -> dict[str, np.ndarray]:
 
 def check_gradient(
     case: Case, arrays: dict[str, np.ndarray], number_format: str, algorithms: Sequence[str],
-    threads: Sequence[int] = (2,), kernel: str = "backward_data"
+    threads: Sequence[int] = (2,), kernel: str = "backward_data", bias: np.ndarray | None = None
 ) -> None:
     """Compare what some algorithms compute with the plain loops, on every instruction set."""
     operands, formats = [arrays[name] for name in OPERANDS[kernel]], (number_format,) * 3
-    expected = by_plain_loops(kernel, case, operands, formats)
+    more = {} if bias is None else {"bias": bias}
+    expected = by_plain_loops(kernel, case, operands, formats, bias)
     for isa in each_instruction_set():
         for algorithm in algorithms:
             for count in threads:
                 got = np.full_like(operands[2], 7)
                 getattr(engine, kernel)(*operands[:2], got, **case.window, formats=formats, threads=count,
-                                        algorithm=algorithm)
+                                        algorithm=algorithm, **more)
                 check_bits(got, expected, number_format, isa, f"{algorithm} {count}")

@@ -39,7 +39,7 @@ cdef int64_t cut_axis(const Product* p, int axis, int64_t most, int64_t* cuts, d
             cuts[i] = border
             number += 1
     cuts[number] = p.Q[axis]
-    missed[0] = 1 - met / (<double>p.Q[axis] * p.tap_count)
+    missed[0] = 1 - met / (<double>p.Q[axis] * p.tap_count) if p.tap_count > 0 else 0
     return number
 
 
@@ -56,7 +56,7 @@ cdef int64_t cut_position_classes(Product* p, const instruction_set* isa, Positi
     for axis in range(3):
         cuts[axis][0] = 0
         count[axis] = 1
-        if p.padded and p.tap_count > 0:
+        if p.padded:
             count[axis] = cut_axis(p, axis, CUTS, cuts[axis], &missed)
         copies = FRAGMENT_CYCLES * (count[axis] - 1) / p.Q[2] if axis == 2 else CLASS_SHARE * products
         if count[axis] > 1 and products * missed > copies:

@@ -27,6 +27,7 @@ cdef struct PositionRowsScratch:  # of one thread
     int64_t* bases        # where the input of a column begins, before any tap
     PositionClass* classes
     tile_run* runs        # of the taps that a class of positions meets
+    float* cells          # sums of a line, [channel][position], where they are stored with what lies between them
     Wishes ahead          # weights of the panel that it probably packs next
     uint16_t smallest         # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
@@ -67,7 +68,7 @@ cdef void ask_for_panel(const PositionRowsJob* job, const instruction_set* isa, 
     cdef const Product* p = &job.product
     cdef const PositionRows* plan = &job.plan
     cdef const Operand* w = &p.weights
-    cdef int64_t row, rows, size = element_size(w.format), low = p.tap_offsets[0], high = low, t, taps = 0, calls = 0, numbers
+    cdef int64_t row, rows, size = element_size(w.format), low, high, t, taps = 0, calls = 0, numbers
     ahead.left = 0
     if item >= plan.whole or p.columns > ASKED_COLUMNS or p.blocks or not 0 < w.c < w.n:
         return
@@ -75,6 +76,9 @@ cdef void ask_for_panel(const PositionRowsJob* job, const instruction_set* isa, 
         taps += job[t].product.tap_count
         calls += (ceiling(job[t].product.columns, isa.rows) * ceiling(job[t].product.tap_count, job[t].plan.near_taps)
                   * ceiling(p.S, job[t].plan.near_steps))
+    if taps == 0:
+        return
+    low = high = p.tap_offsets[0]
     for t in range(1, taps):
         low, high = min(low, p.tap_offsets[t]), max(high, p.tap_offsets[t])
     numbers = (p.D - 1) * w.c + high - low + 1

@@ -105,8 +105,8 @@ cdef void lay_out_line_rows_block(const Product* p, const LineRows* s, const ins
             memset(place + end * s.line, 0, 4 * (lines - end) * s.line)
 
 
-cdef int64_t line_rows_runs(const Product* p, const LineRows* s, int64_t plane, int64_t line, int64_t first_line, int64_t position,
-                         int64_t lanes, tile_run* runs) noexcept nogil:
+cdef int64_t line_rows_runs(const Product* p, const LineRows* s, int64_t plane, int64_t line, int64_t position, int64_t lanes,
+                            tile_run* runs) noexcept nogil:
     """The taps that meet the input in a line, of all positions, or where `position` is not negative, at that one."""
     cdef int64_t t, number = 0, x0, x1, x2
     cdef const Tap* tap
@@ -116,42 +116,53 @@ cdef int64_t line_rows_runs(const Product* p, const LineRows* s, int64_t plane, 
         x0, x1, x2 = plane * p.step[0] + tap.offset[0], line * p.step[1] + tap.offset[1], position + tap.offset[2]
         if s.volume and (x0 < 0 or x0 >= p.I[0]) or x1 < 0 or x1 >= p.I[1] or position >= 0 and (x2 < 0 or x2 >= p.I[2]):
             continue
-        runs[number] = tile_run((tap.offset[0] - s.low[0]) * s.plane + tap.offset[2] - s.low[2]
-                                + ((line - first_line) * p.step[1] + tap.offset[1] - s.low[1]) * s.line,
+        runs[number] = tile_run((tap.offset[0] - s.low[0]) * s.plane + tap.offset[2] - s.low[2] + (tap.offset[1] - s.low[1]) * s.line,
                                 t * line_rows_tap(p, lanes), p.S)
         number += 1
     return number
 
 
+cdef inline void next_segment(int64_t segments, int64_t* segment, int64_t* image) noexcept nogil:
+    segment[0] += 1
+    if segment[0] == segments:
+        segment[0] = 0
+        image[0] += 1
+
+
 cdef void run_line_rows_line(const Product* p, const LineRows* s, const instruction_set* isa, const LineRowsBlock* block, int64_t line,
-                          int64_t count, const LineRowsPanels* panels, float* sums, int64_t image_sums, int64_t position_sums,
-                          LineRowsScratch* scratch) noexcept nogil:
+                             int64_t count, const LineRowsPanels* panels, float* sums, int64_t image_sums, int64_t position_sums,
+                             LineRowsScratch* scratch) noexcept nogil:
     """`count` positions of a line of a class, in all images of a block."""
     cdef int64_t segments = count if panels.special else line_segments(count, line_rows_length(s.kind, panels.together))
-    cdef int64_t units = (block.end[0] - block.first[0]) * segments, unit = 0, place, run_count = 0, together, apart, sums_apart, last
-    cdef int64_t length = ceiling(count, segments), lanes = panels.lanes
+    cdef int64_t images = block.end[0] - block.first[0], image = 0, segment = 0, place = 0, together, apart, sums_apart
+    cdef int64_t length = ceiling(count, segments), lanes = panels.lanes, x1 = line * p.step[1] + s.low[1]
+    cdef bint inside = x1 >= 0 and x1 + s.span[1] < p.I[1]
     cdef const segment_function* tiles = &(isa.segments if p.pairs == NULL else p.pairs.segments).tile[s.kind][
         line_rows_width(lanes, panels.together)][0][0]
-    if not panels.special:
-        run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], -1, lanes, scratch.runs)
-    while unit < units:
-        place = min(unit % segments * length, count - length)
+    cdef const float* line_input = scratch.block + (line - block.first[1]) * p.step[1] * s.line
+    cdef const float* input
+    cdef float* result
+    if not panels.special and not (inside and scratch.inside):
+        scratch.run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, -1, lanes, scratch.runs)
+        scratch.inside = inside
+    while image < images:
         if panels.special:
-            run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[1], block.first[2] + place, lanes, scratch.runs)
-        together = 2 if not panels.special and unit + 1 < units and tiles[SEGMENT_LENGTH + length - 1] != NULL else 1
+            scratch.run_count = line_rows_runs(p, s, block.first[0] % p.Q[0], line, block.first[2] + place, lanes, scratch.runs)
+        input, result = line_input + image * s.image + place, sums + image * image_sums + place * position_sums
+        next_segment(segments, &segment, &image)
+        together = 2 if not panels.special and image < images and tiles[SEGMENT_LENGTH + length - 1] != NULL else 1
+        place = min(segment * length, count - length)
         if panels.together == 2:
             apart, sums_apart = panels.packed_apart, panels.sums_apart
         else:
-            last = min((unit + 1) % segments * length, count - length)
-            apart = (unit + 1) // segments - unit // segments
-            sums_apart = apart * image_sums + (last - place) * position_sums
-            apart = apart * s.image + last - place
-        check_room(b"run_line_rows_line", sums + (panels.together - 1) * panels.sums_apart + unit // segments * image_sums
-                   + place * position_sums, 4 * ((length - 1) * position_sums + lanes))
-        tiles[(together - 1) * SEGMENT_LENGTH + length - 1](
-            scratch.runs, run_count, scratch.block + unit // segments * s.image + place, apart, s.channel, panels.packed,
-            sums + unit // segments * image_sums + place * position_sums, sums_apart, position_sums)
-        unit += together
+            apart = line_input + image * s.image + place - input
+            sums_apart = sums + image * image_sums + place * position_sums - result
+        check_room(b"run_line_rows_line", result + (panels.together - 1) * panels.sums_apart, 4 * ((length - 1) * position_sums + lanes))
+        tiles[(together - 1) * SEGMENT_LENGTH + length - 1](scratch.runs, scratch.run_count, input, apart, s.channel, panels.packed, result,
+                                                            sums_apart, position_sums)
+        if together == 2:
+            next_segment(segments, &segment, &image)
+            place = min(segment * length, count - length)
 
 
 cdef void store_line_rows(const Problem* q, const LineRows* s, const LineRowsBlock* block, int64_t first_line, int64_t lines, int64_t width,
@@ -236,6 +247,7 @@ cdef void run_line_rows_task(const Problem* q, const LineRows* s, int64_t task, 
             panels = line_rows_panels(p, s, block.g, panel, channel)
             image_sums = lines * width * panels.lanes
             for i in range(q.count):
+                scratch.inside = False
                 for line in range(first, min(end, q.products[i].Q[1])):
                     ask_ahead(&inputs)
                     ask_ahead(&results)

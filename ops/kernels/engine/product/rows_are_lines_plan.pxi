@@ -21,7 +21,9 @@ cdef struct LineRowsScratch:  # of one thread
     float* block
     float* sums
     int64_t* order            # sums of positions of a line
-    tile_run* runs
+    tile_run* runs            # of the line that was computed last, counted from its first input
+    int64_t run_count
+    bint inside               # all taps meet the input there, and so in every other such line of the class and the panel
     uint16_t smallest         # magnitude of a bfloat16 met in the input, less one
     uint16_t smallest_weight
 

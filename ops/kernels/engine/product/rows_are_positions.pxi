@@ -11,9 +11,9 @@ keep a panel near.  Against gathered panels this wins where lines are short or w
 transposing it costs more.
 
 uses: core/problem.pxi (Operand), engine/ahead.pxi (next_rows), engine/algorithms.pxi (Problem), engine/costs.pxi,
-    engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of), engine/product/position_weights.pxi
-    (PositionRowsJob, PositionRowsScratch, ask_for_panel, lane_channel, pack_position_rows, panel_bytes),
-    engine/product/product.pxi (PositionClass, Product, Tap, are_far, biases),
+    engine/product/pairs.pxi (never_subnormal, on_matrix, whole_of), engine/product/position_store.pxi (store_box,
+    store_cells_of_box), engine/product/position_weights.pxi (PositionRowsJob, PositionRowsScratch, ask_for_panel,
+    lane_channel, pack_position_rows, panel_bytes), engine/product/product.pxi (PositionClass, Product, Tap, are_far),
     engine/product/rows_are_positions_plan.pxi (Box, PositionRows, cut_classes, plan_position_rows),
     engine/product/transposed.pxi
 gives: fits_rows_are_positions, lay_out_rows_are_positions, rows_are_positions_cycles, run_rows_are_positions
@@ -40,7 +40,7 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
     cdef PositionRowsScratch counted_scratch
     cdef PositionRowsJob* job
     cdef PositionRowsScratch* s
-    cdef int64_t i, item_floats = 0, sums = 0, columns = 0, classes = 0, runs = 0, before = 0
+    cdef int64_t i, item_floats = 0, sums = 0, columns = 0, classes = 0, runs = 0, cells = 0, before = 0
     cdef float* packed = NULL
     cdef int worker
     for i in range(q.products_together):
@@ -61,6 +61,8 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
         columns = max(columns, job.plan.most_columns)
         classes = max(classes, job.plan.ranges[0] * job.plan.ranges[1] * job.plan.ranges[2])
         runs = max(runs, job.plan.near_taps)
+        if job.product.cell != NULL:
+            cells = job.plan.pitch * TILE_LANES
     for worker in range(q.threads):
         s = &counted_scratch if scratch == NULL else &scratch[worker]
         s.packed = <float*>take(memory, 4 * item_floats)
@@ -70,6 +72,7 @@ cdef void lay_out_jobs(const Problem* q, int64_t first_product, int64_t first, i
         s.order = <int64_t*>take(memory, columns * sizeof(int64_t))
         s.classes = <PositionClass*>take(memory, classes * sizeof(PositionClass))
         s.runs = <tile_run*>take(memory, runs * sizeof(tile_run))
+        s.cells = <float*>take(memory, 4 * cells)
 
 
 cdef void prepare_position_rows(const Problem* q, const Product* some, const Operand* input, int64_t transposing, int64_t task,
@@ -174,6 +177,8 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
     check_room(b"run_box", s.runs, plan.near_taps * sizeof(tile_run))
     for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
         find_bases(p, g, &box, &s.classes[i], s.bases + s.classes[i].column)
+    if p.tap_count == 0:
+        memset(s.sums, 0, 4 * box.columns * vectors * isa.width)
     for tap_part in range(ceiling(p.tap_count, plan.near_taps)):
         for step_part in range(ceiling(p.S, plan.near_steps)):
             t, d = tap_part * plan.near_taps, step_part * plan.near_steps
@@ -183,7 +188,10 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
                 run_class(p, isa, vectors, s.runs, run_count, packed + t * plan.tap_floats + d * plan.pitch, plan.pitch, positions.column,
                           (box.end[0] - box.first[0]) * positions.extent[0] * positions.extent[1] * positions.extent[2],
                           positions.extent[2], t > 0 or d > 0, s)
-    store_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
+    if p.cell == NULL:
+        store_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
+    else:
+        store_cells_of_box(p, isa, g, lane_channel(plan, isa, panel), vectors * isa.width, &box, s)
 
 
 cdef void run_class(const Product* p, const instruction_set* isa, int64_t vectors, const tile_run* runs, int64_t run_count,
@@ -212,43 +220,6 @@ cdef void run_class(const Product* p, const instruction_set* isa, int64_t vector
                 runs, run_count, <const float*>p.input.data, s.bases + low, p.input.c, packed, pitch, s.sums + low * width, resume,
                 next_rows(&s.ahead))
         first += count
-
-
-cdef void store_box(const Product* p, const instruction_set* isa, int64_t g, int64_t row, int64_t width, const Box* box,
-                    PositionRowsScratch* s) noexcept nogil:
-    """The sums of channels from `row` on, in the order of the result: of a line, or of lines that follow one another."""
-    cdef int64_t n, q0, q1, i0, i1, i2, j, column, count, place, line = box.end[3] - box.first[3]
-    cdef bint joined = p.output.x[1] == line * p.output.x[2]
-    cdef const PositionClass* of_plane
-    cdef const PositionClass* positions
-    check_room(b"store_box", s.order, (box.end[2] - box.first[2]) * line * sizeof(int64_t))
-    for n in range(box.end[0] - box.first[0]):
-        i0 = 0
-        for q0 in range(box.first[1], box.end[1]):
-            of_plane = s.classes + i0 * box.ranges[1] * box.ranges[2]
-            if q0 >= of_plane.q[0] + of_plane.extent[0]:
-                i0 += 1
-                of_plane += box.ranges[1] * box.ranges[2]
-            i1 = count = 0
-            place = ((box.first[0] + n) * p.output.n + g * p.output.g + row * p.output.c + q0 * p.output.x[0]
-                     + box.first[2] * p.output.x[1] + box.first[3] * p.output.x[2])
-            for q1 in range(box.first[2], box.end[2]):
-                positions = of_plane + i1 * box.ranges[2]
-                if q1 >= positions.q[1] + positions.extent[1]:
-                    i1 += 1
-                    positions += box.ranges[2]
-                for i2 in range(box.ranges[2]):
-                    column = positions.column + (((n * positions.extent[0] + q0 - positions.q[0]) * positions.extent[1]
-                                                  + q1 - positions.q[1]) * positions.extent[2])
-                    for j in range(positions.extent[2]):
-                        s.order[count + j] = (column + j) * width
-                    count += positions.extent[2]
-                    positions += 1
-                if not joined or q1 + 1 == box.end[2]:
-                    isa.store_positions(<char*>p.output.data + place * element_size(p.output.format), p.output.format, p.output.x[2],
-                                        p.output.c, s.sums, s.order, count, min(width, p.R - row), biases(p, g, row))
-                    place += p.output.x[1]
-                    count = 0
 
 
 cdef int64_t images_together(const Problem* q) noexcept nogil:
@@ -294,12 +265,12 @@ cdef bint fits_rows_are_positions(Problem* q) noexcept nogil:
     cdef Product some
     cdef int64_t i, packed = 0
     cdef PositionRows plan
-    if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.cell != NULL or p.N == 0:
+    if q.weights != NULL or on_matrix(q.pairs) or p.input.format == NUMBER_FLOAT64 or p.N == 0:
         return False
     if p.R < LEAST_CHANNELS or p.D < LEAST_CHANNELS or 4 * input_positions(p) / p.N * p.G * position_pitch(p) > TRANSPOSED_BYTES:
         return False
     for i in range(q.count):
-        if q.products[i].columns == 0 or q.products[i].tap_count == 0:
+        if q.products[i].columns == 0:
             return False
     q.joined_taps = taps_joined(q)
     q.transposed_images = images_together(q)
@@ -322,6 +293,8 @@ cdef double rows_are_positions_cycles(const Problem* q) noexcept nogil:
     cdef Product some
     for i in range(q.count):
         p = &q.products[i]
+        if p.tap_count == 0:
+            continue
         some = of_images(p, 0, q.transposed_images)
         plan_position_rows(q, &some, &plan)
         cycles += (p.columns * <double>p.tap_count / (VECTORS_A_CYCLE * q.isa.width) * plan.met * plan.vectors * q.isa.width

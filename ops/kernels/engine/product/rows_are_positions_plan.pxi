@@ -98,7 +98,8 @@ cdef void plan_position_rows(const Problem* q, const Product* p, PositionRows* p
     if p.blocks and (isa.width < DOT_LANES or not stores_wait()):
         near = STEPS  # tiles add each block to sums in memory, or load lanes several times: more steps save nothing
     plan.near_taps = max(1, min(p.tap_count, near // p.S))
-    plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
+    if p.tap_count > 0:
+        plan.near_taps = ceiling(p.tap_count, ceiling(p.tap_count, plan.near_taps))
     plan.near_steps = ceiling(ceiling(p.S, ceiling(p.S, near)), p.block) * p.block
     plan.item_floats = max(q.joined_taps, p.tap_count) * plan.tap_floats + isa.width
     plan.met = 1
