@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import OpError
+from ..formats import FORMATS
 from ..geometry.layouts import with_hint
 from ..memory import Array
 from ..spec import Call, OpSpec, Plan, Shape, TensorType
@@ -164,7 +165,7 @@ def plan_of(call: Call) -> Plan:
 def _planned(call: Call) -> Plan:
     spec = call.spec
     check_declared(call)
-    plan = spec.plan(call)
+    plan = _checked_plan(call, spec.plan(call))
     rules = spec.rules_under(call.conformance)
     for port, given, made in zip(spec.outputs, call.outputs, plan.outputs, strict=True):
         if given is None or made is None:
@@ -174,6 +175,23 @@ def _planned(call: Call) -> Plan:
         if given.format != made.format:
             raise call.refuse(port.name, given.format, made.format, rules.output_format, wrong_type=True)
     return plan
+
+
+def _checked_plan(call: Call, plan: Any) -> Plan:
+    """Return what an operator's function `plan` returned, refused where it is no plan of a call."""
+    if not isinstance(plan, Plan):
+        raise call.refuse("plan", plan, "a function that returns a Plan", "arguments", wrong_type=True)
+    check_results(call, "plan", plan.outputs)
+    return plan
+
+
+def check_results(call: Call, function: str, made: Any) -> None:
+    """Refuse types of results, as an operator's function `plan` or `infer` states them, that fit no output."""
+    if not isinstance(made, tuple) or len(made) != len(call.spec.outputs) or not all(
+            tensor is None or (isinstance(tensor, TensorType) and tensor.format in FORMATS) for tensor in made):
+        names = ", ".join(port.name for port in call.spec.outputs)
+        raise call.refuse(function, made, "a function that states a tuple of one TensorType or None for each output: "
+                          f"{names}", "arguments", wrong_type=True)
 
 
 def check_declared(call: Call) -> None:

@@ -53,8 +53,8 @@ def _scales_text(spec: OpSpec) -> str:
     """Describe each entry of the tuple by the documentation of its port."""
     ports = spec.scale_ports
     entries = " ".join(f"For {snake_case(port.scales)}: {port.doc}" for port in ports)
-    return f"{len(ports)} float32 scales; None means no scale. {entries} Allowed: only under " \
-           f"{', '.join(map(repr, ports[0].only))}."
+    only = f" Allowed: only under {', '.join(map(repr, ports[0].only))}." if ports[0].only else ""
+    return f"{len(ports)} float32 scales; None means no scale. {entries}{only}"
 
 
 def _kind_text(attribute: Attribute) -> str:

@@ -23,6 +23,7 @@ from ..errors import Asking, UnknownOp, shorten
 from ..guard import guarded
 from ..spec import OpSpec
 from .declaration import check_declaration
+from .parts import ASKING
 
 PACKAGE = __name__.rpartition(".")[0]
 GROUP = "convreg.ops"
@@ -56,19 +57,36 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
         then.
     """
     if not isinstance(replace, bool):
-        raise Asking("convreg::register").refuse("replace", replace, "True or False", wrong_type=True)
+        raise ASKING.refuse("replace", replace, "True or False", wrong_type=True)
     with _lock:
         check_declaration(spec, _parts())
         if spec.since_version in _operators.get(spec.qualified_name, {}) and not replace:
-            raise Asking("convreg::register").refuse(
+            raise ASKING.refuse(
                 "spec", f"{spec.qualified_name} version {spec.since_version}",
                 "a name and version that are not registered yet, or replace=True")
+        _check_free(spec)
         operator = function_of(spec)
         versions = _operators.setdefault(spec.qualified_name, {})
         versions[spec.since_version] = operator
         if max(versions) == spec.since_version:
             setattr(namespace(spec.vendor), spec.function_name, operator)
         return operator
+
+
+def _check_free(spec: OpSpec) -> None:
+    """Refuse an operator whose function or whose node is that of another one."""
+    for qualified, versions in _operators.items():
+        for version, held in versions.items():
+            other = held.spec
+            if qualified == spec.qualified_name:
+                if version != spec.since_version and other.onnx_domain != spec.onnx_domain:
+                    raise ASKING.refuse("domain", spec.onnx_domain, f"{other.onnx_domain}, the domain of version "
+                                        f"{version}")
+            elif (other.vendor, other.function_name) == (spec.vendor, spec.function_name):
+                raise ASKING.refuse("name", spec.name, f"a name whose function is not {spec.function_name}: that is "
+                                    f"the function of {qualified}")
+            elif (other.onnx_domain, other.name) == (spec.onnx_domain, spec.name):
+                raise ASKING.refuse("domain", spec.onnx_domain, f"another domain: its node {spec.name} is {qualified}")
 
 
 def _parts() -> set[str]:

@@ -14,7 +14,7 @@ from onnx import AttributeProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceContext
 
 from ...calls.arguments import shape_value
-from ...calls.binding import asking, check_declared, judged, make_call, plan_of
+from ...calls.binding import asking, check_declared, check_results, judged, make_call, plan_of
 from ...errors import OpError, add_note
 from ...formats import format_of
 from ...spec import OpSpec, Port, Shape, TensorType
@@ -76,7 +76,9 @@ def _infer(spec: OpSpec, context: InferenceContext, conformance: str) -> tuple[T
     if complete and all(shape is not None and all(isinstance(extent, int) for extent in shape) for shape in shapes):
         return plan_of(call).outputs
     check_declared(call)
-    return spec.infer(call)
+    inferred = spec.infer(call)
+    check_results(call, "infer", inferred)
+    return inferred
 
 
 def _conformance(spec: OpSpec, context: InferenceContext) -> str | None:
