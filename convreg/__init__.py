@@ -116,6 +116,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"convreg.{name}")
     if name in _LATE_FUNCTIONS:
         return getattr(import_module(_LATE_FUNCTIONS[name]), name)
+    if not name.startswith("_") and (vendor := import_module("convreg.registry").vendor_module(name)) is not None:
+        return vendor
     raise AttributeError(f"module 'convreg' has no attribute {name!r}")
 
 

@@ -1,5 +1,7 @@
 """Operators by name: `builtin` registers those of `convreg.ops`, and plug-ins register when a name is not found.
 
+They also register before names are listed, and before a vendor's module is looked up or imported.
+
 A plug-in is an entry point of group ``convreg.ops`` that names an `OpSpec`, an iterable of them, or a module that
 calls `register` when imported.
 """
@@ -23,6 +25,7 @@ from ..errors import Asking, UnknownOp, shorten
 from ..guard import guarded
 from ..spec import OpSpec
 from .declaration import check_declaration
+from .imports import Vendors
 from .parts import ASKING
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -113,32 +116,49 @@ def namespace(vendor: str) -> ModuleType:
     return sys.modules[name]
 
 
+def vendor_module(vendor: str) -> ModuleType | None:
+    """Return the module ``convreg.<vendor>`` of a vendor of operators, None if no plug-in has that vendor either."""
+    _load_plugins()
+    found = sys.modules.get(f"{PACKAGE}.{vendor}")
+    return found if found is not None and found.__spec__ is None else None
+
+
+sys.meta_path.append(Vendors(PACKAGE, vendor_module))
+
+
 @guarded("convreg::names")
 def names() -> list[str]:
-    """Return the qualified names of the registered operators, sorted.
+    """Return the qualified names of all operators, sorted, those of plug-ins included.
 
     Returns
     -------
     list of str
         Such as ``"onednn::ConvolutionBackwardData"``; each is an argument of `get`.
     """
+    _load_plugins()
     return sorted(_operators)
 
 
 @guarded("convreg::operators")
 def operators() -> list[Operator]:
-    """Return the newest version of every registered operator, in the order of `names`.
+    """Return the newest version of every operator, in the order of `names`.
 
     Returns
     -------
     list of Operator
     """
-    return [_newest(_operators[name], None) for name in names()]  # type: ignore[misc]
+    _load_plugins()
+    return registered()
+
+
+def registered() -> list[Operator]:
+    """Return the newest version of every operator that is registered already; no plug-in is loaded."""
+    return [_newest(_operators[name], None) for name in sorted(_operators)]  # type: ignore[misc]
 
 
 def specs() -> list[OpSpec]:
-    """Return the declarations of all registered operators, every version, in the order of `names`."""
-    return [_operators[name][version].spec for name in names() for version in sorted(_operators[name])]
+    """Return the declarations of all operators that are registered already, every version, in the order of `names`."""
+    return [_operators[name][version].spec for name in sorted(_operators) for version in sorted(_operators[name])]
 
 
 @guarded("convreg::get")
@@ -259,6 +279,9 @@ def _load_plugins() -> None:
                 elif isinstance(loaded, Iterable):
                     for spec in loaded:
                         register(spec)
+                elif not isinstance(loaded, ModuleType) and not hasattr(loaded, "spec"):  # `register` returned it
+                    raise ASKING.refuse(point.value, loaded, "an OpSpec, an iterable of them, or a module that calls "
+                                        "convreg.register", wrong_type=True)
             except Exception as error:  # a plug-in may fail in any way; it must not take the others down
                 _broken[point.name] = f"{type(error).__name__}: {error}"
                 warnings.warn(f"convreg plug-in {point.name!r} is skipped: {_broken[point.name]}", RuntimeWarning,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import pickle
 import pkgutil
 import sys
 import types
@@ -18,6 +20,7 @@ from places import ROOT
 import convreg
 from convreg import registry
 from convreg.calls import text
+from convreg.registry import builtin
 from convreg.spec import snake_case
 
 OPERATORS = convreg.operators()
@@ -129,6 +132,30 @@ def test_plugins_load_on_a_miss_and_a_broken_one_is_named(spare, monkeypatch):
     assert asked == ["convreg.ops"]
 
 
+@pytest.mark.parametrize("first", ["convreg.names()", "[o.spec.qualified_name for o in convreg.operators()]",
+                                   "convreg.acme.spare.spec.qualified_name",
+                                   "__import__('convreg.acme').acme.spare.spec.qualified_name"])
+def test_plugins_load_before_they_are_listed_looked_up_or_imported(spare, monkeypatch, first):
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry("good", spare)])
+    assert "acme::Spare" in eval(first)
+    assert importlib.import_module("convreg.acme").__spec__ is None
+    registry.register(replace(spare, name="Other"))  # the vendor is still no part of convreg
+    assert pickle.loads(pickle.dumps(convreg.acme.spare)) is convreg.get("acme::Spare")
+    assert spare not in [operator.spec for operator in builtin.OPERATORS]
+
+
+def test_a_function_pickles_for_a_process_that_has_not_loaded_the_plugin(spare, monkeypatch):
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry("good", spare)])
+    text = b"cconvreg.acme\nspare\n."  # what pickle writes of a function
+    assert pickle.loads(text).spec is spare
+
+
+def test_an_entry_point_that_names_no_declaration_is_named(spare, monkeypatch):
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry("maker", lambda: spare)])
+    with pytest.warns(RuntimeWarning, match="plug-in 'maker' is skipped: OpTypeError: .*an OpSpec, an iterable of"):
+        assert "acme::Spare" not in convreg.names()
+
+
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.spec.qualified_name)
 def test_functions_show_the_declaration(operator):
     spec, parameters = operator.spec, inspect.signature(operator).parameters
@@ -151,7 +178,7 @@ def test_docs_page_is_up_to_date():
     page = ROOT / "docs" / "operators.md"
     if not page.exists():
         pytest.skip("only in a checkout")
-    assert page.read_text() == text.docs_page(convreg.operators())
+    assert page.read_text() == text.docs_page(builtin.OPERATORS)
 
 
 def test_no_second_statement_of_ports_attributes_and_defaults():

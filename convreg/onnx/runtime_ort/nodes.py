@@ -114,7 +114,7 @@ def records() -> tuple[Record, ...]:
 
     It is the same object while these do not change.
     """
-    return _records((*(operator.spec for operator in registry.operators()), *STANDARD.values()))
+    return _records((*(operator.spec for operator in registry.registered()), *STANDARD.values()))
 
 
 @lru_cache(maxsize=8)

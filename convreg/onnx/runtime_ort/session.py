@@ -164,7 +164,7 @@ def in_our_domains(model: ModelProto) -> ModelProto:
     of such models, the standard convolutions: our kernels compute them faster, and with the bits of the reference
     engine.
     """
-    specs = {(operator.spec.onnx_domain, operator.spec.name): operator.spec for operator in registry.operators()}
+    specs = {(operator.spec.onnx_domain, operator.spec.name): operator.spec for operator in registry.registered()}
     found = [specs[key] for key in {(node.domain, node.op_type) for node in nodes_of(model)} if key in specs]
     if any(spec.convolves for spec in found) or any(entry.key == OURS for entry in model.metadata_props):
         specs |= STANDARD
