@@ -182,6 +182,8 @@ def _checked_plan(call: Call, plan: Any) -> Plan:
     if not isinstance(plan, Plan):
         raise call.refuse("plan", plan, "a function that returns a Plan", "arguments", wrong_type=True)
     check_results(call, "plan", plan.outputs)
+    if plan.geometry is not None:
+        plan.geometry.checked(call)
     return plan
 
 

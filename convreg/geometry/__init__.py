@@ -117,7 +117,11 @@ class Geometry:
                 "pads_end": self.pads_end, "dilations": [axis.dilation for axis in self.axes]}
 
     def checked(self, call: Refusing) -> Geometry:
-        """Return self, or refuse the call when a size or position would leave 64-bit arithmetic."""
+        """Return self, or refuse the call when windows have no step or a size or position leaves 64-bit arithmetic."""
+        for axis in self.axes:
+            for what in ("stride", "dilation"):
+                if getattr(axis, what) < 1:
+                    raise call.refuse(what, getattr(axis, what), "integers from 1 on for every axis")
         channels = self.groups * self.large_channels, self.groups * self.small_channels
         large = self.batch * channels[0] * prod(axis.large for axis in self.axes)
         small = self.batch * channels[1] * prod(axis.small for axis in self.axes)

@@ -26,6 +26,10 @@ KERNELS = {"channels_first": "OIX", "channels_last": "XIO"}
 def plan(call: Call) -> Plan:
     """The extents of the result are stated; the pad before it is `before`, groups follow from the channels."""
     upstream, taps, stated = call.shape("upstream"), call.shape("taps"), call["size"]
+    for name, value, count in (("taps", taps, len(upstream)), ("size", stated, len(upstream)),
+                               *((name, call[name], len(upstream) - 2) for name in WINDOW)):
+        if value is None or len(value) != count:
+            raise call.refuse(name, value and list(value), f"{count} extents or entries")
     if call["order"] == "NXC":
         upstream, stated = (upstream[0], upstream[-1], *upstream[1:-1]), (stated[0], stated[-1], *stated[1:-1])
     if call["taps_order"] == "XIO":
@@ -48,8 +52,8 @@ def run(plan, inputs, outputs, kernels, threads) -> None:
                          _views.weights(inputs[1], groups, taps_order), _views.data(outputs[0], groups, order), threads)
 
 
-def numbers(name: str) -> Attribute:
-    return Attribute(name, "ints", f"{name}, one per spatial axis.", minimum=0)
+def numbers(name: str, minimum: int) -> Attribute:
+    return Attribute(name, "ints", f"{name}, one per spatial axis.", minimum=minimum)
 
 
 def order(name: str, spelled: dict[str, str]) -> Attribute:
@@ -68,7 +72,7 @@ SCATTER = OpSpec(
         Port("size", "Shape of the result.", "T2", optional=True, shape=True, attribute=True, role="data_shape"),
     ),
     outputs=(Port("downstream", "Gradient of the input.", role="grad_data"),),
-    attributes=(numbers("step"), numbers("hole"), numbers("before"), order("order", ORDERS),
+    attributes=(numbers("step", 1), numbers("hole", 1), numbers("before", 0), order("order", ORDERS),
                 order("taps_order", KERNELS)),
     types={"T": ("float32", "float16"), "T2": ("int64",)},
     conformances=("acme",),
@@ -200,6 +204,31 @@ def test_without_roles_it_runs_and_is_not_rewritten():
                         (convreg.onnx.translate, {"to": "aten"})):
         with pytest.raises(GraphError, match="the ports of acme::Scatter have no known roles"):
             rewrite(made, **to)
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    ({"step": [0, 1]}, "step=.* entries at least 1"),
+    ({"step": [2]}, "step=.*2 extents or entries"),
+    ({"size": None}, "size=None"),
+])
+def test_the_rules_of_a_plug_in_refuse_by_name(change, told):
+    dy, w, attributes = call(last=False)
+    with pytest.raises(OpError, match=f"acme::Scatter: {told}"):
+        convreg.acme.scatter(dy, w, **{**attributes, **change})
+
+
+@pytest.mark.parametrize(("field", "value"), [("stride", 0), ("stride", -1), ("dilation", 0)])
+def test_a_plan_whose_windows_have_no_step_is_refused(field, value):
+    """Kernels would leave results unwritten."""
+    def stepless(call: Call) -> Plan:
+        made = plan(call)
+        axes = (made.geometry.axes[0]._replace(**{field: value}), *made.geometry.axes[1:])
+        return replace(made, geometry=replace(made.geometry, axes=axes))
+
+    convreg.register(replace(SCATTER, plan=stepless), replace=True)
+    dy, w, attributes = call(last=False)
+    with pytest.raises(OpError, match=f"acme::Scatter: {field}={value} is refused; allowed: integers from 1 on"):
+        convreg.acme.scatter(dy, w, **attributes)
 
 
 @pytest.mark.parametrize(("change", "told"), [
