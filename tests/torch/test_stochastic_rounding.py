@@ -95,6 +95,27 @@ def test_copies_continue_and_states_stay_clean():
     assert list(converted.state_dict()) == list(module.state_dict())
 
 
+def test_a_resumed_training_goes_on_with_the_same_bits(tmp_path):
+    """As the page says: the whole module with a numbered seed, the state and torch's generator without one."""
+    module, x = modules()["linear"]
+    counted, drawn = convreg.torch.convert(module, COUNTED), convreg.torch.convert(module, DRAWN)
+    gradients(counted, x)
+    torch.save(counted, tmp_path / "model.pt")
+    expected = gradients(counted, x)
+    assert equal(gradients(torch.load(tmp_path / "model.pt", weights_only=False), x), expected)
+    fresh = convreg.torch.convert(module, COUNTED)
+    fresh.load_state_dict(counted.state_dict())
+    assert not equal(gradients(fresh, x), expected)
+    gradients(drawn, x)
+    torch.save((drawn.state_dict(), torch.get_rng_state()), tmp_path / "run.pt")
+    expected = gradients(drawn, x)
+    state, numbers = torch.load(tmp_path / "run.pt")
+    fresh = convreg.torch.convert(module, DRAWN)
+    fresh.load_state_dict(state)
+    torch.set_rng_state(numbers)
+    assert equal(gradients(fresh, x), expected)
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("recipe", [COUNTED, DRAWN])
 def test_checkpoints_round_a_recomputation_as_the_first_time(recipe, reentrant):

@@ -47,6 +47,17 @@ def test_the_products_of_dense_layers_are_rounded_too():
         np.testing.assert_allclose(made["b_grad"], a.T @ g, rtol=1e-6, atol=1e-6)
 
 
+def test_the_bias_of_a_dense_layer_sums_gradients_as_they_are():
+    """It is no product, and Gemm's gradients do not share a node with it, as those of Conv do."""
+    rng = np.random.default_rng(2)
+    shapes = {"a": (3, 4), "b": (4, 5), "c": (5,), "y.weight": (3, 5)}
+    feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    model = with_loss([helper.make_node("Gemm", ["a", "b", "c"], ["y"])], feeds, ["y"])
+    model.graph.output[0].type.tensor_type.elem_type = 1
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "loss", ["c"], format="hifloat8"), feeds, engine="reference")
+    np.testing.assert_allclose(made["c_grad"], feeds["y.weight"].sum(0), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["residual", "unet", "convnext", "three_dimensions"])
 def test_networks_run_in_hifloat8(name):
     model, feeds = build(name)
