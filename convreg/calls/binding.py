@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import OpError
 from ..formats import FORMATS
+from ..geometry import Geometry
 from ..geometry.layouts import with_hint
 from ..memory import Array
 from ..spec import Call, OpSpec, Plan, Shape, TensorType
@@ -183,6 +184,9 @@ def _checked_plan(call: Call, plan: Any) -> Plan:
         raise call.refuse("plan", plan, "a function that returns a Plan", "arguments", wrong_type=True)
     check_results(call, "plan", plan.outputs)
     if plan.geometry is not None:
+        if not isinstance(plan.geometry, Geometry):
+            raise call.refuse("plan", plan.geometry, "a function that states a Geometry or None", "arguments",
+                              wrong_type=True)
         plan.geometry.checked(call)
     return plan
 

@@ -125,10 +125,10 @@ class Geometry:
         channels = self.groups * self.large_channels, self.groups * self.small_channels
         large = self.batch * channels[0] * prod(axis.large for axis in self.axes)
         small = self.batch * channels[1] * prod(axis.small for axis in self.axes)
-        furthest = max(
+        furthest = max((
             abs(axis.begin) + axis.stride * max(axis.small, 1) + axis.dilation * axis.taps + axis.large
             for axis in self.axes
-        )
+        ), default=0)
         for what, size in (("elements of the large side", large), ("elements of the small side", small),
                            ("the furthest position", furthest)):
             if size >= LIMIT:

@@ -13,6 +13,7 @@ from onnx import helper
 import convreg
 import convreg.onnx
 from convreg import GraphError, OpError, OpTypeError, registry
+from convreg.geometry import Geometry
 from convreg.spec import REQUIRED, Attribute, OpSpec, Plan, Port, Rules, Spellings, TensorType
 
 
@@ -164,11 +165,18 @@ def test_what_is_derived_from_a_declaration_runs():
     (Plan(()), r"plan=\(\).*for each output: y"),
     (Plan((TensorType((3,), "int8"),)), "plan=.*for each output: y"),
     (Plan(("y",)), "plan=.*for each output: y"),
+    (Plan((TensorType((3,), "float32"),), geometry=(3, 3)), r"plan=\(3, 3\).*a Geometry or None"),
 ])
 def test_plans_that_fit_no_output_are_refused(made, told):
     times = convreg.register(replace(TIMES, plan=lambda call: made))
     with pytest.raises(OpTypeError, match=told):
         times(np.ones(3, np.float32))
+
+
+def test_a_plan_may_have_no_spatial_axes():
+    """As that of a linear layer."""
+    times = convreg.register(replace(TIMES, plan=lambda call: replace(plan(call), geometry=Geometry(3, 1, 1, 1, ()))))
+    np.testing.assert_array_equal(times(np.ones(3, np.float32)), [2, 2, 2])
 
 
 def test_inferred_types_that_fit_no_output_are_refused():
