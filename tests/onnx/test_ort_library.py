@@ -87,7 +87,8 @@ def test_eight_bit_tensors_and_operators_that_come_later(format, monkeypatch):
     """Codes go in and come out: FP8 as onnxruntime's own types, HiFloat8 as bytes; here of a plug-in's operator."""
     monkeypatch.setattr(registry, "_operators", {name: dict(found) for name, found in registry._operators.items()})
     spec = convreg.onednn.convolution_backward_data.spec
-    operator = convreg.register(replace(spec, vendor="later", types=dict.fromkeys(spec.types, (format,))))
+    types = {**dict.fromkeys(spec.types, (format,)), "T2": spec.types["T2"]}  # that of the shape stays
+    operator = convreg.register(replace(spec, vendor="later", types=types))
     codes = [RNG.integers(0, 64, shape, dtype=np.uint8) for shape in (DY, W)]  # finite in all three
     call = {**STEP, **NCX, "groups": 2, "dst_shape": X}
     expected = operator(*(array.view(FORMATS[format].dtype) for array in codes), **call)
