@@ -46,6 +46,21 @@ def test_same_beside_a_shape_of_the_run_is_refused(tmp_path):
     assert str(caught.value).count("node 'up'") == 1
 
 
+@pytest.mark.parametrize("mode", ["same_upper", "same_lower"])
+def test_same_of_open_extents_without_a_stated_shape(tmp_path, mode):
+    """Nothing is padded then, so the extents need not be known: only a stated shape makes pads of them."""
+    ir = IR()
+    x, taps = ir.parameter("x", "?,2,?"), ir.constant(np.arange(6, dtype=np.float32).reshape(2, 1, 3))
+    ir.result(ir.layer("ConvolutionBackpropData", [x, taps], names="y", strides="2", auto_pad=mode, pads_begin="1",
+                       pads_end="2", output_padding="1"))
+    source, path = import_ir(ir.write(tmp_path)), tmp_path / "again.xml"
+    for extent in (1, 3, 4):
+        check_again(path, source, {"x": dyadic(RNG, (2, 2, extent))})
+    written = layers(path, "ConvolutionBackpropData")[0].find("data")
+    assert [written.get(name) for name in ("auto_pad", "pads_begin", "pads_end", "output_padding")] == [
+        "explicit", "0", "0", "1"]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_grouped_convolutions_stay_as_they_are(tmp_path, dtype):
     """The filter keeps its axis of groups on the way to a file and back, also a filter that is converted."""

@@ -75,6 +75,20 @@ def test_old_weights_gradient_with_the_shape_in_the_middle(tmp_path):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("mode", ["same_upper", "SAME_LOWER"])
+def test_old_weights_gradient_with_a_shape_input_and_same_pads(tmp_path, mode):
+    """The old formula needs the taps: the output tensor has them where an input states the shape."""
+    x, dy = RNG.integers(-3, 4, (2, 2, 6)).astype(np.float32), RNG.integers(-3, 4, (2, 4, 3)).astype(np.float32)
+    document = graph(operation(1, "ConvolutionBackpropFilters",
+                               [tensor(0, x.shape), tensor(1, dy.shape), tensor(2, (3,), "s32")],
+                               [tensor(3, (4, 2, 3))], **{**NCX, "strides": [2]}, auto_pad=mode, filter_format="OIX"))
+    got = run_graph(tmp_path, document, {"0": x, "1": dy, "2": np.array([4, 2, 3], np.int32)})["3"]
+    begin = [int(mode == "same_upper")]
+    arguments = {**NCX, "strides": [2], "pads_begin": begin, "pads_end": [1 - begin[0]]}
+    expected = convreg.onednn.convolution_backward_weights(x, dy, (4, 2, 3), **arguments, weights_format="OIX")
+    np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("kind", ["ConvTranspose", "ConvTransposeBackpropData", "ConvTransposeBackpropFilters"])
 def test_oldest_order_of_transposed_weights(tmp_path, kind, last):

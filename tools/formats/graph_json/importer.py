@@ -233,8 +233,8 @@ def _resolve_same(node: _Node) -> None:
                     tensors[roles["grad_output"]].static_shape)
     if node.spec.convolution.is_transposed(node.attributes):
         large, small = small, large
-    weights = (tensors[roles["weight"]].static_shape if "weight" in roles else
-               node.attributes.get(node.shape_port or ""))
+    weights = (tensors[roles["weight"]].static_shape if "weight" in roles else  # an input may state the result's shape
+               node.attributes.get(node.shape_port or "", node.output.static_shape))
     if large is None or small is None or weights is None:
         raise GraphError(f"auto_pad {mode!r} of this old kind can only be resolved if all extents are known")
     layout, count = node.layout("data_format"), len(large) - 2

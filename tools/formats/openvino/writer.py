@@ -153,16 +153,17 @@ def _window(step: Writing) -> tuple[dict[str, Any], list[Port]]:
     if step.attributes.get("conformance") == "emulation":
         raise GraphError("conformance 'emulation' has number formats and scales that OpenVINO lacks")
     problem, mode = None, step.attributes.get("auto_pad", "explicit").lower()
+    centred = mode.startswith("same") and step.has(2)  # without a stated shape these modes pad nothing
     try:
         problem = problem_of(step.node, step.view.scope, step.view.versions.get(VENDOR))
     except GraphError:
-        if mode not in ("explicit", "valid"):
+        if centred:
             raise
     if problem is not None and problem.geometry is not None:
         return _explicit(problem.geometry), []
     rank = step.view.rank(step.node.input[0]) - 2
     neutral = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1, "output_padding": 0}
-    unread = ("pads_begin", "pads_end") if mode == "valid" else ()
+    unread = ("pads_begin", "pads_end") if mode != "explicit" else ()
     window = {name: [value] * rank if name in unread else list(step.attributes.get(name) or [value] * rank)
               for name, value in neutral.items()}
     if problem is not None:  # an empty tensor, whose result is zeros of a known shape
