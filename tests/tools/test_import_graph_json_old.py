@@ -89,6 +89,20 @@ def test_old_weights_gradient_with_a_shape_input_and_same_pads(tmp_path, mode):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("claimed", [(1, 1, 5), (1, 6), (1, 1, None)])
+def test_the_producer_of_a_tensor_says_its_shape(tmp_path, claimed):
+    """Some files describe a tensor in another way where it is read; SAME pads need the extents that it has."""
+    x, dy = np.arange(-2, 4, dtype=np.float32).reshape(1, 1, 6), DY
+    claimed = [-2**63 if extent is None else extent for extent in claimed]
+    document = graph(
+        operation(1, "Abs", [tensor(0, x.shape)], [tensor(1, x.shape)]),
+        operation(2, "ConvolutionBackpropFilters", [tensor(1, claimed), tensor(2, dy.shape)], [tensor(3, (1, 1, 3))],
+                  **{**NCX, "strides": [2]}, auto_pad="same_lower", filter_format="OIX"))
+    got = run_graph(tmp_path, document, {"0": x, "2": dy})["3"]
+    arguments = {**NCX, "strides": [2], "pads_end": [1], "weights_format": "OIX"}
+    np.testing.assert_array_equal(got, convreg.onednn.convolution_backward_weights(abs(x), dy, (1, 1, 3), **arguments))
+
+
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("kind", ["ConvTranspose", "ConvTransposeBackpropData", "ConvTransposeBackpropFilters"])
 def test_oldest_order_of_transposed_weights(tmp_path, kind, last):

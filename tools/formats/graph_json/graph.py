@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import Any, NamedTuple
@@ -166,6 +166,9 @@ def _graph(document: dict[str, Any]) -> Graph:
             known = tensors.setdefault(tensor.id, tensor)
             if known.dtype != tensor.dtype:
                 raise GraphError(f"tensor {tensor.id} is {known.dtype} in one place and {tensor.dtype} in {operation}")
+    # Uses of a tensor differ in some files: the producer is right, or the first use of what enters the graph.
+    ordered = [replace(operation, inputs=tuple(_settled(tensors[tensor.id], tensor) for tensor in operation.inputs))
+               for operation in ordered]
     consumed = {tensor.id for operation in ordered for tensor in operation.inputs}
     free = [name for name in tensors if name not in producers]
     listed_inputs, listed_outputs = (_ports(document, key) for key in ("input_ports", "output_ports"))
@@ -175,6 +178,11 @@ def _graph(document: dict[str, Any]) -> Graph:
     inputs += [name for name in free if name not in inputs]
     outputs += [name for name in producers if name not in consumed and name not in outputs]
     return Graph(tuple(ordered), tuple(tensors[name] for name in inputs), tuple(tensors[name] for name in outputs))
+
+
+def _settled(known: LogicalTensor, used: LogicalTensor) -> LogicalTensor:
+    """The description of a tensor that decides: `known`, unless it leaves extents open."""
+    return used if known.static_shape is None else known
 
 
 def _producers(operations: Iterable[Operation]) -> dict[int, int]:
