@@ -96,7 +96,7 @@ def check_channels(call: Call, sides: Sides, names: tuple[str, str]) -> int:
     if large_batch != small_batch:
         raise call.refuse("batch", [large_batch, small_batch], f"equal batch sizes of {names[0]} and {names[1]}", "R21")
     if large != weights_large * groups:
-        if groups > 1 and large == weights_large and call["weights_format"] in TRANSPOSED:
+        if large == weights_large and call["weights_format"] in TRANSPOSED:
             raise call.refuse("weights", [weights_small, weights_large],
                               "grouped weights as (IC, OC/groups), not (IC/groups, OC)", "R24")
         raise call.refuse(names[0], large, f"{weights_large * groups} channels (weights have {weights_large} "
@@ -232,8 +232,6 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     sides = Sides((batch, channels, spatial), split_data(shape, layout),
                   (small_channels, large_channels, taps))
     check_channels(call, sides, (large, output))
-    if any(extent <= 0 for extent in extents):
-        raise call.refuse(large, list(spatial), "spatial extents that hold the kernel", "R26")
     geometry = relate(call, sides, pads, groups)
     if call["weights_format"] in TRANSPOSED:
         check_slack(call, geometry, pads)

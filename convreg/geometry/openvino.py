@@ -104,22 +104,48 @@ def check_rank_pair(call: Call, data: Shape, weights: Shape) -> int:
     return rank - 2
 
 
+def settled(call: Call, data: Shape, weights: Shape) -> Operands:
+    """As `operands`, but refuse filters and channels that do not fit, as far as their extents are known."""
+    data_name, filter_name = ports(call)
+    if 0 in weights:
+        raise call.refuse(filter_name, list(weights), "no zero extent", row(call, "empty"))
+    known, channels = operands(call, data, weights), split_data(data, layout(call))[1]
+    if not (isinstance(channels, int) and isinstance(known.small, int)):
+        return known
+    mistake = row(call, "group channels" if is_grouped(call) else "channels")
+    if not isinstance(known.groups, int):  # the Group operation's filter may leave its first extent open
+        if channels % known.small:
+            raise call.refuse(data_name, list(data), f"a multiple of {known.small} channels, as each group of the "
+                              "filter has", mistake)
+        return known._replace(groups=channels // known.small)
+    if channels != known.groups * known.small:
+        raise call.refuse(data_name, list(data), f"{known.groups * known.small} channels, as the filter has", mistake)
+    return known
+
+
+def check_stated(call: Call, stated: Shape, count: int) -> None:
+    """Refuse an output_shape with negative entries or of a wrong length; entries may be unknown."""
+    if any(isinstance(extent, int) and extent < 0 for extent in stated):
+        raise call.refuse("output_shape", list(stated), "no negative entry", row(call, "negative"))
+    full = call.base == "document"
+    if len(stated) != count and not (full and len(stated) == count + 2):
+        raise call.refuse("output_shape", list(stated), f"the {count} spatial extents"
+                          f"{' or the full shape' if full else ''}", row(call, "output_shape"))
+
+
 def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[int, ...] | None:
     """Spatial extents from the shape input, attribute or ``out=``; None = natural size."""
     stated: tuple[int, ...] | None = call["output_shape"]
     output = call.spec.outputs[0].name
-    if stated is not None and any(extent < 0 for extent in stated):
-        raise call.refuse("output_shape", list(stated), "no negative entry", row(call, "negative"))
-    if stated is not None and call.base == "document" and len(stated) == count + 2:
+    if stated is not None:
+        check_stated(call, stated, count)
+    if stated is not None and len(stated) == count + 2:
         full_batch, full_channels, spatial = split_data(stated, layout(call))
         if full_batch != batch:
             raise call.refuse("output_shape", list(stated), f"batch {batch}", row(call, "batch"))
         if full_channels != channels:
             raise call.refuse("output_shape", list(stated), f"{channels} channels", row(call, "channels"))
         stated = spatial
-    elif stated is not None and len(stated) != count:
-        both = " or the full shape" if call.base == "document" else ""
-        raise call.refuse("output_shape", list(stated), f"the {count} spatial extents{both}", row(call, "output_shape"))
     if stated is None and call.has(output) and call.base == "document":
         stated = split_data(call.shape(output), layout(call))[2]
     return stated
@@ -142,13 +168,7 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     count = check_ranks(call)
     lists = spatial_lists(call, count)
     data, weights = call.shape(data_name), call.shape(filter_name)
-    if 0 in weights:
-        raise call.refuse(filter_name, list(weights), "no zero extent", row(call, "empty"))
-    batch, groups, small, large, spatial, taps = operands(call, data, weights)
-    channels = split_data(data, layout(call))[1]
-    if channels != groups * small:
-        raise call.refuse(data_name, list(data), f"{groups * small} channels, as the filter has",
-                          row(call, "group channels" if is_grouped(call) else "channels"))
+    batch, groups, small, large, spatial, taps = settled(call, data, weights)
     stated = stated_extents(call, batch, groups * large, count)
     axes = []
     for index, (y, k, s, d, pb, pe, op) in enumerate(zip(
@@ -168,9 +188,6 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
                                   row(call, "relation"))
         axes.append(Axis(extent, y, k, s, d, begin))
     shape = join_data(batch, groups * large, tuple(axis.large for axis in axes), layout(call))
-    output = call.spec.outputs[0].name
-    if call.has(output) and call.shape(output) != shape:
-        raise call.refuse(output, list(call.shape(output)), f"shape {list(shape)}", "R20")
     return Geometry(batch, groups, large, small, tuple(axes)).checked(call), shape
 
 
@@ -185,16 +202,17 @@ def infer(call: Call) -> Shape | None:
     data = (None,) * (count + 2) if data is None else data
     weights = (None,) * (count + 2 + is_grouped(call)) if weights is None else weights
     check_rank_pair(call, data, weights)
-    known = operands(call, data, weights)
-    lists = spatial_lists(call, count)
+    known, lists = settled(call, data, weights), spatial_lists(call, count)
     groups, large = known.groups, known.large
-    if groups is None and isinstance(known.small, int) and known.small and isinstance(data[1], int):
-        groups = data[1] // known.small  # the Group operation's filter may leave its first extent open
+    if stated == (None,) * (count + 2):  # also how inference says that the length is unknown
+        stated = stated if call.base == "document" else stated[2:]
+    elif stated is not None:
+        check_stated(call, stated, count)
     channels = groups * large if isinstance(groups, int) and isinstance(large, int) else None
-    if stated is not None and len(stated) == count + 2 and call.base == "document":
+    if stated is not None and len(stated) == count + 2:
         return stated
     if stated is not None:
-        return join_data(known.batch, channels, stated if len(stated) == count else (None,) * count, layout(call))
+        return join_data(known.batch, channels, stated, layout(call))
     extents: list[Dim] = []
     for index, (y, k) in enumerate(zip(known.spatial, known.taps, strict=True)):
         if not (isinstance(y, int) and isinstance(k, int)):

@@ -50,3 +50,51 @@ def test_the_channels_tell_the_order_of_grouped_weights(weights):
     assert inferred(function, (2, None, 5), weights, **arguments) == (None, None, 6)
     assert inferred(function, (2, 4, 5), (weights[0], None, 3), **arguments) == (None, None, 6)
     assert inferred(function, (2, "channels", 5), (6, 2, 3), **arguments, conformance="library") == (None, 6, 6)
+
+
+CBD, GROUP = convreg.openvino.convolution_backprop_data, convreg.openvino.group_convolution_backprop_data
+CHANNEL_FIRST = {"data_format": "NCX", "filter_format": "OIX"}
+
+
+def openvino_inferred(function, data, weights, stated=None, conformance="openvino", **attributes):
+    """The shape that inference finds for an operation of OpenVINO."""
+    spec = function.spec
+    lists = {"strides": [], "pads_begin": [], "pads_end": [], "dilations": []}
+    if conformance == "document":
+        lists = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1]}
+    attributes = {**lists, **(CHANNEL_FIRST if function is CBD else {}), **attributes}
+    tensors = (TensorType(data, "float32"), TensorType(weights, "float32"), None)
+    return spec.infer(make_call(spec, conformance, tensors, {"output_shape": stated}, attributes))[0].shape
+
+
+@pytest.mark.parametrize(("rule", "function", "data", "weights", "more"), [
+    ("1", CBD, (None, 3, 5), (2, 1, 3), {}),
+    ("1", CBD, (None, 3, None), (2, None, None), {}),
+    ("2", CBD, (None, 2, 5), (2, 1, 3, 3), {}),
+    ("15", CBD, (None, 2, None), (2, 1, 3), {"stated": (1, 1, 5)}),
+    ("15", CBD, (None, 2, None), (2, 1, 3), {"stated": (5, None)}),
+    ("17", CBD, (None, 2, None), (2, 1, 3), {"stated": (-1,)}),
+    ("22", GROUP, (None, 3, None), (2, 2, 1, 3), {}),
+    ("22", GROUP, (None, 3, None), (None, 2, 1, None), {}),
+    ("26", CBD, (None, None, None), (0, 1, 3), {}),
+    ("26", GROUP, (None, 4, None), (None, 0, 1, 3), {}),
+    ("R18", CBD, (None, 2, None), (2, 1, 3), {"stated": (5, 5), "conformance": "document"}),
+    ("R22", CBD, (None, 3, None), (2, 1, 3), {"conformance": "document"}),
+    ("R23", CBD, (None, None, None), (3, 1, 3), {"conformance": "document", "groups": 2}),
+])
+def test_openvino_refuses_what_is_known_and_does_not_fit(rule, function, data, weights, more):
+    """The runtime refuses these when a model is read, whatever other extents are open."""
+    with pytest.raises(convreg.OpError) as caught:
+        openvino_inferred(function, data, weights, **more)
+    assert caught.value.rule == rule
+
+
+def test_openvino_leaves_open_what_is_not_known():
+    assert openvino_inferred(CBD, (None, 2, None), (2, 1, 3)) == (None, 1, None)
+    assert openvino_inferred(CBD, (None, 2, 4), (2, 1, 3), (None,)) == (None, 1, None)
+    assert openvino_inferred(CBD, (None, 2, 4), (2, 1, 3), (None,) * 3) == (None, 1, None)  # of unknown length
+    assert openvino_inferred(CBD, (None, 2, None), (2, 1, 3), (7,)) == (None, 1, 7)
+    assert openvino_inferred(CBD, (4, 2, None), (2, 1, 3), (4, 1, 7), "document") == (4, 1, 7)
+    assert openvino_inferred(GROUP, (None, 6, None), (None, 2, 1, 3)) == (None, 3, None)
+    assert openvino_inferred(GROUP, (None, "channels", None), (None, 2, 1, 3)) == (None, None, None)
+    assert openvino_inferred(GROUP, (None, 6, None), (None, None, 1, 3)) == (None, None, None)

@@ -351,3 +351,37 @@ def test_the_page_of_backprop_data():
     assert refusal(CBD, (data, weights, [1, 7]), call, "document").rule == "R18"
     assert refusal(CBD, (data, weights), {**call, "pads_end": [-1]}, "document").rule == "R7"
     assert refusal(CBD, (data, weights, [9]), call, "document").accepted_by == ("openvino",)
+    assert refusal(CBD, (np.ones((1, 4, 3), F), np.ones((5, 1, 1), F)), {**call, "groups": 2}, "document").rule == "R23"
+
+
+@pytest.mark.parametrize("stated", [None, [8]])
+def test_a_given_output_states_the_shape_to_the_page_of_backprop_data(stated):
+    """Beside a stated shape it must agree; the runtime has the natural size instead."""
+    data, weights = np.float32([[[1, 2, 3]]]), np.float32([[[1, 10, 100]]])
+    call = {**ODD, "strides": [2], "filter_format": "OIX"}
+    out = np.empty((1, 1, 8), F)
+    assert CBD(data, weights, stated, **call, out=out) is out
+    assert out.ravel().tolist() == [1, 10, 102, 20, 203, 30, 300, 0]
+    longer = {**call, "out": np.empty((1, 1, 9 if stated is None else 7), F)}
+    assert refusal(CBD, (data, weights, stated), longer, "document").rule == ("R25" if stated is None else "R20")
+    assert refusal(CBD, (data, weights, stated), {**call, "out": np.empty((1, 2, 8), F)}, "document").rule == "R20"
+    if stated is None:
+        assert refusal(CBD, (data, weights), {**call, "out": out}, "openvino").rule == "R20"
+
+
+def test_only_transposed_weights_have_an_order_r24():
+    """Full channels in place of those of a group are a wrong number of channels elsewhere."""
+    x, w, grouped = np.ones((1, 4, 3), F), np.ones((4, 4, 1), F), {**ODD, "groups": 2}
+    assert refusal(BD, (x, w, [1, 4, 3]), {**grouped, "weights_format": "OIX"}).rule == "R22"
+    assert refusal(TD, (x, w), {**grouped, "weights_format": "IOX"}).rule == "R24"
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_given_output_of_another_rank_r15(stated):
+    x, out = np.ones((1, 2, 3), F), np.empty((1, 2, 3, 1), F)
+    shape = ([1, 2, 3],) if stated else ()
+    assert refusal(BD, (x, np.ones((2, 2, 1), F), *shape), {**ODD, "weights_format": "OIX", "out": out}).rule == "R15"
+    weights = ([2, 2, 1],) if stated else ()
+    assert refusal(BW, (x, x, *weights), {**ODD, "weights_format": "OIX", "out": out}).rule == "R15"
+    for function, order in ((convreg.onednn.convolution, "OIX"), (TD, "IOX")):
+        assert refusal(function, (x, np.ones((2, 2, 1), F)), {**ODD, "weights_format": order, "out": out}).rule == "R15"

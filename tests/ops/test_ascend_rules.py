@@ -197,6 +197,14 @@ def test_every_rule_has_a_test_or_a_reason():
     assert all(rule in reasons for rule in UNSAYABLE | {"E02", "E04"})
 
 
+def test_products_do_not_limit_the_groups():
+    """The page's limit of 65535 is none of the interface's checks."""
+    shapes = ((1, 65536, 1), (1, 65536, 1), (65536, 1, 1))
+    arguments = {"shapes": shapes, "groups": 65536, "stride": [1], "padding": [0], "dilation": [1]}
+    for product in ("atlas-a2", "ascend950"):
+        assert [result.shape for result in call(product, **arguments)] == [*shapes[1:], (65536,)]
+
+
 # "document": the published page
 
 
