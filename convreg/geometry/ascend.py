@@ -90,12 +90,12 @@ def check_full(call: Call) -> None:
     large_name, small_name = names_of(call)
     if small[1] != weight[0]:
         raise call.refuse(small_name, small[1], f"{weight[0]} channels, as the weight has", "E37")
-    if is_product(call) or large[1] or weight[1]:
+    if large[1] or weight[1]:
         check_groups(call, "E38", "E39")
     if not is_product(call):
         return
     groups = call["groups"]
-    if call.conformance != "ascend950" and large[1] == groups and (small[1] < groups or small[1] % groups):
+    if call.conformance != "ascend950" and large[1] == groups and small[1] % groups:
         raise call.refuse(small_name, small[1], f"a multiple of the {groups} depthwise channels", "E40")
     if len(large) == 5:
         kernels = [effective(k, d) for k, d in zip(weight[2:], call["dilation"], strict=True)]
