@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from convreg.calls.arguments import UNSET_SHAPE
 from convreg.geometry import onednn
 from convreg.roles import Convolution, Role
-from convreg.spec import Attribute, Call, Plan, Port, Rules, Shape, Spellings, TensorType
+from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorType
 
 from . import _views
 
@@ -79,17 +79,6 @@ def arranged(*, transposed: bool = False, forward: bool = False) -> Convolution:
     return Convolution(transposed, forward, "data_format", "weights_format")
 
 
-def rank_only(tensor: TensorType) -> Shape | None:
-    """Unknown extents, as many as the tensor has axes."""
-    return None if tensor.shape is None else (None,) * len(tensor.shape)
-
-
-def stated_or_rank(call: Call, stating: str, like: str) -> tuple[TensorType]:
-    """Output that has the stated shape, as far as that is known, else the rank of the port `like`."""
-    tensor = call.tensor(like)
-    return (TensorType(call[stating] or rank_only(tensor), tensor.format),)
-
-
 class WeightsGradient(NamedTuple):
     """The functions of a weights gradient of src and diff_dst; the transposed one exchanges the two sides."""
 
@@ -103,8 +92,9 @@ class WeightsGradient(NamedTuple):
                     (call["data_format"], call["weights_format"]), geometry=geometry)
 
     def infer(self, call: Call) -> tuple[TensorType | None, ...]:
-        """diff_weights has the stated shape, or the rank of src."""
-        return stated_or_rank(call, "weights_shape", "src")
+        """diff_weights has the stated shape, or the rank of the tensors."""
+        shape = onednn.infer_stated(call, "weights_shape", "diff_weights", "src", "diff_dst")
+        return (TensorType(shape, call.tensor("src").format),)
 
     def run(
         self, plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...], kernels: ModuleType, threads: int

@@ -20,8 +20,9 @@ def plan(call: Call) -> Plan:
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """diff_src has the stated shape, or the rank of diff_dst."""
-    return _onednn.stated_or_rank(call, "dst_shape", "diff_dst")
+    """diff_src has the stated shape, or the rank of the tensors."""
+    shape = onednn.infer_stated(call, "dst_shape", "diff_src", "diff_dst", "weights")
+    return (TensorType(shape, call.tensor("diff_dst").format),)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

@@ -71,10 +71,7 @@ def resolve_shape(call: Call, port: str, output: str, rank: int) -> tuple[int, .
     """Return the output shape from the shape input or attribute, else from ``out=`` (R17 to R20)."""
     stated: tuple[int, ...] | None = call[port]
     if stated is not None:
-        if len(stated) != rank:
-            raise call.refuse(port, list(stated), f"{rank} entries, the full shape of {output}", "R18")
-        if any(extent < 0 for extent in stated):
-            raise call.refuse(port, list(stated), "no negative entry", "R19")
+        check_stated(call, port, output, rank)
     if call.has(output):
         known = call.shape(output)
         if len(known) != rank:
@@ -85,6 +82,15 @@ def resolve_shape(call: Call, port: str, output: str, rank: int) -> tuple[int, .
     if stated is None:
         raise call.refuse(port, None, f"the shape of {output} as argument, attribute or out=", "R17")
     return stated
+
+
+def check_stated(call: Call, port: str, output: str, rank: int) -> None:
+    """Refuse a stated shape of a wrong length (R18) or with negative entries (R19); entries may be unknown."""
+    stated: Shape = call[port]
+    if len(stated) != rank:
+        raise call.refuse(port, list(stated), f"{rank} entries, the full shape of {output}", "R18")
+    if any(isinstance(extent, int) and extent < 0 for extent in stated):
+        raise call.refuse(port, list(stated), "no negative entry", "R19")
 
 
 def check_channels(call: Call, sides: Sides, names: tuple[str, str]) -> int:
@@ -282,14 +288,22 @@ def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     return relate(call, sides, pads, groups), shape
 
 
-def known_ranks(call: Call, data: str) -> tuple[Shape, Shape] | None:
-    """Shapes of data and weights with unknown extents for an unknown rank; None where both ranks are unknown."""
-    known = {name: shape for name in (data, "weights") if (shape := call.tensor(name).shape) is not None}
+def known_ranks(call: Call, first: str, second: str = "weights") -> tuple[Shape, Shape] | None:
+    """Shapes of two tensors with unknown extents for an unknown rank; None where both ranks are unknown."""
+    known = {name: shape for name in (first, second) if (shape := call.tensor(name).shape) is not None}
     if not known:
         return None
     rank = check_ranks(call, **known)
     check_lists(call, rank)
-    return known.get(data, (None,) * rank), known.get("weights", (None,) * rank)
+    return known.get(first, (None,) * rank), known.get(second, (None,) * rank)
+
+
+def infer_stated(call: Call, port: str, output: str, first: str, second: str) -> Shape | None:
+    """Output shape of a gradient as far as `port` states it, else unknown extents in the rank of the two tensors."""
+    known = known_ranks(call, first, second)
+    if known is not None and call[port] is not None:
+        check_stated(call, port, output, len(known[0]))
+    return call[port] or (None if known is None else (None,) * len(known[0]))
 
 
 def infer_forward(call: Call, large: str) -> Shape | None:

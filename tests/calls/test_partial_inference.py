@@ -52,6 +52,31 @@ def test_the_channels_tell_the_order_of_grouped_weights(weights):
     assert inferred(function, (2, "channels", 5), (6, 2, 3), **arguments, conformance="library") == (None, 6, 6)
 
 
+@pytest.mark.parametrize(("rule", "changes"), [
+    ("R14", {"strides": [1, 1]}), ("R14", {"dilations": [1, 1]}), ("R34", {"pads_begin": []}),
+    ("R15", {"second": (3, 2, 3, 3)}), ("R16", {"first": (None, 3), "second": (3, 2)}), ("R18", {"stated": (2, 2)}),
+    ("R18", {"stated": (None, None)}), ("R19", {"stated": (None, 2, -6)}),
+])
+@pytest.mark.parametrize("function", [onednn.convolution_backward_data, onednn.convolution_backward_weights,
+                                      onednn.conv_transpose_backward_weights])
+def test_gradients_refuse_what_is_known_and_does_not_fit(function, rule, changes):
+    """Ranks and lists need no extent."""
+    spec, order = function.spec, "OIX" if function.spec.name.startswith("Convolution") else "IOX"
+
+    def shape_of(first=(None, 3, None), second=(3, 2, 3), stated=(None, 2, None), **attributes):
+        tensors = (TensorType(first, "float32"), TensorType(second, "float32"), None)
+        attributes = {**LISTS, "strides": [1], "dilations": [1], "weights_format": order, **attributes}
+        call = make_call(spec, spec.conformances[0], tensors, {spec.shape_ports[0].name: stated}, attributes)
+        return spec.infer(call)[0].shape
+
+    assert shape_of() == (None, 2, None)
+    assert shape_of(first=None, stated=None) == (None,) * 3
+    assert shape_of(first=None, second=None) == (None, 2, None)
+    with pytest.raises(convreg.OpError) as caught:
+        shape_of(**changes)
+    assert caught.value.rule == rule
+
+
 CBD, GROUP = convreg.openvino.convolution_backprop_data, convreg.openvino.group_convolution_backprop_data
 CHANNEL_FIRST = {"data_format": "NCX", "filter_format": "OIX"}
 
