@@ -205,6 +205,8 @@ def test_products_do_not_limit_the_groups():
     arguments = {"shapes": shapes, "groups": 65536, "stride": [1], "padding": [0], "dilation": [1]}
     for product in ("atlas-a2", "ascend950"):
         assert [result.shape for result in call(product, **arguments)] == [*shapes[1:], (65536,)]
+    most = {**arguments, "shapes": ((1, 65535, 1), (1, 65535, 1), (65535, 1, 1)), "groups": 65535}
+    assert call("document", **most)[2].shape == (65535,)  # the page's limit itself is allowed
 
 
 # "document": the published page
