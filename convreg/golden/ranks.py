@@ -82,6 +82,7 @@ def ulp_distance(a: Any, b: Any, format: str | None = None) -> Array:
     if 8 * size > max_bytes(ask):
         raise ask.refuse("a", list(shape), f"a result of at most {max_bytes(ask)} bytes (CONVREG_MAX_BYTES sets the "
                          "limit)", "max_bytes")
+    first, second = (array.astype(array.dtype.newbyteorder("="), copy=False) for array in (first, second))
     return distance(ranks(first, known), ranks(second, known))
 
 
@@ -158,7 +159,7 @@ def _table(name: str) -> Array:
 
 
 def _codes(ask: Refusing, argument: str, value: Any, stated: str | None) -> tuple[Array, Format]:
-    """Return an array whose dtype or stated format is known, and that format."""
+    """Return an array whose dtype or stated format is known, in any byte order, and that format. It is no copy."""
     if stated is not None and not isinstance(stated, str):
         raise ask.refuse("format", stated, "the name of a format: " + ", ".join(FORMATS), "arguments", wrong_type=True)
     if stated is not None and stated not in FORMATS:
@@ -168,13 +169,12 @@ def _codes(ask: Refusing, argument: str, value: Any, stated: str | None) -> tupl
     except Exception as error:  # __array__ of foreign objects may raise anything
         raise ask.refuse(argument, type(value).__name__, f"a value that numpy.asarray accepts ({error})", "arguments",
                          wrong_type=True) from None
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    held, chosen = format_of(array.dtype), None if stated is None else FORMATS[stated]
-    if chosen is not None and (held is chosen or array.dtype == np.dtype(f"u{chosen.dtype.itemsize}")):
-        return np.ascontiguousarray(array).reshape(array.shape), chosen
+    dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    held, chosen = format_of(dtype), None if stated is None else FORMATS[stated]
+    if chosen is not None and (held is chosen or dtype == np.dtype(f"u{chosen.dtype.itemsize}")):
+        return array, chosen
     if chosen is None and held is not None:
-        return np.ascontiguousarray(array).reshape(array.shape), held
+        return array, held
     allowed = f"an array of {', '.join(FORMATS)}, or raw codes and their format" if chosen is None else \
         f"{chosen.dtype} or {np.dtype(f'u{chosen.dtype.itemsize}')}, the codes of {chosen.name}"
     raise ask.refuse(argument, str(array.dtype), allowed, "arguments", wrong_type=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -93,6 +94,22 @@ def test_arrays_broadcast_and_any_memory_order_is_read():
     assert convreg.ulp_distance(values, values.astype(">f4")).max() == 0
     assert convreg.ulp_distance(np.zeros((0, 3), ml_dtypes.bfloat16), np.zeros((1, 3), ml_dtypes.bfloat16)).shape == (
         0, 3)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<u2"])
+def test_sizes_are_checked_before_anything_is_copied(monkeypatch, dtype):
+    """A large view of one number takes no memory, and neither does its refusal."""
+    monkeypatch.setenv("CONVREG_MAX_BYTES", "1000000")
+    wide = np.broadcast_to(np.array(1, dtype), (2**13, 2**11))
+    format = "bfloat16" if dtype == "<u2" else None
+    tracemalloc.start()
+    try:
+        with pytest.raises(OpError, match="CONVREG_MAX_BYTES"):
+            convreg.ulp_distance(wide, wide, format)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert not convreg.ulp_distance(wide[:9, ::-7], wide[8::-1, ::-7], format).any()
 
 
 @pytest.mark.parametrize(("arguments", "kind", "told"), [
