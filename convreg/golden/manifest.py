@@ -11,10 +11,12 @@ import ml_dtypes
 import numpy as np
 
 from .. import __version__
-from ..errors import GraphError
-from ..files import PathLike, json_of, read_bytes
+from ..errors import GraphError, shorten
+from ..files import PathLike, json_of, read_bytes, reason
+from ..memory import span
 from ..paths import path_of
 from .archive import ARRAY, check_fields
+from .data import dtype_of
 
 NAME = "manifest.json"
 KIND, VERSION = "convreg golden manifest", 1
@@ -136,9 +138,11 @@ def _arrays(entries: Mapping[str, Any]) -> dict[str, Stored]:
     found = {}
     for name, entry in entries.items():
         check_fields(entry, {"file": str, **ARRAY}, f"the array {name!r}")
-        shape = entry["shape"]
-        if not all(isinstance(extent, int) and 0 <= extent < 2**62 for extent in shape) or len(shape) > 32:
-            raise GraphError(f"the array {name!r} has the shape {shape}; needed: at most 32 integers, none below 0")
+        shape, itemsize = entry["shape"], dtype_of(entry["format"]).itemsize
+        if len(shape) > 32 or not all(type(extent) is int and extent >= 0 for extent in shape) or \
+                span(shape, itemsize) >= 2**63:
+            raise GraphError(f"the array {name!r} has the shape {shorten(shape)}; needed: at most 32 integers, none "
+                             "below 0, that make less than 2**63 bytes without those of 0")
         found[name] = Stored(_inside(entry["file"]), entry["format"], shape, entry["sha256"])
     return found
 
@@ -148,6 +152,25 @@ def _inside(path: Any) -> str:
     if not isinstance(path, str) or not path or "\0" in path or Path(path).is_absolute() or ".." in Path(path).parts:
         raise GraphError(f"the path {path!r} leaves the folder; needed: a path inside it")
     return path
+
+
+def check_links(root: Path, case: Entry) -> None:
+    """Refuse a case of which a file is a link that leads out of the folder.
+
+    Raises
+    ------
+    GraphError
+        It names the file.
+    """
+    files = [*case.paths, *(array.file for array in (*case.inputs.values(), *case.outputs.values()))]
+    for file in dict.fromkeys(files):
+        path = root / file
+        try:
+            inside = path.resolve().is_relative_to(root.resolve())
+        except (OSError, RuntimeError) as error:  # links that form a circle, names that are too long
+            raise GraphError(f"{path}: cannot be read: {reason(error)}") from None
+        if not inside:
+            raise GraphError(f"{path} is a link that leads out of the folder; needed: a file of the folder")
 
 
 def root_of(path: PathLike) -> tuple[Path, str | None] | None:

@@ -176,6 +176,8 @@ EDITS = {
     "unknown format": (lambda about: about["cases"][1]["inputs"]["weights"].update(format="int3"), "'int3'"),
     "shape": (lambda about: about["cases"][1]["inputs"]["weights"].update(shape=[2]), "needed"),
     "huge shape": (lambda about: about["cases"][1]["inputs"]["weights"].update(shape=[2**62]), "32 integers"),
+    "empty and giant": (lambda about: about["cases"][1]["outputs"]["diff_src"].update(shape=[0, 2**61, 4]), "2**63"),
+    "boolean in a shape": (lambda about: about["cases"][1]["inputs"]["weights"].update(shape=[True, 3]), "integers"),
     "file": (lambda about: about["cases"][1]["inputs"]["weights"].update(file="../x"), "a path inside it"),
     "absolute file": (lambda about: about["cases"][1]["inputs"]["weights"].update(file="/etc/passwd"), "inside it"),
     "operator": (lambda about: about["cases"][1].update(op="onednn::Pool"), "no operator named"),
@@ -193,6 +195,26 @@ def test_damaged_manifests(tmp_path, damage):
         layouts.load_case(tmp_path / "root", "c")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("into", ["a file outside", "a folder outside", "the folder", "itself"])
+def test_links(filled, tmp_path, into):
+    """A folder from elsewhere reads none of the reader's other files."""
+    entry = manifest.read(filled).case("c")
+    file = filled / entry.inputs["weights"].file
+    if into == "a folder outside" and file.parent != filled:
+        (filled / entry.paths[0]).rename(tmp_path / "moved")
+        (filled / entry.paths[0]).symlink_to(tmp_path / "moved")
+    else:
+        target = filled / "moved" if into == "the folder" else tmp_path / "moved"
+        file.rename(target)
+        file.symlink_to(file if into == "itself" else target)
+    if into == "the folder":
+        assert same_arrays(layouts.load_case(filled, "c"), data_case("c").make())
+        return
+    message = "cannot be read" if into == "itself" else "a link that leads out of the folder"
+    with pytest.raises(GraphError, match=message):
+        layouts.load_case(filled, "c")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"kind": 1, "kind": 2}'])

@@ -169,6 +169,22 @@ def test_circle_of_files_is_refused(batch):
         list(cases(batch("--batch=first")))
 
 
+def test_files_of_other_folders_are_refused(batch, tmp_path):
+    """Messages repeat words of the files that they name: a batch file from elsewhere must not name others."""
+    secret = tmp_path / "secret"
+    secret.write_text("word")
+    (tmp_path / "inner").mkdir()
+    batch("--batch=../top", "inner/back")
+    batch("mb1_ic2ih4oc2kh3", "top")
+    (tmp_path / "inner" / "link").symlink_to(secret)
+    for text in ("../secret", str(secret), "link", "../inner/../secret"):
+        with pytest.raises(GraphError, match="leads out of the folder") as error:
+            list(cases(batch(f"--batch={text}", "inner/first")))
+        assert "'word'" not in str(error.value)
+    assert len(list(cases(batch("--batch=inner/back")))) == 1
+    assert len(list(cases(f"--batch={tmp_path / 'inner' / '..' / 'top'}"))) == 2
+
+
 def test_files_that_fan_out_are_refused(batch):
     for number in range(12):
         batch(f"--batch=fan{number + 1}\n" * 10, f"fan{number}")

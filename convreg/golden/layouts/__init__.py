@@ -191,6 +191,7 @@ def _listed(root: Path, name: str) -> tuple[Entry, str]:
 
 def from_entry(root: Path, case: Entry, layout: str) -> Golden:
     """Return a case of a manifest that was read."""
+    manifest.check_links(root, case)
     held = layout_of(layout).read(root, case)
     inputs = held.inputs | _checked(root, case.inputs, held.inputs)
     parts = Parts(case.op, case.attributes, case.conformance, inputs, _checked(root, case.outputs, held.outputs))

@@ -107,11 +107,15 @@ def _words(path: Path, content: bytes) -> Iterator[Word]:
 
 
 class _Reader:
-    """Reads words in order and keeps the options in force."""
+    """Reads words in order and keeps the options in force.
+
+    A file that another one names lies in the folder of the first file, which the caller named.
+    """
 
     def __init__(self, deconv: bool, settings: Settings, folder: Path, files: tuple[Path, ...] = ()) -> None:
         self.deconv, self.settings, self.default = deconv, settings, settings
         self.folder, self.files = folder, files
+        self.root = folder.resolve() if files else None
         self.opened = self.made = 0
 
     def cases(self, words: Iterable[Word]) -> Iterator[Case]:
@@ -137,18 +141,22 @@ class _Reader:
         if path.resolve() in self.files or len(self.files) >= DEEPEST:
             what = "is being read already" if path.resolve() in self.files else f"is nested {DEEPEST} files deep"
             raise GraphError(f"{word.where}the file of {shorten(word.text)} {what}; needed: batch files that end")
+        if self.root is not None and not path.resolve().is_relative_to(self.root):
+            raise GraphError(f"{word.where}{shorten(word.text)} leads out of the folder {str(self.root)!r}; needed: a "
+                             "file inside it")
         self.opened += 1
         if self.opened > MOST_FILES:
             raise GraphError(f"{word.where}{shorten(word.text)} is nested file {self.opened}; needed: at most "
                              f"{MOST_FILES}")
-        outside = self.folder, self.files
+        outside = self.folder, self.files, self.root
         self.folder, self.files = path.parent, (*self.files, path.resolve())
+        self.root = self.root or path.parent.resolve()
         try:
             content = read_bytes(path)
         except GraphError as error:
             raise GraphError(f"{word.where}{error}") from None
         yield from self.cases(_words(path, content))
-        self.folder, self.files = outside
+        self.folder, self.files, self.root = outside
 
     def _option(self, word: Word) -> None:
         name, equals, value = word.text.removeprefix("--").partition("=")
