@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..errors import printable
 from ..presentation import json_value
 from .standards import BOUND, Outcome
 
@@ -187,7 +188,7 @@ class Report:
     @property
     def verdict(self) -> str:
         """The first line: pass or fail, what was compared, and which outputs are wrong."""
-        subject = self.op + (f" {self.name}" if self.name else "")
+        subject = self.op + (f" {printable(self.name)}" if self.name else "")
         by = "" if self.standards == (BOUND,) else f" (by {', '.join(self.standards)})"
         elements = sum(found.elements for found in self.outputs.values())
         failed = [found for found in self.outputs.values() if not found.passed]

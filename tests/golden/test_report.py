@@ -42,6 +42,13 @@ def test_the_first_line_is_the_verdict(golden):
         "FAIL  aten::convolution_backward case 7: grad_input, grad_weight of 3 outputs (by mix_tolerance)")
 
 
+def test_the_verdict_is_one_line_whatever_the_name():
+    golden = golden_of(together(CASE, make, (True, True, True), False)[0], "a\x1b[2J\nb")
+    verdict = compare(golden, golden.outputs).verdict
+    assert verdict.startswith(r"PASS  aten::convolution_backward a\x1b[2J\nb: 3 outputs")
+    assert verdict.isprintable()
+
+
 def test_what_supports_it_fits_a_screen(golden):
     report = compare(golden, spoiled(golden), ["bound", "mixed", "stat_rel_err"], accumulator="bfloat16",
                      parts=("float32", 3), flush_to_zero=True, operands=1e-3, ties="rule")

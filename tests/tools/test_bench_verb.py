@@ -180,3 +180,10 @@ def test_progress_goes_to_the_standard_error(machine, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "[########................] 1/3 layer" in captured.err
+
+
+@pytest.mark.parametrize("show", [progress.bar, progress.lines])
+def test_progress_shows_names_with_escapes(capsys, show):
+    """Files choose the names of cases, and a terminal obeys control characters."""
+    show(1, 3, "a\x1b[2Jb\nc\ud800")
+    assert capsys.readouterr().err.removeprefix("\r\x1b[K").rstrip("\n").endswith(r"1/3 a\x1b[2Jb\nc\ud800")
