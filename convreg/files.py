@@ -254,7 +254,11 @@ def refuse_devices(path: Path) -> None:
 
 
 def _umask() -> int:
-    """The process's mask, which can only be read by setting it."""
+    """The process's mask. Where the system does not tell it, it can only be read by setting it, for all threads."""
+    with suppress(OSError), open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

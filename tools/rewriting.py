@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 import convreg
+from convreg.errors import printable
 
 Action = Callable[[argparse.Namespace], None]
 
@@ -21,7 +22,7 @@ def _save(model: object, path: str) -> None:
     onnx_io.save(model, path)  # type: ignore[arg-type]
     kinds = sorted({f"{node.domain}::{node.op_type}" for node in model.graph.node if node.domain})  # type: ignore[attr-defined]
     print(f"{path}: {len(model.graph.node)} nodes, "  # type: ignore[attr-defined]
-          f"{'outside standard ONNX: ' + ', '.join(kinds) if kinds else 'all of standard ONNX'}")
+          f"{'outside standard ONNX: ' + printable(', '.join(kinds)) if kinds else 'all of standard ONNX'}")
 
 
 def lower(parser: argparse.ArgumentParser) -> Action:

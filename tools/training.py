@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import convreg
 from convreg import GraphError
 from convreg.archives import load_together
+from convreg.errors import printable
 from convreg.files import refuse_unwritable, write_atomically
 from convreg.onnx.training.sharded.steps import STATISTICS
 from convreg.presentation import picture_format
@@ -92,8 +93,9 @@ def train_step(parser: argparse.ArgumentParser) -> Action:
         record = convreg.onnx.StepRecord.of(step)
         kinds = sorted({f"{node.domain}::{node.op_type}" for node in step.graph.node if node.domain})
         needs = [*record.data, *([record.target] if record.target is not None else [])]
+        outside = f"outside standard ONNX: {', '.join(kinds)}" if kinds else "all standard ONNX"
         print(f"{args.to}: {len(step.graph.node)} nodes, {len(record.parameters)} parameters; takes "
-              f"{', '.join(needs)}; {'outside standard ONNX: ' + ', '.join(kinds) if kinds else 'all standard ONNX'}")
+              f"{printable(', '.join(needs))}; {printable(outside)}")
 
     return act
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -175,6 +177,20 @@ def test_other_files_are_refused(tmp_path):
     for path in (None, 3, "", b"x", "a\0b", tmp_path):
         with pytest.raises(GraphError):
             load(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="this system tells the mask only when it is set")
+@pytest.mark.parametrize("mask", [0o077, 0o002])
+def test_the_process_s_mask_is_obeyed_and_left_alone(tmp_path, monkeypatch, mask):
+    """To set it even for a moment would change the files that other threads make then."""
+    golden, before = data_case().make(), os.umask(mask)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "umask", lambda new: pytest.fail("the mask is set"))
+            golden.save(tmp_path / "g.npz")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "g.npz").stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):

@@ -31,6 +31,18 @@ def test_every_option_is_explained(capsys):
         assert unexplained == [], command.prog
 
 
+def test_names_are_printed_with_escapes(tmp_path, capsys):
+    model = classifier()
+    for value in model.graph.input:
+        if value.name == "x":
+            value.name = "a\x1b[31mb"
+    for node in model.graph.node:
+        node.input[:] = ["a\x1b[31mb" if name == "x" else name for name in node.input]
+    onnx.save(model, tmp_path / "forward.onnx")
+    assert main(["train-step", str(tmp_path / "forward.onnx"), "-o", str(tmp_path / "step.onnx")]) == 0
+    assert r"takes a\x1b[31mb, target; " in capsys.readouterr().out
+
+
 def train(folder, output, *options):
     return main(["train", str(folder / "step.onnx"), "--data", str(folder / "data.npz"), "-o", str(output),
                  "--batch", "16", "--engine", "reference", *map(str, options)])
