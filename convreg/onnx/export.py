@@ -13,8 +13,8 @@ from ..calls.binding import Bound, asking, bind
 from ..calls.signature import SCALES, Arguments, Operator, reader_of
 from ..errors import GraphError, shorten
 from ..guard import guarded
-from ..memory import Array
-from ..spec import Kind, OpSpec, snake_case
+from ..memory import Array, max_bytes
+from ..spec import Call, Kind, OpSpec, snake_case
 from . import payload
 from .graph import attributes_of, place
 from .model.files import Source, opened
@@ -78,6 +78,8 @@ def node_model(
     free = set(tensors) if as_inputs is True else set(as_inputs or ())
     if not free <= tensors.keys():
         raise GraphError(f"as_inputs names {sorted(free - tensors.keys())}; the call has {sorted(tensors)}")
+    held = {name: array for name, array in tensors.items() if name not in free}
+    _check_copies(bound.call, held)
     node = helper.make_node(
         spec.name, _names(spec.inputs, tensors), _names(spec.outputs, made), name=spec.function_name,
         domain=spec.onnx_domain, doc_string=spec.doc)
@@ -91,10 +93,21 @@ def node_model(
                      payload.carried_format(array)) for name, array in tensors.items() if name in free],
         [_value_info(name, payload.element_of(output.format), output.extents, output.format)
          for name, output in made.items()],
-        [_initializer(name, array) for name, array in tensors.items() if name not in free])
+        [_initializer(name, array) for name, array in held.items()])
     imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(spec.onnx_domain, spec.since_version)]
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=imports, producer_name="convreg",
                              producer_version=__version__)
+
+
+def _check_copies(call: Call, tensors: Mapping[str, Array]) -> None:
+    """Refuse to copy tensors of more than `max_bytes` into a model, as large views of few numbers are."""
+    limit, taken = max_bytes(call), 0
+    for name, array in tensors.items():
+        taken += array.nbytes
+        if taken > limit:
+            raise call.refuse(name, list(array.shape), f"values of at most {limit} bytes in all, {taken - limit} fewer "
+                              "than these (CONVREG_MAX_BYTES sets the limit), or the tensor named in as_inputs",
+                              "max_bytes")
 
 
 def _written(spec: OpSpec, given: Arguments, bound: Bound) -> tuple[dict[str, Array], dict[str, Any]]:

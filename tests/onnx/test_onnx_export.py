@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -143,6 +144,23 @@ def test_bad_calls_are_not_exported():
         with pytest.raises(GraphError, match="cannot hold"):
             convreg.onnx.node_model("onednn::Convolution", dyadic(RNG, (1, 6, 4)), dyadic(RNG, (3, 4, 2)), **SMALL,
                                     **extra)
+
+
+def test_large_views_are_not_copied_into_a_model(monkeypatch):
+    """They take no memory, and the tensors of a model do; inputs of the graph are not copied."""
+    monkeypatch.setenv("CONVREG_MAX_BYTES", str(2**20))
+    wide, weights = np.broadcast_to(np.float32(1), (1, 3, 2**18)), np.ones((4, 3, 1), np.float32)
+    settings = {**SMALL, "data_format": "NCX", "weights_format": "OIX"}
+    tracemalloc.start()
+    try:
+        for as_inputs in (False, ["weights"]):
+            with pytest.raises(OpError, match=r"src=.*CONVREG_MAX_BYTES.*as_inputs") as caught:
+                convreg.onnx.node_model("onednn::Convolution", wide, weights, **settings, as_inputs=as_inputs)
+            assert (caught.value.argument, caught.value.rule) == ("src", "max_bytes")
+        convreg.onnx.node_model("onednn::Convolution", wide, weights, **settings, as_inputs=["src"])
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_graphs_that_are_no_call():
