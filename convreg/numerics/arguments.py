@@ -27,8 +27,10 @@ def numbers(ask: Refusing, argument: str, value: Any) -> Array:
         if known is None and array.dtype.kind not in "biuf":
             raise TypeError
         return array.astype(np.float64) if known is None else dequantize(array, dtype=np.float64)
-    except (OpError, MemoryError):
+    except MemoryError:
         raise
+    except OpError as error:  # dequantize calls what it is given `codes`
+        raise ask.refuse(argument, error.value, error.allowed, error.rule) from None
     except Exception:  # __array__ of foreign objects may raise anything
         raise ask.refuse(argument, value, "an array of numbers", "arguments", wrong_type=True) from None
 

@@ -7,7 +7,7 @@ from math import inf, isnan, log10, sqrt
 import numpy as np
 import pytest
 
-from convreg import numerics
+from convreg import OpError, numerics
 from convreg.numerics import binades_of, draw, error_of
 
 
@@ -56,6 +56,19 @@ def test_error_at_the_edges():
     for factor in (1e200, 1e-200):  # whose squares are out of range
         assert error_of(exact * factor, exact).cosine == pytest.approx(1.0)
     assert error_of(np.ones(2), np.array([1.0, 2.0**-1074])).largest_relative == inf
+
+
+@pytest.mark.parametrize(("function", "given", "argument"), [
+    (error_of, (np.ones(3, np.float32), np.ones(3)), "array"), (binades_of, (np.ones(3, np.float32),), "values")])
+def test_without_memory_the_argument_is_named(monkeypatch, function, given, argument):
+    """Conversions of their own call it otherwise."""
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "empty_like", fail)
+    with pytest.raises(OpError, match="fits the memory that is free") as caught:
+        function(*given)
+    assert (caught.value.op, caught.value.argument, caught.value.rule) == ("convreg::numerics", argument, "memory")
 
 
 def test_binades():
