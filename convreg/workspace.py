@@ -20,6 +20,7 @@ class _Workspace(Recorder):
     largest = 0
 
     def note(self, kernel: str, operands: tuple[Array, Array, Array], settings: dict[str, Any]) -> None:
+        kernels.check_isa()  # the call would be refused
         self.largest = max(self.largest, kernels.engine.workspace_bytes(kernel, *operands, **settings))
 
 

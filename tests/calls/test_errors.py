@@ -95,9 +95,12 @@ def printed(program, **variables):
 
 REFUSED = """
 import convreg, convreg.onnx
+operator, tensors = convreg.onednn.convolution, ([[[1.0]]], [[[1.0]]])
+settings = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1]}
 for compute in (convreg.capabilities, lambda: convreg.quantize([1.0], "bfloat16"),
-                lambda: convreg.onednn.convolution([[[1.0]]], [[[1.0]]], strides=[1], pads_begin=[0], pads_end=[0],
-                                                   dilations=[1])):
+                lambda: operator(*tensors, **settings), lambda: operator.reference(*tensors, **settings),
+                lambda: convreg.algorithm(operator, *tensors, **settings),
+                lambda: convreg.workspace_bytes(operator, *tensors, **settings)):
     try:
         compute()
     except convreg.OpError as error:
@@ -111,7 +114,7 @@ def test_an_unknown_instruction_set_is_refused_in_one_sentence():
     status, out, err = printed(REFUSED, CONVREG_ISA="foo")
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 6
     assert {*lines} == {lines[0]}
     assert lines[0].startswith("convreg: CONVREG_ISA='foo' is refused; allowed: ")
     assert "'generic'" in lines[0]
