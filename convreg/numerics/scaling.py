@@ -60,6 +60,18 @@ def best_exponent(values: Array, how: Rounding) -> int:
     finer. The precision of HiFloat8 falls with the distance from 1, so its candidates start at 40 below. If several
     candidates are equally good, the one with the smallest magnitude is returned; 0 if no scale is better than none.
 
+    Parameters
+    ----------
+    values : array of numbers, any shape
+        Finite numbers.
+    how : Rounding
+        The format, its rounding and whether it saturates.
+
+    Returns
+    -------
+    int
+        The exponent e.
+
     Raises
     ------
     OpError, OpTypeError
