@@ -59,8 +59,8 @@ def require_matplotlib(extra: str) -> None:
             f"a plot needs matplotlib, which is not installed: pip install 'convreg[{extra}]'") from None
 
 
-def picture_format(path: str, extra: str) -> str:
-    """Return the format that the file of ``--plot`` asks for, before anything is measured.
+def picture_format(path: str, extra: str, argument: str = "--plot") -> str:
+    """Return the format that the file of the option `argument` asks for, before anything is measured.
 
     Raises
     ------
@@ -71,8 +71,9 @@ def picture_format(path: str, extra: str) -> str:
     format = suffix.lower().removeprefix(".")
     if format not in PLOT_FORMATS:
         allowed = ", ".join(f".{name}" for name in PLOT_FORMATS)
-        raise GraphError(f"--plot={path!r} is refused: it has {f'the suffix {suffix!r}' if suffix else 'no suffix'}, "
+        has = f"the suffix {suffix!r}" if suffix else "no suffix"
+        raise GraphError(f"{argument}={path!r} is refused: it has {has}, "
                          f"and the suffix must name the picture's format; allowed: {allowed}")
-    refuse_unwritable("--plot", path)
+    refuse_unwritable(argument, path)
     require_matplotlib(extra)
     return format

@@ -25,7 +25,7 @@ from onnx.utils import Extractor
 import convreg
 import convreg.onnx
 from convreg.numerics import error_of
-from convreg.presentation import aligned, require_matplotlib
+from convreg.presentation import aligned, picture_format
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "training_step.onnx"
@@ -287,8 +287,12 @@ def main(arguments: list[str] | None = None) -> None:
     known = [name for name, format in convreg.formats().items() if format.bits <= 16] + ["float32"]
     if unknown := [name for name in options.formats if name not in known]:
         parser.error(f"no gradients in {', '.join(unknown)}; allowed: {', '.join(known)}")
+    if options.epochs < 1 or options.seed < 0:
+        parser.error("--epochs takes numbers from 1 on, --seed from 0 on")
+    if not 0 <= options.loss_scale < math.inf:
+        parser.error("--loss-scale takes finite numbers from 0 on; 0 means the default")
     try:
-        require_matplotlib("demo")  # before the work, not after it
+        picture_format(str(options.picture), "demo", "--picture")  # before the work, not after it
     except convreg.GraphError as error:
         sys.exit(f"train.py draws its curves: {error}")
 

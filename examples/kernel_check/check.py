@@ -1,5 +1,6 @@
 """Checks somebody's C kernel: compiles it, runs it on golden vectors, and prints what is wrong and where."""
 
+import argparse
 import ctypes
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def compiled(folder, *flags):
     return ctypes.CDLL(str(library)).data_gradient
 
 
-def main(arguments):
+def main(fixed):
     """Compare the kernel with golden vectors and return the exit status."""
     draw = np.random.default_rng(0)
     dy = draw.standard_normal((BATCH, FILTERS, 5, 6), np.float32)
@@ -32,7 +33,7 @@ def main(arguments):
         data_format="NCX", weights_format="OIX")
     dx = np.full((BATCH, CHANNELS, 9, 11), np.nan, np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        kernel = compiled(folder, *(["-DFIXED"] if "--fixed" in arguments else []))
+        kernel = compiled(folder, *(["-DFIXED"] if fixed else []))
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in (dy, w, dx))
         kernel(*pointers, *dx.shape, *dy.shape[1:], *w.shape[2:], STRIDE, PADDING)
     report = golden.compare(vectors, dx)
@@ -41,4 +42,6 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fixed", action="store_true", help="compile the kernel without its bug")
+    sys.exit(main(parser.parse_args().fixed))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import convreg.torch
 from convreg import GraphError
-from convreg.presentation import aligned, require_matplotlib
+from convreg.presentation import aligned, picture_format
 
 DIGITS = Path(__file__).resolve().parent.parent / "digits" / "digits.npz"
 RECIPES = ("float32", "bfloat16", "hifloat8", "fp8_hybrid")
@@ -201,10 +201,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=15, help="observe every so many steps (default 15)")
     parser.add_argument("--images", type=int, help="train on that many images only")
     options = parser.parse_args(arguments)
-    if min(options.epochs, options.every, options.images or BATCH) < 1 or (options.images or BATCH) < BATCH:
-        parser.error(f"--epochs and --every take numbers from 1 on, --images from {BATCH} on")
+    images = BATCH if options.images is None else options.images
+    if min(options.epochs, options.every) < 1 or images < BATCH or options.seed < 0:
+        parser.error(f"--epochs and --every take numbers from 1 on, --images from {BATCH} on, --seed from 0 on")
     try:
-        require_matplotlib("demo")  # before the work, not after it
+        picture_format(str(options.picture), "demo", "--picture")  # before the work, not after it
         recipes = {}
         for text in options.recipes:
             name, _, scaling = text.partition("+")

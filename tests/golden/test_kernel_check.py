@@ -31,6 +31,14 @@ def test_bug_is_found_and_repaired():
     assert made.stdout.startswith("PASS  onednn::ConvolutionBackwardData kernel.c: 1 output, 594 elements")
 
 
+def test_an_option_that_does_not_exist_is_refused():
+    """Ignored, it would look like a repair that did not help."""
+    made = run("--fxied")
+    assert (made.returncode, made.stdout) == (2, "")
+    assert "unrecognized arguments: --fxied" in made.stderr
+    assert "--fixed" in run("--help").stdout
+
+
 def test_the_example_is_short():
     """A kernel developer reads it in a minute."""
     assert len([line for line in EXAMPLE.read_text("utf-8").splitlines() if line.strip()]) <= 45

@@ -325,6 +325,24 @@ def test_unknown_formats_are_refused(capsys):
     assert "no gradients in float8; allowed: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--epochs", "0"], "--epochs takes numbers from 1 on"), (["--seed", "-1"], "--seed from 0 on"),
+    (["--loss-scale", "-3"], "--loss-scale takes finite numbers"), (["--loss-scale", "nan"], "--loss-scale takes")])
+def test_numbers_that_train_nothing_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        train.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("picture", "message"), [
+    ("missing/digits.png", "--picture='.*missing/digits.png' is refused: No such file"),
+    ("digits.foo", "--picture='.*digits.foo' is refused: it has the suffix '.foo'")])
+def test_a_picture_that_cannot_be_written_is_refused_before_the_training(picture, message, tmp_path, capsys):
+    with pytest.raises(SystemExit, match=message):
+        train.main(["--epochs", "1", "--picture", str(tmp_path / picture)])
+    assert "epoch" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_training_in_8_bits_recognises_96_percent(tmp_path, capsys):
     pytest.importorskip("matplotlib")

@@ -55,6 +55,18 @@ def test_the_example_refuses_unknown_recipes(arguments, message):
         train.main(arguments)
 
 
+def test_the_example_refuses_before_it_trains(tmp_path, capsys, monkeypatch):
+    train = script(ROOT / "examples" / "torch_formats" / "train.py")
+    monkeypatch.setattr(train, "train", lambda *arguments: pytest.fail("it trains"))
+    for arguments in (["--images", "0"], ["--images", "31"], ["--epochs", "0"], ["--seed", "-1"]):
+        with pytest.raises(SystemExit):
+            train.main(arguments)
+        assert "--images from 32 on" in capsys.readouterr().err
+    for name in ("missing/formats.png", "formats.foo"):
+        with pytest.raises(SystemExit, match=f"--picture='.*{name}' is refused"):
+            train.main(["--picture", str(tmp_path / name)])
+
+
 @pytest.mark.slow
 def test_the_speed_of_a_step_is_measured(capsys, monkeypatch):
     speed = script(ROOT / "docs" / "torch_speed.py")
