@@ -26,7 +26,8 @@ def assert_gradient() -> Callable[..., Any]:
 
     ``assert_gradient(op, inputs, results, *, standard="bound", **attributes)``: `op`, `inputs` and `attributes` are a
     call as `convreg.golden.make` takes it, `results` and `standard` are those of `convreg.golden.compare`, and so are
-    `accumulator`, `parts`, `operands`, `flush_to_zero`, `ties` and `other`. It returns the report of a pass.
+    `accumulator`, `parts`, `operands`, `flush_to_zero`, `ties` and `other`. `standard` names all that decides: the
+    bound does only if it is named, as in ``["bound", "cosine"]``. The function returns the report of a pass.
     """
 
     def check(op: Any, inputs: Any, results: Any, *, standard: Any = "bound", **attributes: Any) -> Any:

@@ -29,6 +29,13 @@ def test_how_the_kernel_computes(assert_gradient):
     assert_gradient("onednn::ConvolutionBackwardData", [DY, W, [1, 1, 4]], {"diff_src": DX}, accumulator="float16",
                     standard=["bound", "mixed"], conformance="library", **CALL)
 
+def test_standard_alone_decides(assert_gradient):
+    assert_gradient("onednn::ConvolutionBackwardData", [DY, W, [1, 1, 4]], 1.5 * DX, standard="cosine", **CALL)
+
+def test_standard_and_bound(assert_gradient):
+    assert_gradient("onednn::ConvolutionBackwardData", [DY, W, [1, 1, 4]], 1.5 * DX, standard=["bound", "cosine"],
+                    **CALL)
+
 def test_light():
     assert not STARTED
 """
@@ -45,7 +52,8 @@ def run(folder, *arguments):
 def test_fixture(tmp_path):
     made = run(tmp_path, "-p", "pytest_convreg", "-k", "not light")
     assert made.returncode == 1
-    assert "1 failed, 2 passed" in made.stdout
+    assert "2 failed, 3 passed" in made.stdout
+    assert "FAILED test_kernel.py::test_standard_and_bound" in made.stdout
     assert "FAIL  onednn::ConvolutionBackwardData: 4 of 4 elements of diff_src are wrong" in made.stdout
     assert "def check" not in made.stdout, "the report stands for the inside of the fixture"
 
