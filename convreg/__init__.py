@@ -140,6 +140,7 @@ __all__ = [
     "aten",
     "capabilities",
     "dequantize",
+    "distributed",
     "explain",
     "finfo",
     "force_algorithm",

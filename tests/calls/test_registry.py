@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import re
 import sys
 import types
 import warnings
@@ -212,6 +213,9 @@ def test_layers_point_one_way():
 
 def test_public_names():
     assert set(convreg.__all__) <= set(dir(convreg))
+    described = set(re.findall(r"``convreg\.(\w+)``", convreg.__doc__))
+    assert {"onednn", "onnx", "distributed"} < described
+    assert described - {"torch"} <= set(convreg.__all__), "convreg.torch needs an import of its own"
     for name in convreg.__all__:
         assert getattr(convreg, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
