@@ -210,6 +210,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=20, help="turns of each way; its shortest run counts")
     parser.add_argument("--steps", type=int, default=0, help="also take so many steps and watch the memory")
     options = parser.parse_args(arguments)
+    if min(options.batch, options.rounds) < 1 or options.steps < 0:
+        parser.error("--batch and --rounds take numbers from 1 on, --steps from 0 on")
 
     rng = np.random.default_rng(0)
     models = {name: convreg.onnx.load(path) for name, path in MODELS.items()}

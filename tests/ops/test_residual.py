@@ -178,3 +178,11 @@ def test_table(capsys):
     shown = capsys.readouterr().out
     assert "| convreg.onnx.run |" in shown
     assert "equal bits in: onednn (8 nodes), ascend (8 nodes)" in shown
+
+
+@pytest.mark.parametrize("arguments", [["--batch", "0"], ["--rounds", "0"], ["--steps", "-1"]])
+def test_numbers_that_measure_nothing_are_refused(arguments, capsys, monkeypatch):
+    monkeypatch.setattr(comparing, "compare", lambda *given: pytest.fail("it measures"))
+    with pytest.raises(SystemExit):
+        comparing.main(arguments)
+    assert "--batch and --rounds take numbers from 1 on" in capsys.readouterr().err
