@@ -17,7 +17,7 @@ from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
 from .guard import guarded, thread_count
 from .memory import Array, array_of, max_bytes, overlaps_itself, share_memory, span
-from .ops.kernels import check_isa
+from .ops.kernels import Arithmetic, check_isa
 from .ops.kernels.threads import run
 from .roles import Precision
 
@@ -302,7 +302,7 @@ class _Asking(Asking):
         written = self.output(argument, array, target) if out is None else self.given(argument, array, target, out)
         read, write = array.view(source.storage), np.asarray(written).view(target.storage)
         if source.name == target.name == "float64":
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), Arithmetic():
                 np.copyto(write, read) if scale is None else np.multiply(read, scale, out=write)
         else:
             write_converted(read, write, source.name, target.name, rounding, saturate, seed, scale, count)

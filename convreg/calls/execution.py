@@ -58,7 +58,8 @@ def perform(
         if kernels.FORCED.get() is not None:  # it fits all kernels of the call, or nothing is written
             unwritten = tuple(None if array is None else np.empty_like(array) for array in outputs)
             call.spec.run(plan, inputs, unwritten, Fitting(), workers or kernels.default_threads())
-        call.spec.run(plan, inputs, outputs, kernels, workers)
+        with kernels.Arithmetic():
+            call.spec.run(plan, inputs, outputs, kernels, workers)
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(call, error) from None
     return outputs[0] if len(outputs) == 1 else outputs
@@ -96,5 +97,6 @@ def exact_results(
 ) -> tuple[Array | None, ...]:
     """Compute a planned call on float64 arrays, without any rounding."""
     outputs = tuple(None if made is None else np.zeros(made.extents) for made in plan.outputs)
-    spec.run(plan, inputs, outputs, kernels, threads)
+    with kernels.Arithmetic():
+        spec.run(plan, inputs, outputs, kernels, threads)
     return outputs

@@ -50,6 +50,9 @@ the number of its pieces, and their length in positions (`core/reduction.h`)."""
 
 openmp: bool = teams.OPENMP
 
+Arithmetic = teams.Arithmetic
+"""A context in which NumPy computes as kernels do: rounding to nearest even, subnormal numbers kept."""
+
 FORCED: ContextVar[str | None] = ContextVar("convreg algorithm", default=None)
 """The algorithm that calls of this thread or task must take; `forced_for` tells which kernels it applies to."""
 

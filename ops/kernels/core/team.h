@@ -7,6 +7,8 @@
 #ifndef CONVREG_TEAM_H
 #define CONVREG_TEAM_H
 
+#include "core/arithmetic.h"
+
 #if defined(_OPENMP) && (defined(__unix__) || defined(__APPLE__))
 #include <ctype.h>
 #include <omp.h>
@@ -154,7 +156,8 @@ static int grow_team(int threads)
     }
     if (granted > 1) {
 #pragma omp parallel num_threads(granted)
-        __asm__ volatile(""); /* a region of nothing at all is left out */
+        if (omp_get_thread_num() > 0) /* the calling thread sets its own for as long as a call lasts */
+            begin_arithmetic();
     }
     return granted;
 }

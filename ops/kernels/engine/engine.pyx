@@ -160,6 +160,7 @@ cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, 
     cdef Call c
     cdef Bias added = Bias(bias, formats[0] == "float64")
     cdef bint undone = False
+    cdef arithmetic_state before
     cdef Inquiry inquiry = Inquiry(forced_algorithm(algorithm), False, 0, NULL)
     if algorithm == REFERENCE:
         return True
@@ -170,7 +171,11 @@ cdef bint run_kernel(int kernel, large, small, taps, formats, stride, dilation, 
             run_call(kernel, &c, NULL, threads, &inquiry)
             inquiry.asked = False
         with nogil:
-            undone = run_call(kernel, &c, added.first, threads, &inquiry if inquiry.forced != NULL else NULL)
+            before = begin_arithmetic()
+            try:
+                undone = run_call(kernel, &c, added.first, threads, &inquiry if inquiry.forced != NULL else NULL)
+            finally:
+                end_arithmetic(before)
     finally:
         close_call(&c)
     return undone

@@ -1,7 +1,7 @@
 /* Number formats as C sees them: a small code for each, and exact decoding to float.  `numbers/rounding.h` encodes.
  *
- * No step of decoding or encoding meets a subnormal float as operand or result of arithmetic, so a processor set to flush
- * subnormals gives the same numbers.
+ * No step of decoding or encoding codes of 8 or 16 bits meets a subnormal float as operand or result of arithmetic, so a
+ * processor that is set to flush subnormals gives the same numbers.
  */
 #ifndef CONVREG_NUMBERS_H
 #define CONVREG_NUMBERS_H
