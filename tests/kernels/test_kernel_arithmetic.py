@@ -48,8 +48,8 @@ def scaled(threads: int) -> np.ndarray:
 def of_ascend(threads: int) -> np.ndarray:
     return ascend.convolution_backward(
         DY[:, :, :18, :18].astype(np.float16), np.ones((2, 40, 20, 20), np.float16), W.astype(np.float16),
-        bias_sizes=[24], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1,
-        output_mask=[True, True, True], cube_math_type=0, threads=threads)[1]
+        bias_sizes=[24], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0],
+        groups=1, output_mask=[True, True, True], cube_math_type=0, threads=threads)[1]
 
 
 CALLS = [gradients, by_plain_loops, exact, narrowed, scaled, of_ascend]
