@@ -74,9 +74,9 @@ def check_order(spec: OpSpec) -> None:
     scaled = [port.scales for port in spec.scale_ports]
     if len({*scaled}) < len(scaled):
         raise ASKING.refuse("inputs", scaled, "one scale for each input")
-    for first, second in pairwise(spec.attributes):
-        if spec.positional_attributes and first.only and not second.only:
-            raise ASKING.refuse("attributes", [first.name, second.name], "attributes of some conformances only after "
+    for before, after in pairwise(spec.attributes):
+        if spec.positional_attributes and before.only and not after.only:
+            raise ASKING.refuse("attributes", [before.name, after.name], "attributes of some conformances only after "
                                 "those of all, where attributes may be given by position")
     optional = [port.name for port in spec.vendor_inputs if port.optional]
     required = [attribute.name for attribute in spec.attributes if attribute.required and not attribute.only]
