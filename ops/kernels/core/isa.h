@@ -123,7 +123,8 @@ typedef void (*tall_function)(const tile_run *runs, ptrdiff_t run_count, const f
 /* c[row*pitch + lane] += sum, of rows as `strided_function` takes them.  Where sums are taken in `blocks`, the first half of one
  * ends with a run of `halves` 1, one of two halves with 2, one of a single half with 3. */
 typedef void (*tap_lanes_function)(const half_run *runs, ptrdiff_t run_count, const float *rows, const int64_t *offsets,
-                                   ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t pitch, int blocks);
+                                   ptrdiff_t row_step, const float *lanes, ptrdiff_t lane_pitch, float *c, ptrdiff_t pitch, int blocks,
+                                   const tile_wish *wish);
 
 /* sums[tap][DOT_LANES] += products along lines: lane j takes the positions j, j + DOT_LANES, ... of every line.  The line at
  * y of `large` begins at large + shifts[tap] + y*large_pitch; `masks`, laid out like it, is NULL or all ones where a

@@ -114,7 +114,7 @@ cdef extern from "core/isa.h" nogil:
         float*, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, int64_t, int64_t, const float*) noexcept
     ctypedef void (*tap_lanes_function)(
         const half_run*, Py_ssize_t, const float*, const int64_t*, Py_ssize_t, const float*, Py_ssize_t, float*, Py_ssize_t,
-        int) noexcept
+        int, const tile_wish*) noexcept
     ctypedef void (*dot_tile_function)(
         float*, Py_ssize_t, Py_ssize_t, const void*, int, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
         int64_t) noexcept

@@ -33,8 +33,9 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     run_few_pairs), engine/weights/float64.pxi (DoublesPlan, fits_double_weights, lay_out_double_weights,
     run_double_weights), engine/weights/gradient.pxi (Weights, join_lines, relate_weights), engine/weights/plan.pxi
     (WeightsPlan), engine/weights/product.pxi (fits_weights, lay_out_weights, run_weights, weights_cycles),
-    engine/weights/tap_lanes.pxi (TapLanes, fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles),
-    engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles)
+    engine/weights/tap_lanes.pxi (fits_tap_lanes, lay_out_tap_lanes, run_tap_lanes, tap_lanes_cycles),
+    engine/weights/tap_lanes_plan.pxi (TapLanes), engine/weights/tap_pairs.pxi (TapPairs, fits_tap_pairs,
+    lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles)
 gives: ALGORITHMS, Algorithm, CHOICES, Inquiry, Problem, algorithms, begin_sums, begin_weights, bytes_of, choose,
     chosen_bytes, compute, end_problem
 """

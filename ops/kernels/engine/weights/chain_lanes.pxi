@@ -13,7 +13,7 @@ a zero of the frame: they are computed again, each tap along the positions that 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (DECODED, NUMBER_MOVED, TAP_MOVED, VECTORS_A_CYCLE),
     engine/weights/few_channels.pxi (store_few_channels), engine/weights/gradient.pxi (Row, Weights, reaches_outside),
     engine/weights/positions.pxi (cut_rows, most_rows, small_offset), engine/weights/sums.pxi (add_sums),
-    engine/weights/tap_lanes.pxi
+    engine/weights/tap_lanes.pxi (decode_rows, lay_out_chunk), engine/weights/tap_lanes_plan.pxi
 gives: ChainLanes, chain_lanes_cycles, fits_chain_lanes, lay_out_chain_lanes, run_chain_lanes
 """
 

@@ -10,118 +10,12 @@ A task is a group, or where there are few a part of its rows, through all pieces
 something infinite may have met a zero of the frame: they are computed again, each tap along the positions that it meets.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED, NUMBER_MOVED, TAP_MOVED,
-    VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, reaches_outside, tap_at),
+    VECTORS_A_CYCLE), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi (Row, Weights, tap_at),
     engine/weights/positions.pxi (cut_rows, last_of_plane, most_rows, small_offset), engine/weights/sums.pxi
-    (join_pieces)
-gives: PADDED_STEPS, TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TapLanes, TapLanesScratch, block_bytes, block_lines,
-    decode_rows, first_column, fits_tap_lanes, lay_out_chunk, lay_out_tap_lanes, met_columns, row_columns,
-    run_tap_lanes, store_tap_lanes, tap_lanes_cycles, wastes_lanes
+    (join_pieces), engine/weights/tap_lanes_plan.pxi
+gives: decode_rows, fits_tap_lanes, lay_out_chunk, lay_out_tap_lanes, run_tap_lanes, store_tap_lanes,
+    tap_lanes_cycles, wastes_lanes
 """
-
-cdef enum:
-    TAP_BLOCK_BYTES = 1 << 18  # of the large side: stays in the middle cache
-    TAP_SUMS_BYTES = 3 << 20   # of a thread, all pieces
-    TAP_LINES = 128            # of taps, at most
-    TAP_CHANNELS = 4           # fewer are stored one by one: first layers of sound alone have them
-    TAP_WASTE = 2              # of one group: channels beside which `weights_product` computes one lane in vain, at most
-    TRANSPOSED_STEPS = 4       # from which on `gather` transposes, and stores no more than it is asked for
-    PADDED_STEPS = 16
-
-
-cdef struct TapLanesScratch:  # of one thread
-    float* block        # [plane][t0][line][x2][c]
-    float* small        # [m][position], where it is decoded
-    float* sums         # [piece][tap line][m][tap][c]
-    float* exact        # of a tile and one tap
-    float* stored       # [c][tap] of one m
-    float* padded       # some positions of the large side, in whole vectors
-    Row* rows           # of the chunk ...
-    int64_t* places     # ... where the large side's line of tap (0, 0) begins in the block
-    int64_t* planes     # ... and how far it is to that of the next t0
-    half_run* runs
-    lane_span* spans
-
-
-cdef struct TapLanes:
-    bint blocks         # sums are taken in blocks of positions
-    bint decoded        # the small side is ...
-    bint by_tiles       # ... for a row tile at a time, which meets a single tap line
-    bint framed         # some tap meets a position outside along the innermost axis
-    bint windows        # a chunk is shorter than a line: what each of its rows meets is laid out by itself
-    int64_t taps        # of a tap line, side by side
-    int64_t tap_lines
-    int64_t lanes       # of a tap line
-    int64_t pitch       # floats from one m to the next
-    int64_t line        # floats of one that is laid out
-    int64_t positions
-    int64_t chunk       # positions laid out at a time
-    int64_t small_pitch
-    int64_t row_tiles
-    int64_t parts       # of the row tiles
-    int64_t sums        # floats of a piece of a task
-    TapLanesScratch* scratch
-
-
-cdef inline double met_columns(const Weights* w, int64_t positions) noexcept nogil:
-    """Of a line of the large side, by so many positions, of which a line may have fewer."""
-    return (min(positions, w.Y[2]) - 1) * <double>w.s[2] + (w.K[2] - 1) * <double>w.d[2] + 1
-
-
-cdef double block_lines(const Weights* w, int64_t chunk) noexcept nogil:
-    """Of so many positions, at most."""
-    cdef double rows = <double>chunk / w.Y[2] + 2, planes = min(rows, rows / w.Y[1] + 2), taps = (w.K[1] - 1) * <double>w.d[1] + 1
-    return w.K[0] * (2 * taps if chunk < w.Y[2] else rows * w.s[1] + planes * taps)
-
-
-cdef inline double block_bytes(const Weights* w, int64_t chunk) noexcept nogil:
-    return 4 * met_columns(w, chunk) * w.C * block_lines(w, chunk)
-
-
-cdef inline int64_t first_column(const Weights* w, const TapLanes* p, const Row* row) noexcept nogil:
-    """That is laid out of the lines which a row of a chunk meets."""
-    return row.y[2] * w.s[2] if p.windows else 0
-
-
-cdef inline int64_t row_columns(const Weights* w, const TapLanes* p, const Row* row) noexcept nogil:
-    """So many are laid out of them."""
-    return <int64_t>met_columns(w, row.count if p.windows else w.Y[2])
-
-
-cdef inline int64_t most_tap_runs(const Weights* w, const TapLanes* p) noexcept nogil:
-    return most_rows(w, p.chunk) + (p.chunk // HALF_BLOCK + 1 if p.blocks else 0)
-
-
-cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threads, TapLanes* p) noexcept nogil:
-    cdef int64_t unit
-    cdef double sum_bytes
-    p.positions = w.N * w.Y[0] * w.Y[1] * w.Y[2]
-    if p.positions == 0 or w.X[0] * w.X[1] * w.X[2] == 0:
-        return False
-    p.blocks = positions_in_blocks(w.cut.chains, w.large.format, w.small.format)
-    p.decoded = w.small.format != NUMBER_FLOAT32 or w.small.x[2] != 1
-    p.framed = reaches_outside(w, 2)
-    p.taps = w.K[2] if w.d[2] == 1 else 1
-    p.lanes = p.taps * w.C
-    p.pitch = ceiling(p.lanes, isa.width) * isa.width
-    sum_bytes = 4.0 * w.K[0] * w.K[1] * (w.K[2] // p.taps) * w.M * p.pitch * w.cut.pieces
-    if <double>w.K[0] * w.K[1] * w.K[2] > TAP_LINES or sum_bytes > TAP_SUMS_BYTES:
-        return False
-    p.tap_lines = w.K[0] * w.K[1] * (w.K[2] // p.taps)
-    p.by_tiles = p.decoded and p.tap_lines == 1
-    unit = SUM_BLOCK if p.blocks else 1
-    p.chunk = ceiling(min(p.positions, w.cut.length), unit) * unit
-    while block_bytes(w, p.chunk) > TAP_BLOCK_BYTES and p.chunk > unit:
-        p.chunk = ceiling(p.chunk, 2 * unit) * unit
-    if block_bytes(w, p.chunk) > 4 * TAP_BLOCK_BYTES or p.chunk < min(p.positions, <int64_t>SUM_BLOCK):
-        return False
-    p.windows = p.chunk < w.Y[2]
-    p.line = <int64_t>met_columns(w, p.chunk) * w.C
-    p.small_pitch = p.chunk + isa.width
-    p.row_tiles = ceiling(w.M, isa.rows)
-    p.parts = min(p.row_tiles, ceiling(2 * threads, w.G)) if threads > 1 else 1
-    p.sums = p.tap_lines * min(w.M, ceiling(p.row_tiles, p.parts) * isa.rows) * p.pitch
-    return True
-
 
 cdef void lay_out_line(const Weights* w, const instruction_set* isa, int64_t offset, int64_t first, int64_t columns, float* place,
                        float* padded) noexcept nogil:
@@ -186,6 +80,22 @@ cdef void decode_rows(const Weights* w, const TapLanes* p, const instruction_set
                   w.small.x[2], 0)
 
 
+cdef const tile_wish* next_rows_of_tile(const Weights* w, const TapLanes* p, int64_t g, int64_t tile, int64_t row_count,
+                                        const TapLanesScratch* s, tile_wish* wish) noexcept nogil:
+    """What row tile `tile` decodes of one row of a chunk, mostly the only one; NULL if its positions are apart."""
+    cdef int64_t size = element_size(w.small.format), m = share(w.M, p.row_tiles, tile), i
+    cdef const Row* row = &s.rows[row_count // 2]
+    if w.small.x[2] != 1:
+        return NULL
+    wish.place = <char*>w.small.data + size * (small_offset(w, g, row) + m * w.small.c)
+    wish.row_step, wish.reach = size * w.small.c, 0
+    wish.rows = share(w.M, p.row_tiles, tile + 1) - m
+    wish.parts = min(<int64_t>TILE_LANES, ceiling(size * row.count, LINE_BYTES))
+    for i in range(wish.parts):
+        wish.offsets[i] = i * LINE_BYTES
+    return wish
+
+
 cdef int64_t tap_line_runs(const Weights* w, const TapLanes* p, int64_t g, const int64_t* t, int64_t low, int64_t high,
                            int64_t row_count, TapLanesScratch* s) noexcept nogil:
     """Runs of the rows of a chunk, positions [low, high) of their lines, from which tap line `t` meets the large side."""
@@ -226,18 +136,22 @@ cdef void run_tap_tiles(const Weights* w, const TapLanes* p, const instruction_s
                         TapLanesScratch* s) noexcept nogil:
     """As `run_some_tiles`; where rows are decoded for a tile at a time, one tile after the other."""
     cdef int64_t tile, m, start = share(w.M, p.row_tiles, first_tile)
+    cdef tile_wish wish
     if not p.by_tiles:
-        run_some_tiles(w, p, isa, first_tile, end_tile, run_count, lanes, lane_count, exact, sums, s)
+        run_some_tiles(w, p, isa, first_tile, end_tile, run_count, lanes, lane_count, exact, sums, NULL, s)
         return
     for tile in range(first_tile, end_tile):
         m = share(w.M, p.row_tiles, tile)
         decode_rows(w, p, isa, g, m, share(w.M, p.row_tiles, tile + 1), row_count, s)
-        run_some_tiles(w, p, isa, tile, tile + 1, run_count, lanes, lane_count, exact, sums + (m - start) * p.pitch, s)
+        run_some_tiles(w, p, isa, tile, tile + 1, run_count, lanes, lane_count, exact, sums + (m - start) * p.pitch,
+                       next_rows_of_tile(w, p, g, tile + 1, row_count, s, &wish) if tile + 1 < end_tile else NULL, s)
 
 
 cdef void run_some_tiles(const Weights* w, const TapLanes* p, const instruction_set* isa, int64_t first_tile, int64_t end_tile,
-                         int64_t run_count, const float* lanes, int64_t lane_count, bint exact, float* sums, TapLanesScratch* s) noexcept nogil:
-    """`lane_count` lanes against row tiles, whose sums are at `sums`; `exact`: no lanes beyond these are touched."""
+                         int64_t run_count, const float* lanes, int64_t lane_count, bint exact, float* sums,
+                         const tile_wish* wish, TapLanesScratch* s) noexcept nogil:
+    """`lane_count` lanes against row tiles, whose sums are at `sums`; `exact`: no lanes beyond these are touched. The last panel of
+    lanes asks for what `wish` names."""
     cdef int64_t vectors = ceiling(lane_count, isa.width), panels = ceiling(vectors, isa.vectors), panel, tile, m, rows, i
     cdef int64_t first, lane, width, count, start = share(w.M, p.row_tiles, first_tile)
     cdef int64_t offsets[TILE_ROWS]
@@ -259,12 +173,12 @@ cdef void run_some_tiles(const Weights* w, const TapLanes* p, const instruction_
             if not exact:
                 check_room(b"run_some_tiles", c, 4 * ((rows - 1) * p.pitch + width * isa.width))
                 isa.tap_tile[rows - 1][width - 1](s.runs, run_count, source, offsets, 1, lanes + lane, w.s[2] * w.C, c, p.pitch,
-                                                   p.blocks)
+                                                   p.blocks, wish if panel + 1 == panels else NULL)
                 continue
             for i in range(rows):
                 memcpy(s.exact + i * TILE_LANES, c + i * p.pitch, count * sizeof(float))
             isa.tap_tile[rows - 1][width - 1](s.runs, run_count, source, offsets, 1, lanes + lane, w.s[2] * w.C, s.exact, TILE_LANES,
-                                               p.blocks)
+                                               p.blocks, NULL)
             for i in range(rows):
                 memcpy(c + i * p.pitch, s.exact + i * TILE_LANES, count * sizeof(float))
 

@@ -12,7 +12,7 @@ uses: engine/ahead.pxi (Ahead, ask_ahead, begin_ahead), engine/algorithms.pxi (P
     (TAP_PAIRS_JOINED, TAP_PAIRS_LINE, TAP_PAIRS_MOVED), engine/product/pairs.pxi (never_subnormal, on_matrix),
     engine/weights/gradient.pxi (Row, Weights, large_at, tap_at), engine/weights/positions.pxi (cut_rows, most_rows,
     small_offset), engine/weights/product.pxi (fits_weights), engine/weights/sums.pxi (join_pieces),
-    engine/weights/tap_lanes.pxi
+    engine/weights/tap_lanes.pxi (store_tap_lanes, wastes_lanes), engine/weights/tap_lanes_plan.pxi
 gives: TapPairs, fits_tap_pairs, lay_out_tap_pairs, run_tap_pairs, tap_pairs_cycles
 """
 
