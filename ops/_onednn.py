@@ -92,8 +92,8 @@ class WeightsGradient(NamedTuple):
                     (call["data_format"], call["weights_format"]), geometry=geometry)
 
     def infer(self, call: Call) -> tuple[TensorType | None, ...]:
-        """diff_weights has the stated shape, or the rank of the tensors."""
-        shape = onednn.infer_stated(call, "weights_shape", "diff_weights", "src", "diff_dst")
+        """diff_weights has the stated shape, or the rank of the tensors, which must fit as far as they are known."""
+        shape = onednn.infer_weights(call, self.large, self.small, "diff_weights")
         return (TensorType(shape, call.tensor("src").format),)
 
     def run(

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from convreg.conversion import round_operand
-from convreg.geometry import ascend, aten
+from convreg.geometry import Geometry, ascend, aten, known
 from convreg.registry import register
-from convreg.roles import Convolution
+from convreg.roles import Convolution, Precision
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
 
 from . import _ascend, _emulation, _gradients, _scales
 
 
-def plan(call: Call) -> Plan:
-    """Check in the vendor's order; the first failure wins."""
+class Judged(NamedTuple):
+    """What a call comes to: types of the results, the geometry where its extents are known, and rounding."""
+
+    outputs: tuple[TensorType | None, ...]
+    geometry: Geometry | None
+    precision: Precision
+
+
+def judged(call: Call) -> Judged:
+    """Check in the vendor's order, as far as shapes are known; the first failure wins."""
     mask = _ascend.output_mask(call)
     formats = _ascend.check_formats(call, mask)
     ascend.check_attributes(call)
     precision = _ascend.precision(call)
-    empty = ascend.check_shapes(call, mask)
-    _ascend.check_limits(call, mask, formats, empty)
-    geometry = None if empty else ascend.backward(call)
-    shapes = call.shape("input"), call.shape("weight"), (ascend.bias_length(call),)
-    outputs = tuple(TensorType(shape, format) if asked and format is not None else None
-                    for shape, format, asked in zip(shapes, formats, mask, strict=True))
+    grad_output, data, weight = (call.tensor(name).shape for name in ascend.INPUTS)
+    geometry, channels = None, aten.channel_vector(grad_output)
+    if weight and not call["transposed"] and not known(*channels):
+        channels = weight[:1] if known(weight[0]) else channels
+    if grad_output is not None and data is not None and weight is not None:
+        empty = ascend.check_shapes(call, mask)
+        _ascend.check_limits(call, mask, formats, empty)
+        geometry = None if empty else ascend.backward(call)
+        length = ascend.bias_length(call)
+        channels = (length,) if known(length) else channels
+    return Judged(tuple(TensorType(shape, format) if asked and format is not None else None
+                        for shape, format, asked in zip((data, weight, channels), formats, mask, strict=True)),
+                  geometry, precision)
+
+
+def plan(call: Call) -> Plan:
+    """Emulation also states how operands are scaled."""
+    outputs, geometry, precision = judged(call)
     how = None
     if call.conformance == _emulation.CONFORMANCE:
         assert geometry is not None, "products alone leave zeros"
@@ -35,15 +55,8 @@ def plan(call: Call) -> Plan:
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The gradients have the shapes of what they are gradients of."""
-    grad_output, data, weight = (call.tensor(name).shape for name in ascend.INPUTS)
-    channels = aten.channel_vector(grad_output)
-    if channels == (None,) and weight and not call["transposed"]:
-        channels = weight[:1]
-    mask = _ascend.output_mask(call)
-    formats = _ascend.output_formats(call, mask)
-    return tuple(TensorType(shape, format) if asked and format is not None else None
-                 for shape, format, asked in zip((data, weight, channels), formats, mask, strict=True))
+    """The gradients have the shapes of what they are gradients of; what is known must fit."""
+    return judged(call).outputs
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -> None:

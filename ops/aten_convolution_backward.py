@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from convreg.geometry import aten
+from convreg.geometry import Geometry, aten
 from convreg.registry import register
 from convreg.roles import Convolution
 from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType
@@ -17,19 +17,26 @@ FORMATS = ("float32", "float64", "bfloat16", "float16")
 
 def plan(call: Call) -> Plan:
     """Check shapes as PyTorch does; only the gradients that output_mask selects are computed."""
-    outputs = infer(call)
-    return Plan(outputs, call["transposed"], geometry=aten.backward(call))
+    outputs, geometry = _judged(call)
+    return Plan(outputs, call["transposed"], geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """Each requested gradient has the shape of its tensor."""
+    """Each requested gradient has the shape of its tensor; what is known must fit."""
+    return _judged(call)[0]
+
+
+def _judged(call: Call) -> tuple[tuple[TensorType | None, ...], Geometry | None]:
+    """Types of the results, and the geometry where all shapes are known."""
     mask = call["output_mask"]
     if len(mask) != 3:
         raise call.refuse("output_mask", list(mask), "three booleans: grad_input, grad_weight, grad_bias")
     grad_output, data, weight = (call.tensor(name) for name in ("grad_output", "input", "weight"))
     made = data, weight, TensorType(aten.channel_vector(grad_output.shape), grad_output.format)
+    shapes = aten.shapes_of(call, ("grad_output", "input", "weight"), call["transposed"])
+    geometry = None if shapes is None else aten.backward(call, shapes)
     return tuple(tensor if asked and named else None
-                 for tensor, asked, named in zip(made, mask, call.wanted, strict=True))
+                 for tensor, asked, named in zip(made, mask, call.wanted, strict=True)), geometry
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

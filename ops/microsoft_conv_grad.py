@@ -14,12 +14,17 @@ from . import _gradients
 def plan(call: Call) -> Plan:
     """Check shapes and resolve auto_pad; only named outputs are computed."""
     geometry = standard.conv_grad(call)
-    return Plan(tuple(made if wanted else None for made, wanted in zip(infer(call), call.wanted, strict=True)),
+    return Plan(tuple(made if wanted else None for made, wanted in zip(_results(call), call.wanted, strict=True)),
                 geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """Each gradient has the shape of its tensor."""
+    """Each gradient has the shape of its tensor; what is known must fit."""
+    standard.conv_grad(call)
+    return _results(call)
+
+
+def _results(call: Call) -> tuple[TensorType | None, ...]:
     dy = call.tensor("dY")
     return call.tensor("X"), call.tensor("W"), TensorType(aten.channel_vector(dy.shape), dy.format)
 

@@ -22,7 +22,7 @@ def plan(call: Call) -> Plan:
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Every extent that follows from what is known."""
-    return (TensorType(onednn.infer_forward(call, "diff_dst"), call.tensor("diff_dst").format),)
+    return (TensorType(onednn.infer_forward(call, "diff_dst", "diff_src"), call.tensor("diff_dst").format),)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

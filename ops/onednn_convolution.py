@@ -22,7 +22,9 @@ def plan(call: Call) -> Plan:
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Every extent that follows from what is known."""
-    return (TensorType(onednn.infer_forward(call, "src"), call.tensor("src").format),)
+    shape = onednn.infer_forward(call, "src", "dst")
+    onednn.check_bias(call, onednn.channels_of(call, shape))
+    return (TensorType(shape, call.tensor("src").format),)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

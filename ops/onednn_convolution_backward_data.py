@@ -20,9 +20,8 @@ def plan(call: Call) -> Plan:
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """diff_src has the stated shape, or the rank of the tensors."""
-    shape = onednn.infer_stated(call, "dst_shape", "diff_src", "diff_dst", "weights")
-    return (TensorType(shape, call.tensor("diff_dst").format),)
+    """diff_src has the stated shape, or the rank of the tensors, which must fit as far as they are known."""
+    return (TensorType(onednn.infer_data(call), call.tensor("diff_dst").format),)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

@@ -152,6 +152,11 @@ def halves(total: int, *, odd_at_begin: bool) -> tuple[int, int]:
     return (total - small, small) if odd_at_begin else (small, total - small)
 
 
+def known(*extents: Any) -> bool:
+    """Whether all of the extents are numbers: shape inference also has unknown ones and symbols."""
+    return not any(extent is None or isinstance(extent, str) for extent in extents)
+
+
 def ints(value: tuple[int, ...] | None, count: int, neutral: int) -> tuple[int, ...]:
     """Return `value`, or `count` times `neutral` where it was not given."""
     return value if value is not None else (neutral,) * count

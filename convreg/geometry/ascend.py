@@ -8,8 +8,9 @@ vendor's operator repository ops-nn (August 2026).
 
 from __future__ import annotations
 
-from ..spec import Call
-from . import Geometry, aten, effective, ints
+from ..errors import OpError
+from ..spec import Call, Dim
+from . import Geometry, aten, effective, ints, known
 
 PRODUCTS = ("ascend950", "atlas-a2", "atlas-910")
 CONFORMANCES = ("document", *PRODUCTS, "emulation")
@@ -25,8 +26,9 @@ def is_product(call: Call) -> bool:
 
 def shapes_of(call: Call) -> aten.Convolved:
     """Shapes by role: the large side is the operand that the (transposed) convolution slides over."""
-    grad_output, data, weight = (call.shape(name) for name in INPUTS)
-    return aten.roles(grad_output, data, weight, call["transposed"])
+    shapes = aten.shapes_of(call, INPUTS, call["transposed"])
+    assert shapes is not None, "ranks that are known"
+    return shapes
 
 
 def names_of(call: Call) -> tuple[str, str]:
@@ -34,17 +36,21 @@ def names_of(call: Call) -> tuple[str, str]:
     return ("gradOutput", "input") if call["transposed"] else ("input", "gradOutput")
 
 
-def bias_length(call: Call) -> int:
+def bias_length(call: Call) -> Dim:
     """Length of the bias, as far as gradOutput or the weight state it."""
-    return call.shape("weight")[1] * call["groups"] if call["transposed"] else call.shape("gradOutput")[1]
+    if not call["transposed"]:
+        return call.shape("gradOutput")[1]
+    divided = call.shape("weight")[1]
+    return divided * call["groups"] if known(divided) else None
 
 
 def check_attributes(call: Call) -> None:
     """Refuse ranks (E17), entries out of bounds (E19 to E24), groups (E25) and cubeMathType (E26)."""
     given = [name for name in ("gradInput", "gradWeight") if call.has(name)] if is_product(call) else []
     for name in (*INPUTS, *given):
-        if not 3 <= len(call.shape(name)) <= 5:
-            raise call.refuse(name, list(call.shape(name)), "a tensor of rank 3, 4 or 5", "E17")
+        shape = call.tensor(name).shape
+        if shape is not None and not 3 <= len(shape) <= 5:
+            raise call.refuse(name, list(shape), "a tensor of rank 3, 4 or 5", "E17")
     call.check_bounds("stride", "padding", "dilation")
     extra = call["outputPadding"] or ()
     if not call["transposed"]:
@@ -52,7 +58,7 @@ def check_attributes(call: Call) -> None:
             raise call.refuse("outputPadding", list(extra), "zeros unless transposed", "E24")
     elif any(entry < 0 for entry in extra):
         raise call.refuse("outputPadding", list(extra), "no negative entry", "E22")
-    elif len(call.shape("input")) == 5 or not is_product(call):  # the interface compares three axes only
+    elif not is_product(call) or len(call.tensor("input").shape or ()) == 5:  # the interface compares three axes only
         check_output_padding(call, "E23")
     call.check_bounds("groups", "cubeMathType", "seed")
     if call["groups"] > MAX_GROUPS and not is_product(call):
@@ -67,16 +73,39 @@ def check_output_padding(call: Call, rule: str) -> None:
 
 
 def check_shapes(call: Call, mask: tuple[bool, ...]) -> bool:
-    """Refuse shapes that contradict each other (E28 to E52); return whether the result is only zeros."""
+    """Refuse shapes that contradict each other (E28 to E52); return whether the result may be only zeros.
+
+    A product may accept what does not fit where a tensor is empty. Where extents are unknown, it is therefore refused
+    only if it is refused both ways.
+    """
     if not is_product(call):
         check_full(call)
         return False
-    empty = 0 in call.shape("input") or 0 in call.shape("weight")
+    extents = *call.shape("input"), *call.shape("weight")
+    empty = 0 in extents
+    if not empty and not known(*extents):
+        refuse_both_ways(call, mask)
+        return True
     if not empty or call.conformance == "atlas-910":
         check_full(call)
     if empty:
         check_empty(call, mask)
     return empty
+
+
+def refuse_both_ways(call: Call, mask: tuple[bool, ...]) -> None:
+    """Refuse by E28 to E42 what is refused whether or not an unknown extent of input or weight is 0."""
+    try:
+        check_full(call)
+    except OpError:
+        if call.conformance != "atlas-910":
+            try:
+                check_empty(call, mask)
+            except OpError:
+                pass
+            else:
+                return
+        raise
 
 
 def check_full(call: Call) -> None:
@@ -88,22 +117,23 @@ def check_full(call: Call) -> None:
         check_given(call)
     check_lengths(call, len(large) - 2)
     large_name, small_name = names_of(call)
-    if small[1] != weight[0]:
+    if known(small[1], weight[0]) and small[1] != weight[0]:
         raise call.refuse(small_name, small[1], f"{weight[0]} channels, as the weight has", "E37")
     if large[1] or weight[1]:
         check_groups(call, "E38", "E39")
     if not is_product(call):
         return
     groups = call["groups"]
-    if call.conformance != "ascend950" and large[1] == groups and small[1] % groups:
+    if call.conformance != "ascend950" and large[1] == groups and known(small[1]) and small[1] % groups:
         raise call.refuse(small_name, small[1], f"a multiple of the {groups} depthwise channels", "E40")
     if len(large) == 5:
-        kernels = [effective(k, d) for k, d in zip(weight[2:], call["dilation"], strict=True)]
-        rooms = [x + 2 * p - k for x, p, k in zip(large[2:], call["padding"], kernels, strict=True)]
-        if any(room < 0 for room in rooms):
+        kernels = [effective(k, d) if known(k) else None for k, d in zip(weight[2:], call["dilation"], strict=True)]
+        rooms = [x + 2 * p - k if known(x, k) else None
+                 for x, p, k in zip(large[2:], call["padding"], kernels, strict=True)]
+        if any(room is not None and room < 0 for room in rooms):
             raise call.refuse(large_name, list(large), f"padded extents of at least the kernel's {kernels}", "E41")
-        fit = [room // s + 1 for room, s in zip(rooms, call["stride"], strict=True)]
-        if fit != list(small[2:]):
+        fit = [None if room is None else room // s + 1 for room, s in zip(rooms, call["stride"], strict=True)]
+        if any(known(made, y) and made != y for made, y in zip(fit, small[2:], strict=True)):
             raise call.refuse(small_name, list(small), f"spatial extents {fit}", "E42")
 
 
@@ -132,6 +162,8 @@ def check_lengths(call: Call, count: int, rule: str = "") -> None:
 def check_groups(call: Call, divides: str, equals: str) -> None:
     """Refuse channels that the weight's do not divide (E38), or into another number of groups (E39)."""
     large, _, weight = shapes_of(call)
+    if not known(large[1], weight[1]):
+        return
     name = names_of(call)[0]
     if weight[1] == 0 or large[1] % weight[1]:
         raise call.refuse(name, large[1], f"a multiple of the {weight[1]} channels per group of the weight", divides)
@@ -145,23 +177,23 @@ def check_empty(call: Call, mask: tuple[bool, ...]) -> None:
     data, weight = call.shape("input"), call.shape("weight")
     if mask[2]:
         check_bias(call, ("E44", "E45", "E46"))
-    if mask[0] and 0 not in data[:2]:
+    if mask[0] and known(*data[:2]) and 0 not in data[:2]:
         raise call.refuse("input", list(data), "batch or channels of 0, because gradInput is requested and a tensor is "
                           "empty", "E47")
     if call.conformance == "atlas-910":
         return
     check_lengths(call, len(data) - 2, "E48")
     large, transposed, groups = shapes_of(call).large, call["transposed"], call["groups"]
-    if weight[0] % groups:
+    if known(weight[0]) and weight[0] % groups:
         raise call.refuse("groups", groups, f"a divisor of the weight's first extent {weight[0]}", "E49")
-    if not (transposed and data[0] == 0) and (large[1] or weight[1]):
+    if not (transposed and (data[0] == 0 or not known(data[0]))) and (large[1] or weight[1]):
         check_groups(call, "E50", "E50")
-    if transposed and (weight[0] == 0 or weight[0] != data[1]):
+    if transposed and (weight[0] == 0 or (known(weight[0], data[1]) and weight[0] != data[1])):
         raise call.refuse("weight", list(weight), f"a first extent of {data[1]}, as input has channels, not 0", "E51")
     if transposed:
         return
     for x, p, k, d in zip(data[2:], call["padding"], weight[2:], call["dilation"], strict=False):
-        if x + 2 * p < effective(k, d):  # with four paddings the interface still reads the first ones
+        if known(x, k) and x + 2 * p < effective(k, d):  # with four paddings the interface still reads the first ones
             raise call.refuse("input", list(data), f"a padded extent of at least the kernel's {effective(k, d)}", "E52")
 
 
@@ -172,7 +204,7 @@ def check_bias(call: Call, rules: tuple[str, str, str]) -> None:
         raise call.refuse("biasSizes", None, f"[{length}]", rules[0])
     if len(sizes) != 1:
         raise call.refuse("biasSizes", list(sizes), f"[{length}]", rules[1])
-    if sizes[0] != length:
+    if known(length) and sizes[0] != length:
         raise call.refuse("biasSizes", list(sizes), f"[{length}]", rules[2])
 
 
@@ -184,8 +216,11 @@ def pads_of(call: Call, count: int) -> tuple[tuple[int, int], ...]:
     return tuple((entry, entry) for entry in padding)
 
 
-def backward(call: Call) -> Geometry:
-    """Return the geometry of a call that passed the rows; check what the vendor's interface leaves to its kernels."""
+def backward(call: Call) -> Geometry | None:
+    """Return the geometry of a call that passed the rows; check what the vendor's interface leaves to its kernels.
+
+    It is None where an extent is not known.
+    """
     shapes = shapes_of(call)
     transposed, groups, count = call["transposed"], call["groups"], len(shapes.large) - 2
     aten.check_fit(call, shapes, groups, names_of(call))
@@ -201,4 +236,6 @@ def backward(call: Call) -> Geometry:
     aten.check_sizes(call, shapes, call["stride"], pads, call["dilation"], extra if transposed else None)
     if not is_product(call) and call["biasSizes"] is not None:
         check_bias(call, ("E44", "E45", "E46"))
+    if not shapes.known:
+        return None
     return aten.build(shapes, groups, call["stride"], tuple(begin for begin, _ in pads), call["dilation"]).checked(call)

@@ -6,22 +6,27 @@ Source: operation pages and `shape_infer.cpp` of oneDNN 3.13/3.14; conformance `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..spec import Call, Dim, Shape
-from . import Axis, Geometry, effective, halves, ints, reach
+from . import Axis, Geometry, effective, halves, ints, known, reach
 
 SPATIAL_LISTS = ("strides", "pads_begin", "pads_end", "dilations")
 TRANSPOSED = ("IOX", "XOI")
 """Orders of the weights of a transposed convolution."""
 
 
+Pads = list[tuple[int, int] | None]
+"""(begin, end) per axis; None where they depend on an extent that is not known."""
+
+
 class Sides(NamedTuple):
     """Both data tensors as (batch, channels, spatial extents), and the weights as (small, large, taps) extents."""
 
-    large: tuple[int, int, tuple[int, ...]]
-    small: tuple[int, int, tuple[int, ...]]
-    weights: tuple[int, int, tuple[int, ...]]
+    large: tuple[Dim, Dim, Shape]
+    small: tuple[Dim, Dim, Shape]
+    weights: tuple[Dim, Dim, Shape]
 
 
 def split_data(shape: Shape, data_format: str) -> tuple[Dim, Dim, Shape]:
@@ -94,23 +99,27 @@ def check_stated(call: Call, port: str, output: str, rank: int) -> None:
 
 
 def check_channels(call: Call, sides: Sides, names: tuple[str, str]) -> int:
-    """Refuse batches (R21), channels (R22 to R24) and weights (R28) that do not fit; return the groups."""
+    """Refuse batches (R21), channels (R22 to R24) and weights (R28) that do not fit; return the groups.
+
+    Extents may be unknown; nothing is refused for them.
+    """
     (large_batch, large, _), (small_batch, small, _), (weights_small, weights_large, taps) = sides
     groups: int = call["groups"]
     if 0 in (weights_small, weights_large, *taps):
         raise call.refuse("weights", [weights_small, weights_large, *taps], "no zero extent", "R28")
-    if large_batch != small_batch:
+    if known(large_batch, small_batch) and large_batch != small_batch:
         raise call.refuse("batch", [large_batch, small_batch], f"equal batch sizes of {names[0]} and {names[1]}", "R21")
-    if large != weights_large * groups:
+    if known(large, weights_large) and large != weights_large * groups:
         if large == weights_large and call["weights_format"] in TRANSPOSED:
             raise call.refuse("weights", [weights_small, weights_large],
                               "grouped weights as (IC, OC/groups), not (IC/groups, OC)", "R24")
         raise call.refuse(names[0], large, f"{weights_large * groups} channels (weights have {weights_large} "
                           f"per group, groups={groups})", "R22")
-    if small != weights_small:
+    if known(small, weights_small) and small != weights_small:
         raise call.refuse(names[1], small, f"{weights_small} channels, as the weights have", "R22")
-    if small % groups:
-        raise call.refuse("groups", groups, f"a divisor of the {small} channels of {names[1]}", "R23")
+    channels = small if known(small) else weights_small
+    if known(channels) and channels % groups:
+        raise call.refuse("groups", groups, f"a divisor of the {channels} channels of {names[1]}", "R23")
     return groups
 
 
@@ -128,9 +137,7 @@ def same_from_small(
     return halves(max(total, 0), odd_at_begin=upper)
 
 
-def pads_in_effect(
-    call: Call, large: tuple[int, ...], small: tuple[int, ...] | None, taps: tuple[int, ...]
-) -> list[tuple[int, int]]:
+def pads_in_effect(call: Call, large: Shape, small: Shape | None, taps: Shape) -> Pads:
     """Return (begin, end) per axis; with `small` the page's formula is used, else the library's."""
     mode = call["auto_pad"]
     if mode == "none":
@@ -138,13 +145,12 @@ def pads_in_effect(
     if mode == "valid":
         return [(0, 0)] * len(taps)
     upper = mode == "same_upper"
-    kernels = [effective(k, d) for k, d in zip(taps, call["dilations"], strict=True)]
     if small is None:
-        return [same_from_large(x, ek, s, upper=upper)
-                for x, ek, s in zip(large, kernels, call["strides"], strict=True)]
+        return [same_from_large(x, effective(k, d), s, upper=upper) if known(x, k) else None
+                for x, k, d, s in zip(large, taps, call["dilations"], call["strides"], strict=True)]
     extra = ints(call["output_padding"], len(taps), 0)
-    return [same_from_small(x, y, ek, s, op, upper=upper)
-            for x, y, ek, s, op in zip(large, small, kernels, call["strides"], extra, strict=True)]
+    return [same_from_small(x, y, effective(k, d), s, op, upper=upper) if known(x, y, k) else None
+            for x, y, k, d, s, op in zip(large, small, taps, call["dilations"], call["strides"], extra, strict=True)]
 
 
 def forward_extent(large: int, kernel: int, stride: int, begin: int, end: int) -> int:
@@ -153,56 +159,82 @@ def forward_extent(large: int, kernel: int, stride: int, begin: int, end: int) -
     return (room // stride if room >= 0 else -(-room // stride)) + 1
 
 
-def relate(call: Call, sides: Sides, pads: list[tuple[int, int]], groups: int) -> Geometry:
-    """Check the size relation on every axis (R25, R26) and return the geometry."""
-    axes = []
-    for index, (x, y, k, s, d, (begin, end)) in enumerate(
+def check_sizes(call: Call, sides: Sides, pads: Pads) -> None:
+    """Refuse axes that break the size relation (R25, R26), as far as their extents are known."""
+    for index, (x, y, k, s, d, around) in enumerate(
         zip(sides.large[2], sides.small[2], sides.weights[2], call["strides"], call["dilations"], pads, strict=True)
     ):
+        if around is None or not known(x, k):
+            continue
+        begin, end = around
         kernel = effective(k, d)
         fits = forward_extent(x, kernel, s, begin, end)
-        if fits <= 0 or fits != y:  # an empty small side does not fit even where its size is the one that follows
+        if fits <= 0 or (known(y) and fits != y):  # an empty small side does not fit even where its size follows
             sizes = {"large": x, "small": y, "kernel": k, "pads": [begin, end]}
             allowed, rule = f"sizes with (large + pads - {kernel}) / {s} + 1 == small, which is {fits}", "R25"
             if fits <= 0:
                 allowed, rule = f"large + pads above {kernel - s}, so that the kernel has a position", "R26"
             raise call.refuse(f"spatial axis {index}", sizes, allowed, rule)
-        axes.append(Axis(x, y, k, s, d, begin))
-    batch, large_channels, _ = sides.large
-    return Geometry(batch, groups, large_channels // groups, sides.small[1] // groups, tuple(axes)).checked(call)
 
 
-def check_bias(call: Call, channels: int) -> None:
-    """Refuse a bias that is not one value per output channel."""
-    if call.has("bias") and call.shape("bias") != (channels,):
-        raise call.refuse("bias", list(call.shape("bias")), f"shape [{channels}], one value per output channel", "R22")
+def settle(call: Call, sides: Sides, names: tuple[str, str], page: Shape | None = None) -> Pads:
+    """Refuse what does not fit, as far as extents are known, and return the pads; `page` as in `pads_in_effect`."""
+    check_channels(call, sides, names)
+    pads = pads_in_effect(call, sides.large[2], page, sides.weights[2])
+    check_sizes(call, sides, pads)
+    return pads
+
+
+def build(call: Call, sides: Sides, pads: Pads) -> Geometry:
+    """Return the geometry of sides that are known and fit."""
+    batch, large_channels, spatial = sides.large
+    groups = call["groups"]
+    axes = tuple(Axis(x, y, k, s, d, around[0] if around else 0) for x, y, k, s, d, around in zip(
+        spatial, sides.small[2], sides.weights[2], call["strides"], call["dilations"], pads, strict=True))
+    return Geometry(batch, groups, large_channels // groups, sides.small[1] // groups, axes).checked(call)
+
+
+def check_bias(call: Call, channels: Dim) -> None:
+    """Refuse a bias that is not one value per output channel, as far as shapes are known."""
+    bias = call.tensor("bias").shape if call.has("bias") else None
+    if bias is not None and (len(bias) != 1 or (known(channels, *bias) and bias[0] != channels)):
+        raise call.refuse("bias", list(bias), f"shape [{channels}], one value per output channel", "R22")
 
 
 def backward_data(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     """ConvolutionBackwardData: diff_dst is the small side, dst_shape (the shape of diff_src) the large one."""
-    layout, diff_dst, weights = call["data_format"], call.shape("diff_dst"), call.shape("weights")
+    diff_dst, weights = call.shape("diff_dst"), call.shape("weights")
     rank = check_ranks(call, diff_dst=diff_dst, weights=weights)
     check_lists(call, rank)
     shape = resolve_shape(call, "dst_shape", "diff_src", rank)
-    sides = Sides(split_data(shape, layout), split_data(diff_dst, layout),
+    return build(call, *settled_data(call, shape, diff_dst, weights)), shape
+
+
+def settled_data(call: Call, diff_src: Shape, diff_dst: Shape, weights: Shape) -> tuple[Sides, Pads]:
+    """Sides and pads of ConvolutionBackwardData, refused as far as extents are known and do not fit."""
+    layout = call["data_format"]
+    sides = Sides(split_data(diff_src, layout), split_data(diff_dst, layout),
                   split_weights(weights, call["weights_format"]))
-    groups = check_channels(call, sides, ("diff_src", "diff_dst"))
     page = sides.small[2] if call.base == "document" else None
-    pads = pads_in_effect(call, sides.large[2], page, sides.weights[2])
-    return relate(call, sides, pads, groups), shape
+    return sides, settle(call, sides, ("diff_src", "diff_dst"), page)
 
 
 def backward_weights(call: Call, large: str, small: str, output: str) -> tuple[Geometry, tuple[int, ...]]:
     """ConvolutionBackwardWeights and its transposed sibling: `large` and `small` name the data ports."""
-    layout = call["data_format"]
-    rank = check_ranks(call, **{large: call.shape(large), small: call.shape(small)})
+    shapes = {large: call.shape(large), small: call.shape(small)}
+    rank = check_ranks(call, **shapes)
     check_lists(call, rank)
     shape = resolve_shape(call, "weights_shape", output, rank)
-    sides = Sides(split_data(call.shape(large), layout), split_data(call.shape(small), layout),
-                  split_weights(shape, call["weights_format"]))
-    groups = check_channels(call, sides, (large, small))
-    pads = pads_in_effect(call, sides.large[2], None, sides.weights[2])
-    return relate(call, sides, pads, groups), shape
+    return build(call, *settled_weights(call, shapes, shape)), shape
+
+
+def settled_weights(call: Call, data: Mapping[str, Shape], weights: Shape) -> tuple[Sides, Pads]:
+    """As `settled_data`, for a weights gradient; `data` has the large and the small side by the names of the ports."""
+    large, small = data
+    layout = call["data_format"]
+    sides = Sides(split_data(data[large], layout), split_data(data[small], layout),
+                  split_weights(weights, call["weights_format"]))
+    return sides, settle(call, sides, (large, small))
 
 
 def may_be_page_order(call: Call) -> bool:
@@ -216,43 +248,58 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
     Returns the geometry, the output's shape, and whether grouped transposed weights came in the page's order
     (small side divided by the groups instead of the large one).
     """
-    layout, data, weights = call["data_format"], call.shape(large), call.shape("weights")
+    data, weights = call.shape(large), call.shape("weights")
     rank = check_ranks(call, **{large: data, "weights": weights})
     check_lists(call, rank)
-    batch, channels, spatial = split_data(data, layout)
-    small_channels, large_channels, taps = split_weights(weights, call["weights_format"])
-    groups = call["groups"]
-    page_order = may_be_page_order(call) and large_channels == channels
-    if page_order:
-        small_channels, large_channels = small_channels * groups, channels // groups
-    pads = pads_in_effect(call, spatial, None, taps)
-    extents = tuple(
-        forward_extent(x, effective(k, d), s, begin, end)
-        for x, k, s, d, (begin, end) in zip(spatial, taps, call["strides"], call["dilations"], pads, strict=True)
-    )
-    shape = join_data(batch, small_channels, extents, layout)
+    sides, pads, page_order = forward_sides(call, data, weights)
+    shape = join_data(*sides.small, call["data_format"])
     if call.has(output):
         shape = call.shape(output)
         if len(shape) != rank:
             raise call.refuse(output, list(shape), f"a tensor of rank {rank}", "R15")
-    sides = Sides((batch, channels, spatial), split_data(shape, layout),
-                  (small_channels, large_channels, taps))
-    check_channels(call, sides, (large, output))
-    geometry = relate(call, sides, pads, groups)
+    sides = sides._replace(small=split_data(shape, call["data_format"]))
+    check_forward(call, sides, pads, (large, output))
+    return build(call, sides, pads), shape, page_order
+
+
+def forward_sides(call: Call, data: Shape, weights: Shape) -> tuple[Sides, Pads, bool]:
+    """Sides, of which the small one follows from the others, pads, and whether weights are in the page's order."""
+    batch, channels, spatial = split_data(data, call["data_format"])
+    small, large, taps = split_weights(weights, call["weights_format"])
+    groups, page_order = call["groups"], False
+    if may_be_page_order(call) and not known(channels, large):
+        small = large = None  # they depend on the order
+    elif may_be_page_order(call) and large == channels:
+        small, large, page_order = small * groups if known(small) else None, channels // groups, True
+    pads = pads_in_effect(call, spatial, None, taps)
+    extents = tuple(
+        forward_extent(x, effective(k, d), s, *around) if around is not None and known(x, k) else None
+        for x, k, s, d, around in zip(spatial, taps, call["strides"], call["dilations"], pads, strict=True)
+    )
+    return Sides((batch, channels, spatial), (batch, small, extents), (small, large, taps)), pads, page_order
+
+
+def check_forward(call: Call, sides: Sides, pads: Pads, names: tuple[str, str]) -> None:
+    """Refuse what does not fit, as far as extents are known."""
+    check_channels(call, sides, names)
+    check_sizes(call, sides, pads)
     if call["weights_format"] in TRANSPOSED:
-        check_slack(call, geometry, pads)
-    return geometry, shape, page_order
+        check_slack(call, sides, pads)
 
 
-def check_slack(call: Call, geometry: Geometry, pads: list[tuple[int, int]]) -> None:
+def check_slack(call: Call, sides: Sides, pads: Pads) -> None:
     """Refuse an output_padding that is not the slack visible in diff_dst's size (page of ConvTransposeBackwardData)."""
     extra = output_padding(call)
     if extra is None:
         return
-    for index, (axis, (_, end), more) in enumerate(zip(geometry.axes, pads, extra, strict=True)):
-        slack = end - axis.end
+    for index, (x, y, k, s, d, around, more) in enumerate(zip(
+        sides.large[2], sides.small[2], sides.weights[2], call["strides"], call["dilations"], pads, extra, strict=True,
+    )):
+        if around is None or not known(x, y, k):
+            continue
+        slack = x + sum(around) - reach(y, effective(k, d), s)
         if more != slack:
-            allowed = f"{slack} on spatial axis {index}, the slack of diff_dst, which is below the stride {axis.stride}"
+            allowed = f"{slack} on spatial axis {index}, the slack of diff_dst, which is below the stride {s}"
             if slack < 0:
                 allowed = f"none, because the kernel exceeds the padded diff_dst by {-slack} on spatial axis {index}"
             raise call.refuse("output_padding", list(extra), allowed, "R32")
@@ -260,94 +307,100 @@ def check_slack(call: Call, geometry: Geometry, pads: list[tuple[int, int]]) -> 
 
 def transposed_forward(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     """ConvTranspose: src is the small side; the large extent is the natural one plus output_padding."""
-    layout, data, weights = call["data_format"], call.shape("src"), call.shape("weights")
-    rank = check_ranks(call, src=data, weights=weights)
-    check_lists(call, rank)
-    batch, channels, spatial = split_data(data, layout)
+    data, weights = call.shape("src"), call.shape("weights")
+    check_lists(call, check_ranks(call, src=data, weights=weights))
+    sides, pads = settled_transposed(call, data, weights)
+    return build(call, sides, pads), join_data(*sides.large, call["data_format"])
+
+
+def settled_transposed(call: Call, data: Shape, weights: Shape) -> tuple[Sides, Pads]:
+    """As `settled_data`, for ConvTranspose: the large side follows from the others."""
+    batch, channels, spatial = split_data(data, call["data_format"])
     small_channels, large_channels, taps = split_weights(weights, call["weights_format"])
-    groups = call["groups"]
-    extra = ints(call["output_padding"], rank - 2, 0)
-    pads, extents = [], []
+    extra = ints(call["output_padding"], len(spatial), 0)
+    pads: Pads = []
+    extents: list[Dim] = []
     for y, k, s, d, begin, end, more in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],
                                             call["pads_end"], extra, strict=True):
+        if more >= s:
+            raise call.refuse("output_padding", list(extra), f"entries below the stride {s}", "R32")
+        if not known(k):
+            pads.append(None)
+            extents.append(None)
+            continue
         kernel = effective(k, d)
         if call["auto_pad"] == "valid":
             begin, end = 0, 0
         elif call["auto_pad"] != "none":
             begin, end = halves(max(kernel - s, 0), odd_at_begin=call["auto_pad"] == "same_lower")
-        if more >= s:
-            raise call.refuse("output_padding", list(extra), f"entries below the stride {s}", "R32")
         pads.append((begin, end))
-        extents.append(reach(y, kernel, s) - begin - end + more)
-    shape = join_data(batch, large_channels * groups, tuple(extents), layout)
-    sides = Sides(split_data(shape, layout), (batch, channels, spatial),
-                  (small_channels, large_channels, taps))
+        extents.append(reach(y, kernel, s) - begin - end + more if known(y) else None)
+    made = large_channels * call["groups"] if known(large_channels) else None
+    sides = Sides((batch, made, tuple(extents)), (batch, channels, spatial), (small_channels, large_channels, taps))
     check_channels(call, sides, ("dst", "src"))
-    if any(extent < 1 for extent in (*spatial, *extents)):
+    if any(known(extent) and extent < 1 for extent in (*spatial, *extents)):
         raise call.refuse("src", list(data), f"positive sizes whose result {extents} is positive", "R26")
-    return relate(call, sides, pads, groups), shape
+    check_sizes(call, sides, pads)
+    return sides, pads
 
 
 def known_ranks(call: Call, first: str, second: str = "weights") -> tuple[Shape, Shape] | None:
     """Shapes of two tensors with unknown extents for an unknown rank; None where both ranks are unknown."""
-    known = {name: shape for name in (first, second) if (shape := call.tensor(name).shape) is not None}
-    if not known:
+    found = {name: shape for name in (first, second) if (shape := call.tensor(name).shape) is not None}
+    if not found:
         return None
-    rank = check_ranks(call, **known)
+    rank = check_ranks(call, **found)
     check_lists(call, rank)
-    return known.get(first, (None,) * rank), known.get(second, (None,) * rank)
+    return found.get(first, (None,) * rank), found.get(second, (None,) * rank)
 
 
-def infer_stated(call: Call, port: str, output: str, first: str, second: str) -> Shape | None:
-    """Output shape of a gradient as far as `port` states it, else unknown extents in the rank of the two tensors."""
-    known = known_ranks(call, first, second)
-    if known is not None and call[port] is not None:
-        check_stated(call, port, output, len(known[0]))
-    return call[port] or (None if known is None else (None,) * len(known[0]))
+def infer_stated(call: Call, port: str, output: str, count: int) -> Shape:
+    """Output shape of a gradient of rank `count` as far as `port` states it."""
+    if call[port] is None:
+        return (None,) * count
+    check_stated(call, port, output, count)
+    return call[port]
 
 
-def infer_forward(call: Call, large: str) -> Shape | None:
+def infer_data(call: Call) -> Shape | None:
+    """Output shape of ConvolutionBackwardData as far as it is known."""
+    tensors = known_ranks(call, "diff_dst")
+    if tensors is None:
+        return call["dst_shape"]
+    shape = infer_stated(call, "dst_shape", "diff_src", len(tensors[0]))
+    settled_data(call, shape, *tensors)
+    return shape
+
+
+def infer_weights(call: Call, large: str, small: str, output: str) -> Shape | None:
+    """Output shape of a weights gradient as far as it is known."""
+    tensors = known_ranks(call, large, small)
+    if tensors is None:
+        return call["weights_shape"]
+    shape = infer_stated(call, "weights_shape", output, len(tensors[0]))
+    settled_weights(call, dict(zip((large, small), tensors, strict=True)), shape)
+    return shape
+
+
+def infer_forward(call: Call, large: str, output: str) -> Shape | None:
     """Output shape of a forward operator as far as it is known."""
-    known = known_ranks(call, large)
-    if known is None:
+    tensors = known_ranks(call, large)
+    if tensors is None:
         return None
-    data, weights = known
-    batch, channels, spatial = split_data(data, call["data_format"])
-    small, large_channels, taps = split_weights(weights, call["weights_format"])
-    if may_be_page_order(call):
-        known_order = all(isinstance(count, int) for count in (channels, small, large_channels))
-        small = (small * call["groups"] if large_channels == channels else small) if known_order else None
-    extents: list[Dim] = []
-    for x, k, s, d, begin, end in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],
-                                      call["pads_end"], strict=True):
-        if not (isinstance(x, int) and isinstance(k, int)):
-            extents.append(None)
-            continue
-        kernel = effective(k, d)
-        if call["auto_pad"] == "valid":
-            begin = end = 0
-        elif call["auto_pad"] != "none":
-            begin, end = same_from_large(x, kernel, s, upper=True)
-        extents.append(forward_extent(x, kernel, s, begin, end))
-    return join_data(batch, small, tuple(extents), call["data_format"])
+    sides, pads, _ = forward_sides(call, *tensors)
+    check_forward(call, sides, pads, (large, output))
+    return join_data(*sides.small, call["data_format"])
+
+
+def channels_of(call: Call, shape: Shape | None) -> Dim:
+    """Channels of a data tensor as far as they are known."""
+    return None if shape is None else split_data(shape, call["data_format"])[1]
 
 
 def infer_transposed(call: Call) -> Shape | None:
     """Output shape of ConvTranspose as far as it is known."""
-    known = known_ranks(call, "src")
-    if known is None:
+    tensors = known_ranks(call, "src")
+    if tensors is None:
         return None
-    batch, _, spatial = split_data(known[0], call["data_format"])
-    _, large, taps = split_weights(known[1], call["weights_format"])
-    extents: list[Dim] = []
-    extra = ints(call["output_padding"], len(spatial), 0)
-    for y, k, s, d, begin, end, more in zip(spatial, taps, call["strides"], call["dilations"], call["pads_begin"],
-                                            call["pads_end"], extra, strict=True):
-        if not (isinstance(y, int) and isinstance(k, int)):
-            extents.append(None)
-            continue
-        kernel = effective(k, d)
-        total = {"none": begin + end, "valid": 0}.get(call["auto_pad"], max(kernel - s, 0))
-        extents.append(reach(y, kernel, s) - total + more)
-    channels = large * call["groups"] if isinstance(large, int) else None
-    return join_data(batch, channels, tuple(extents), call["data_format"])
+    sides, _ = settled_transposed(call, *tensors)
+    return join_data(*sides.large, call["data_format"])

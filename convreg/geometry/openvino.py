@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..spec import Call, Dim, Shape
-from . import Axis, Geometry, effective, halves, ints, reach
+from . import Axis, Geometry, effective, halves, ints, known, reach
 from .onednn import join_data, split_data, split_weights
 
 # Rows of the two rule tables for the same mistake: (document, openvino).
@@ -79,7 +79,7 @@ def operands(call: Call, data: Shape, weights: Shape) -> Operands:
     groups = call["groups"]
     batch, _, spatial = split_data(data, layout(call))
     small, large, tap_extents = split_weights(weights, call["filter_format"])
-    if isinstance(small, int):
+    if known(small):
         if small % groups:
             raise call.refuse("groups", groups, f"a divisor of the filter's {small} channels", row(call, "divide"))
         small //= groups
@@ -109,23 +109,23 @@ def settled(call: Call, data: Shape, weights: Shape) -> Operands:
     data_name, filter_name = ports(call)
     if 0 in weights:
         raise call.refuse(filter_name, list(weights), "no zero extent", row(call, "empty"))
-    known, channels = operands(call, data, weights), split_data(data, layout(call))[1]
-    if not (isinstance(channels, int) and isinstance(known.small, int)):
-        return known
+    found, channels = operands(call, data, weights), split_data(data, layout(call))[1]
+    if not known(channels, found.small):
+        return found
     mistake = row(call, "group channels" if is_grouped(call) else "channels")
-    if not isinstance(known.groups, int):  # the Group operation's filter may leave its first extent open
-        if channels % known.small:
-            raise call.refuse(data_name, list(data), f"a multiple of {known.small} channels, as each group of the "
+    if not known(found.groups):  # the Group operation's filter may leave its first extent open
+        if channels % found.small:
+            raise call.refuse(data_name, list(data), f"a multiple of {found.small} channels, as each group of the "
                               "filter has", mistake)
-        return known._replace(groups=channels // known.small)
-    if channels != known.groups * known.small:
-        raise call.refuse(data_name, list(data), f"{known.groups * known.small} channels, as the filter has", mistake)
-    return known
+        return found._replace(groups=channels // found.small)
+    if channels != found.groups * found.small:
+        raise call.refuse(data_name, list(data), f"{found.groups * found.small} channels, as the filter has", mistake)
+    return found
 
 
 def check_stated(call: Call, stated: Shape, count: int) -> None:
     """Refuse an output_shape with negative entries or of a wrong length; entries may be unknown."""
-    if any(isinstance(extent, int) and extent < 0 for extent in stated):
+    if any(known(extent) and extent < 0 for extent in stated):
         raise call.refuse("output_shape", list(stated), "no negative entry", row(call, "negative"))
     full = call.base == "document"
     if len(stated) != count and not (full and len(stated) == count + 2):
@@ -133,17 +133,17 @@ def check_stated(call: Call, stated: Shape, count: int) -> None:
                           f"{' or the full shape' if full else ''}", row(call, "output_shape"))
 
 
-def stated_extents(call: Call, batch: int, channels: int, count: int) -> tuple[int, ...] | None:
-    """Spatial extents from the shape input, attribute or ``out=``; None = natural size."""
-    stated: tuple[int, ...] | None = call["output_shape"]
+def stated_extents(call: Call, batch: Dim, channels: Dim, count: int) -> Shape | None:
+    """Spatial extents from the shape input, attribute or ``out=``; None = natural size. Extents may be unknown."""
+    stated: Shape | None = call["output_shape"]
     output = call.spec.outputs[0].name
     if stated is not None:
         check_stated(call, stated, count)
     if stated is not None and len(stated) == count + 2:
         full_batch, full_channels, spatial = split_data(stated, layout(call))
-        if full_batch != batch:
+        if known(full_batch, batch) and full_batch != batch:
             raise call.refuse("output_shape", list(stated), f"batch {batch}", row(call, "batch"))
-        if full_channels != channels:
+        if known(full_channels, channels) and full_channels != channels:
             raise call.refuse("output_shape", list(stated), f"{channels} channels", row(call, "channels"))
         stated = spatial
     if stated is None and call.has(output) and call.base == "document":
@@ -162,6 +162,23 @@ def window(call: Call, mode: str, full: int, extent: int | None, begin: int, end
     return begin, extent
 
 
+def placed(call: Call, index: int, sizes: tuple[int, ...], stated: Shape | None) -> tuple[int, int]:
+    """As `window`, of one axis with its small extent, taps and attributes; refused where it does not fit (13, R25)."""
+    y, k, s, d, pb, pe, op = sizes
+    full = reach(y, effective(k, d), s)
+    begin, extent = window(call, call["auto_pad"], full, stated[index] if stated else None, pb, pe, op)
+    if extent < 0:
+        raise call.refuse(f"spatial axis {index}", extent, "an output extent of at least 0 after the pads",
+                          row(call, "extent"))
+    if call.base == "document" and stated and call["auto_pad"] == "none":
+        slack = extent + pb + pe - full
+        if not 0 <= slack < s and slack != op:
+            raise call.refuse("output_shape", list(stated), f"an extent that leaves 0 to {s - 1} or "
+                              f"output_padding={op} elements on spatial axis {index}, not {slack}",
+                              row(call, "relation"))
+    return begin, extent
+
+
 def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     """Return the geometry of either operation and the output's shape."""
     data_name, filter_name = ports(call)
@@ -171,22 +188,9 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     batch, groups, small, large, spatial, taps = settled(call, data, weights)
     stated = stated_extents(call, batch, groups * large, count)
     axes = []
-    for index, (y, k, s, d, pb, pe, op) in enumerate(zip(
-        spatial, taps, lists["strides"], lists["dilations"], lists["pads_begin"], lists["pads_end"],
-        lists["output_padding"], strict=True,
-    )):
-        full = reach(y, effective(k, d), s)
-        begin, extent = window(call, call["auto_pad"], full, stated[index] if stated else None, pb, pe, op)
-        if extent < 0:
-            raise call.refuse(f"spatial axis {index}", extent, "an output extent of at least 0 after the pads",
-                              row(call, "extent"))
-        if call.base == "document" and stated and call["auto_pad"] == "none":
-            slack = extent + pb + pe - full
-            if not 0 <= slack < s and slack != op:
-                raise call.refuse("output_shape", list(stated), f"an extent that leaves 0 to {s - 1} or "
-                                  f"output_padding={op} elements on spatial axis {index}, not {slack}",
-                                  row(call, "relation"))
-        axes.append(Axis(extent, y, k, s, d, begin))
+    for index, sizes in enumerate(zip(spatial, taps, *lists.values(), strict=True)):
+        begin, extent = placed(call, index, sizes, stated)
+        axes.append(Axis(extent, *sizes[:4], begin))
     shape = join_data(batch, groups * large, tuple(axis.large for axis in axes), layout(call))
     return Geometry(batch, groups, large, small, tuple(axes)).checked(call), shape
 
@@ -202,26 +206,21 @@ def infer(call: Call) -> Shape | None:
     data = (None,) * (count + 2) if data is None else data
     weights = (None,) * (count + 2 + is_grouped(call)) if weights is None else weights
     check_rank_pair(call, data, weights)
-    known, lists = settled(call, data, weights), spatial_lists(call, count)
-    groups, large = known.groups, known.large
-    if stated == (None,) * (count + 2):  # also how inference says that the length is unknown
-        stated = stated if call.base == "document" else stated[2:]
-    elif stated is not None:
-        check_stated(call, stated, count)
-    channels = groups * large if isinstance(groups, int) and isinstance(large, int) else None
-    if stated is not None and len(stated) == count + 2:
+    (batch, groups, _, large, spatial, taps), lists = settled(call, data, weights), spatial_lists(call, count)
+    channels = groups * large if known(groups, large) else None
+    if call.base == "openvino" and stated == (None,) * (count + 2):  # how inference says that the length is unknown
+        extents = stated[2:]
+    else:
+        extents = stated_extents(call, batch, channels, count)
+    made: list[Dim] = []
+    for index, sizes in enumerate(zip(spatial, taps, *lists.values(), strict=True)):
+        extent = None if extents is None else extents[index]
+        if known(*sizes) and (extents is None or known(extent)):
+            extent = placed(call, index, sizes, extents)[1]
+        made.append(extent)
+    if stated is not None and len(stated) == count + 2 and call.base == "document":
         return stated
-    if stated is not None:
-        return join_data(known.batch, channels, stated, layout(call))
-    extents: list[Dim] = []
-    for index, (y, k) in enumerate(zip(known.spatial, known.taps, strict=True)):
-        if not (isinstance(y, int) and isinstance(k, int)):
-            extents.append(None)
-            continue
-        s, d, pb, pe, op = (lists[name][index] for name in
-                            ("strides", "dilations", "pads_begin", "pads_end", "output_padding"))
-        extents.append(window(call, call["auto_pad"], reach(y, effective(k, d), s), None, pb, pe, op)[1])
-    return join_data(known.batch, channels, tuple(extents), layout(call))
+    return join_data(batch, channels, tuple(made), layout(call))
 
 
 def spatial_count(call: Call, data: Shape | None, weights: Shape | None, stated: Shape | None) -> int | None:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..errors import Refusing
 from ..spec import Call
-from . import Geometry, effective, halves, ints, reach
-from .aten import Convolved, build, check_fit, check_output_padding, check_sizes
+from . import Geometry, effective, halves, ints, known, reach
+from .aten import Convolved, build, check_fit, check_output_padding, check_sizes, shapes_of
 
 
 def conv_pads(
@@ -147,11 +147,20 @@ def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     return geometry.checked(call), shapes.large
 
 
-def conv_grad(call: Call) -> Geometry:
-    """Geometry of com.microsoft ConvGrad: a forward Conv's attributes and pads, with the shapes checked."""
-    shapes = Convolved(call.shape("X"), call.shape("dY"), call.shape("W"))
+def conv_grad(call: Call) -> Geometry | None:
+    """Geometry of com.microsoft ConvGrad: a forward Conv's attributes and pads, with the shapes checked.
+
+    It is None where an extent is not known. Spatial sizes are checked where all of them are.
+    """
+    shapes = shapes_of(call, ("dY", "X", "W"), False)
+    if shapes is None:
+        return None
     check_fit(call, shapes, call["group"], ("X", "dY"))
+    if not known(*shapes.large[2:], *shapes.small[2:], *shapes.weight[2:]):
+        return None
     given = settings(call, shapes.weight)
     pads = conv_pads(call["auto_pad"], shapes.large[2:], given.kernel, given.stride, given.pads)
     check_sizes(call, shapes, given.stride, pads, given.dilation)
+    if not shapes.known:
+        return None
     return build(shapes, call["group"], given.stride, tuple(begin for begin, _ in pads), given.dilation).checked(call)

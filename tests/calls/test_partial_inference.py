@@ -63,15 +63,15 @@ def test_gradients_refuse_what_is_known_and_does_not_fit(function, rule, changes
     """Ranks and lists need no extent."""
     spec, order = function.spec, "OIX" if function.spec.name.startswith("Convolution") else "IOX"
 
-    def shape_of(first=(None, 3, None), second=(3, 2, 3), stated=(None, 2, None), **attributes):
+    def shape_of(first=(None, 3, None), second=(3, 3, 3), stated=(None, 3, None), **attributes):
         tensors = (TensorType(first, "float32"), TensorType(second, "float32"), None)
         attributes = {**LISTS, "strides": [1], "dilations": [1], "weights_format": order, **attributes}
         call = make_call(spec, spec.conformances[0], tensors, {spec.shape_ports[0].name: stated}, attributes)
         return spec.infer(call)[0].shape
 
-    assert shape_of() == (None, 2, None)
+    assert shape_of() == (None, 3, None)
     assert shape_of(first=None, stated=None) == (None,) * 3
-    assert shape_of(first=None, second=None) == (None, 2, None)
+    assert shape_of(first=None, second=None) == (None, 3, None)
     with pytest.raises(convreg.OpError) as caught:
         shape_of(**changes)
     assert caught.value.rule == rule
