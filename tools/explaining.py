@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Sequence
 from math import prod
@@ -10,7 +11,7 @@ from math import prod
 import numpy as np
 
 import convreg
-from convreg import GraphError
+from convreg import GraphError, UnknownOp
 from convreg.calls.signature import tensor_port
 from convreg.errors import Asking, near_misses
 from convreg.memory import Array, max_bytes
@@ -27,18 +28,29 @@ def explain(parser: argparse.ArgumentParser) -> Action:
     parser.add_argument("--node", metavar="NAME", help="only this node of a model: its name or the name of an output")
 
     def act(args: argparse.Namespace) -> None:
-        if args.subject.endswith(".onnx"):
+        if _is_model(args.subject):
             if args.shape or args.set or args.dtype:
                 raise GraphError("--shape, --set and --dtype describe a call; a model's nodes have theirs")
             for place, told in convreg.onnx.explain_nodes(args.subject, args.node).items():
                 print(f"{place}\n{told}\n")
             return
         if args.node is not None:
-            raise GraphError("--node names a node of a model; allowed: an ONNX file, whose name ends in .onnx")
+            raise GraphError("--node names a node of a model; allowed: an ONNX file")
         spec = convreg.get(args.subject).spec
         print(convreg.explain(spec.qualified_name, dtypes=_formats(spec, args), **_arguments(spec, args, _extents)))
 
     return act
+
+
+def _is_model(subject: str) -> bool:
+    """Whether the subject is a file; names of operators come first, unless they end as ONNX files do."""
+    if subject.endswith(".onnx"):
+        return True
+    try:
+        convreg.get(subject)
+    except UnknownOp:
+        return os.path.exists(subject)
+    return False
 
 
 def algorithm(parser: argparse.ArgumentParser) -> Action:

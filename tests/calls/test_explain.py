@@ -247,6 +247,17 @@ def test_names_of_tensors_in_dtypes():
         convreg.explain("onednn::Convolution", (-1, 1, 5), (2, 1, 3), **ONE, weights_format="OIX")
 
 
+@pytest.mark.parametrize("name", ["step.pb", "step", "ConvolutionBackwardData.json"])
+def test_command_line_reads_a_model_of_any_name(name, tmp_path, capsys):
+    path = tmp_path / name
+    onnx.save(onnx.load(saved(tmp_path)), path)
+    assert main(["explain", str(path), "--node", "second"]) == 0
+    assert "second" in capsys.readouterr().out
+    path.write_text("# words")
+    assert main(["explain", str(path)]) == 1
+    assert "not a readable ONNX model" in capsys.readouterr().err
+
+
 def test_command_line_explains_a_model(tmp_path, capsys):
     assert main(["explain", str(saved(tmp_path)), "--node", "second"]) == 0
     assert capsys.readouterr().out.startswith("convreg.onednn::ConvolutionBackwardData node 'second'\nrule ")

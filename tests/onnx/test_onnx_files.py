@@ -155,6 +155,14 @@ def test_files_that_are_no_models(tmp_path, content):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", ['[{"a": 1}]', '["a"]', "3", "null", '"text"'])
+def test_json_that_is_no_object(tmp_path, content):
+    path = tmp_path / "list.json"
+    path.write_text(f" {content}")
+    with pytest.raises(GraphError, match=r"not a readable ONNX model .*which is an object with irVersion"):
+        convreg.onnx.load(path)
+
+
 def test_missing_file_and_folder(tmp_path):
     for path in (tmp_path / "none.onnx", tmp_path):
         with pytest.raises(GraphError, match=r"no such file|not a regular file"):

@@ -167,6 +167,13 @@ def test_bad_shape(tmp_path, capsys, change, words):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("key", ["N", "C_in", "C_out", "kernel", "spatial_in", "spatial_out"])
+def test_a_key_that_is_missing(tmp_path, capsys, key):
+    path = shapes_file(tmp_path, {name: value for name, value in CAUSAL.items() if name != key})
+    assert main(["bench", "--shapes", str(path)]) == 1
+    assert f"shape 0 ({CAUSAL['name']}): key '{key}' is missing" in capsys.readouterr().err
+
+
 def test_a_key_that_occurs_twice(tmp_path, capsys):
     path = tmp_path / "shapes.json"
     path.write_text(json.dumps([CAUSAL]).replace('"N": 2', '"N": 2, "groups": 2, "groups": 1'))

@@ -119,15 +119,21 @@ def _entry(entry: Any, where: str) -> Problem:
     return Problem(name, divided(batch, channels_in, channels_out, groups, axes, transposed, where), transposed)
 
 
+def _value(entry: Mapping[str, Any], key: str, where: str, default: Any) -> Any:
+    if key not in entry and default is None:
+        raise GraphError(f"{where}: key {key!r} is missing")
+    return entry.get(key, default)
+
+
 def _integer(entry: Mapping[str, Any], key: str, where: str, default: int | None) -> int:
-    value = entry.get(key, default)
+    value = _value(entry, key, where, default)
     if type(value) is not int or not 1 <= value < 2**31:
         raise GraphError(f"{where}: {key!r} is {value!r}; allowed: a positive integer")
     return value
 
 
 def _integers(entry: Mapping[str, Any], key: str, where: str, default: tuple[int, ...] | None, low: int) -> list[int]:
-    value = entry.get(key, default)
+    value = _value(entry, key, where, default)
     if not isinstance(value, list | tuple) or not value or any(
             type(number) is not int or not low <= number < 2**31 for number in value):
         raise GraphError(f"{where}: {key!r} is {value!r}; allowed: a list of integers, at least {low}")

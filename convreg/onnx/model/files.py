@@ -50,7 +50,7 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
     try:
         model = onnx.load_model(str(file), load_external_data=False)
     except Exception as error:  # the reader's own, protobuf's, or the operating system's
-        raise GraphError(f"{file}: not a readable ONNX model ({sentence(error)})") from error
+        raise GraphError(f"{file}: not a readable ONNX model ({_why(file, error)})") from error
     if not model.ir_version or not model.HasField("graph") or any(map(has_broken_text, messages_of(model))):
         raise GraphError(f"{file}: not an ONNX model")
     data = ExternalData(file.parent)
@@ -58,6 +58,16 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
         if tensor.data_location == TensorProto.EXTERNAL:
             data.read(tensor)
     return model
+
+
+def _why(file: Path, error: Exception) -> str:
+    """What is wrong with a file; protobuf's JSON reader says nothing of use about a document that is no object."""
+    if formats.get_format_from_file_extension(file.suffix) == "json" and not isinstance(error, OSError):
+        with file.open("rb") as content:
+            start = content.read(4096).lstrip()[:1]
+        if start and start != b"{":
+            return "the suffix stands for protobuf's JSON form of a model, which is an object with irVersion and graph"
+    return sentence(error)
 
 
 def _file(path: Any) -> Path:
