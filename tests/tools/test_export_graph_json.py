@@ -263,3 +263,16 @@ def test_conversions_of_ours_become_type_casts(tmp_path):
     source = convreg.onnx.node_model("nodes::Quantize", x, as_inputs=["x"], format="bfloat16")
     document = check_equal(tmp_path / "q.json", source, {"x": x})
     assert [entry["kind"] for entry in document["graph"]] == ["TypeCast"]
+
+
+@pytest.mark.parametrize(("name", "words"), [("grad", "node 'grad'"), ("", "node that makes 'dx'")])
+@pytest.mark.parametrize(("batch", "pads_end", "why"), [
+    (1, -3, "the format has no operation for it.*standard::Pad"), ("N", 0, "the batch must be known")])
+def test_a_refused_part_of_a_translated_node_names_that_node(tmp_path, name, words, batch, pads_end, why):
+    node = helper.make_node("ConvolutionBackpropData", ["dy", "w"], ["dx"], domain="convreg.openvino", name=name,
+                            strides=[1], pads_begin=[0], pads_end=[pads_end], dilations=[1], data_format="NCX",
+                            filter_format="OIX", conformance="openvino")
+    made = model([node], [value("dy", [batch, 4, 4]), value("w", [4, 2, 3])], [value("dx", [batch, 2, None])])
+    with pytest.raises(GraphError, match=rf"convreg\.openvino::ConvolutionBackpropData {words}: {why}"):
+        export_graph_json(made, tmp_path / "graph.json")
+    assert not (tmp_path / "graph.json").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,17 @@ from convreg.once import once
 from convreg.onnx.graph import Scope, attribute_value, place, scope_of
 from convreg.onnx.model.checks import check_opened
 from convreg.onnx.model.tensor_data import array_of
+from convreg.onnx.rewrite.builder import replaced
 from convreg.onnx.rewrite.lower import OLDEST_OPSET
 from convreg.spec import Shape
 
 
 @dataclass(frozen=True)
 class View:
-    """Nodes in order, without those that make constants; `inputs` leaves out initializers."""
+    """Nodes in order, without those that make constants; `inputs` leaves out initializers.
+
+    `origins` has the node of the caller's model that a node stands in for, by the latter's name.
+    """
 
     name: str
     nodes: tuple[NodeProto, ...]
@@ -31,6 +35,7 @@ class View:
     constants: Mapping[str, TensorProto]
     scope: Scope
     versions: Mapping[str, int]
+    origins: Mapping[str, NodeProto] = field(default_factory=dict)
 
     @once
     def makers(self) -> dict[str, NodeProto]:
@@ -80,15 +85,25 @@ class View:
         """Value of a constant, None for a computed one."""
         return array_of(self.constants[value]) if value in self.constants else None
 
+    def refusal(self, node: NodeProto, error: Exception, why: str = "") -> GraphError:
+        """Return an error with the words that find a node, unless they are there, and the node it stands in for."""
+        text, words = str(error), f"{place(node)}: "
+        text = text if text.startswith(words) else words + text
+        origin = self.origins.get(node.name)
+        if origin is None:
+            return GraphError(text)
+        reason = why or "the format has no operation for it, and one of the nodes that stand in for it is refused"
+        return GraphError(f"{place(origin)}: {reason} ({text})")
 
-def refusal(node: NodeProto, error: Exception) -> GraphError:
-    """Return an error with the words that find a node, unless they are there."""
-    text, words = str(error), f"{place(node)}: "
-    return GraphError(text if text.startswith(words) else words + text)
 
-
-def view(model: ModelProto) -> View:
+def view(model: ModelProto, before: ModelProto | None = None) -> View:
     """Check a model and return what it holds.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    before : onnx.ModelProto, optional
+        The caller's model, if `model` is a translation of it.
 
     Raises
     ------
@@ -112,7 +127,8 @@ def view(model: ModelProto) -> View:
             nodes.append(node)
     return View(graph.name, tuple(nodes), tuple(value.name for value in graph.input if value.name not in constants),
                 tuple(value.name for value in graph.output), constants,
-                scope_of(convreg.onnx.infer_shapes(model).graph), versions)
+                scope_of(convreg.onnx.infer_shapes(model).graph), versions,
+                {} if before is None else replaced(before.graph.node, graph.node))
 
 
 def _constant(node: NodeProto) -> TensorProto:

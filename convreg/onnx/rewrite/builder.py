@@ -48,6 +48,22 @@ class Names:
         return name
 
 
+def prefix_of(node: NodeProto) -> str:
+    """What the names of the nodes that stand in for a node begin with, followed by "/" and their operator."""
+    return node.name or next((name for name in node.output if name), node.op_type)
+
+
+def replaced(before: Iterable[NodeProto], after: Iterable[NodeProto]) -> dict[str, NodeProto]:
+    """Return the nodes that others stand in for after a rewriting, by the names of those others."""
+    nodes: dict[str, NodeProto] = {}
+    kept = set()
+    for node in before:
+        nodes.setdefault(prefix_of(node), node)
+        kept.add(node.name)
+    return {node.name: nodes[prefix] for node in after
+            if node.name not in kept and (prefix := node.name.rpartition("/")[0]) in nodes}
+
+
 class Builder:
     """Nodes that stand in for one node; a node that would compute what another does is that other."""
 

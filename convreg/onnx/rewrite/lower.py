@@ -17,7 +17,7 @@ from ..graph import Scope, contradiction, empty, flattened, graphs_of, nodes_of,
 from ..model.checks import infer_shapes
 from ..model.files import Source, opened
 from . import parts
-from .builder import Builder, Names
+from .builder import Builder, Names, prefix_of
 from .conversion import CASTS, Conversion, conversion_of, write_conversion
 from .problem import Problem, problem_of
 
@@ -95,7 +95,7 @@ def _rewrite_graph(
             _rewrite_graph(inner, known, scope, imports, write, names)
         version = imports.get(node.domain)
         stated = conversion_of(node, scope, version) or problem_of(node, scope, version)
-        builder = Builder(names, node.name or next((name for name in node.output if name), node.op_type))
+        builder = Builder(names, prefix_of(node))
         nodes.extend(builder.nodes if stated is not None and write(stated, builder) else [node])
     del graph.node[:]
     graph.node.extend(nodes)

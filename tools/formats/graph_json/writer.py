@@ -24,7 +24,7 @@ from convreg.onnx.model.files import Source, opened
 from convreg.onnx.rewrite.problem import Problem, problem_of
 from convreg.spec import Shape
 
-from ..view import View, refusal, view
+from ..view import View, view
 from .graph import MAX_RANK, UNKNOWN_EXTENTS
 from .kinds import ELEMENT_NAMES, KINDS, Operation, Written
 
@@ -57,10 +57,10 @@ def export_graph_json(source: Source, path: PathLike) -> dict[str, int]:
         If the model holds a node or element type that oneDNN graphs have no kind for; the message names it. Nothing is
         written then.
     """
-    model = flattened(opened(source))
+    model = before = flattened(opened(source))
     if any(node.domain in OTHERS for node in model.graph.node):
         model = convreg.onnx.translate(model, "onednn", rest="lower")
-    writer = _Writer(view(model))
+    writer = _Writer(view(model, before))
     document = writer.document()
     content = json.dumps(document, indent=1, allow_nan=False).encode()
     write_atomically(path, lambda file: file.write(content))
@@ -88,7 +88,7 @@ class _Writer:
                 written = self._written(node)
                 tensors = [[self._tensor(name) for name in names] for names in (written.inputs, written.outputs)]
             except (GraphError, OpError) as error:
-                raise refusal(node, error) from error
+                raise self.model.refusal(node, error, self._why(node)) from error
             operations.append({
                 "id": len(operations), "name": node.name or written.kind, "kind": written.kind,
                 "attrs": {name: {"type": kind, "value": value} for name, (kind, value) in written.attributes.items()},
@@ -106,6 +106,12 @@ class _Writer:
             "version": LIBRARY, "engine_kind": "cpu", "fpmath_mode": "strict", "fpmath_mode_apply_to_int": "false",
             "input_ports": sorted(free), "output_ports": [self.ids[name] for name in self.model.outputs],
             "graph": operations}
+
+    def _why(self, node: NodeProto) -> str:
+        """The reason for which the node of the caller's model was not translated to one of oneDNN's, if it is known."""
+        origin = self.model.origins.get(node.name)
+        problem = None if origin is None else problem_of(origin, self.model.scope, None)
+        return "" if problem is None or problem.batch is not None else "the batch must be known before the graph runs"
 
     def _origin(self, name: str) -> str:
         return self.aliases.get(name, name)

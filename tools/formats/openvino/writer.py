@@ -22,7 +22,7 @@ from convreg.onnx.model.tensor_data import array_of
 from convreg.onnx.rewrite.problem import problem_of
 from convreg.paths import path_of
 
-from ..view import View, refusal, view
+from ..view import View, view
 from .document import Document
 from .elements import element_name
 from .ir import Port
@@ -54,10 +54,10 @@ def export_ir(source: Source, path: PathLike) -> None:
     target = path_of(path)
     if target.suffix != ".xml":
         raise GraphError(f"{target}: an OpenVINO model is an .xml file with a .bin file beside it")
-    model = flattened(opened(source))
+    model = before = flattened(opened(source))
     if any(map(_is_elsewhere, model.graph.node)):
         model = convreg.onnx.translate(model, "openvino", rest="lower")
-    document = _document(view(model))
+    document = _document(view(model, before))
     text, blob = document.xml(), bytes(document.blob)
     if _NOT_XML.search(text.decode("utf-8")):
         raise GraphError(f"{target}: a name holds a character that XML does not allow")
@@ -100,7 +100,7 @@ def _document(model: View) -> Document:
         try:
             made = _node(step)
         except (GraphError, OpError) as error:
-            raise refusal(node, error) from error
+            raise model.refusal(node, error) from error
         for output, port in zip(node.output, made, strict=False):
             if output:
                 ports[output] = port
