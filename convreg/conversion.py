@@ -16,7 +16,7 @@ import convreg.ops.kernels.convert as convert
 from .errors import Asking, UnknownOp
 from .formats import FORMATS, Format, format_of, formats
 from .guard import guarded, thread_count
-from .memory import Array, array_of, max_bytes, overlaps_itself, share_memory, span
+from .memory import Array, array_of, is_masked, max_bytes, overlaps_itself, share_memory, span
 from .ops.kernels import Arithmetic, check_isa
 from .ops.kernels.threads import run
 from .roles import Precision
@@ -58,7 +58,7 @@ def quantize(
     ----------
     x : array_like
         float64, float32, float16, bfloat16, any other format of `convreg.formats`, or integers up to 2**53; any shape
-        and strides.
+        and strides. Masked arrays are refused.
     format : str
         A name of `convreg.formats`. The result of ``"hf32"`` is stored as float32.
     rounding : str, optional
@@ -321,8 +321,8 @@ class _Asking(Asking):
                               f"needs {needed} bytes", "memory") from None
 
     def given(self, argument: str, array: Array, target: Format, out: Any) -> Array:
-        if not isinstance(out, np.ndarray):
-            raise self.refuse("out", type(out).__name__, "a numpy array", wrong_type=True)
+        if not isinstance(out, np.ndarray) or is_masked(out):
+            raise self.refuse("out", type(out).__name__, "a numpy array, without a mask", wrong_type=True)
         if out.shape != array.shape:
             raise self.refuse("out", list(out.shape), f"shape {list(array.shape)}")
         held = format_of(out.dtype)

@@ -28,9 +28,13 @@ def array_of(value: Any) -> Array:
 
     Raises
     ------
+    TypeError
+        For a masked array: operators and conversions have no numbers that are left out.
     Exception
         What ``__array__`` of the value raises.
     """
+    if is_masked(value):
+        raise TypeError("its mask would be dropped; use its method filled, or its attribute data")
     try:
         return np.asarray(value)
     except TypeError:
@@ -42,6 +46,11 @@ def array_of(value: Any) -> Array:
             raise
         array: Array = value.view(getattr(torch, viewed[0])).numpy().view(viewed[1])
         return array
+
+
+def is_masked(value: Any) -> bool:
+    """Whether a value is a masked array of NumPy, whatever its mask."""
+    return type(value) is not np.ndarray and isinstance(value, np.ndarray) and isinstance(value, np.ma.MaskedArray)
 
 
 def share_memory(first: Array, second: Array) -> bool:

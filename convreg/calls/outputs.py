@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import OpError
 from ..formats import FORMATS
-from ..memory import Array, max_bytes, overlaps_itself, share_memory, span
+from ..memory import Array, is_masked, max_bytes, overlaps_itself, share_memory, span
 from ..spec import Call, Plan, Rules, TensorType
 
 
@@ -26,8 +26,8 @@ def output_values(call: Call, rules: Rules, out: Any) -> tuple[Array | None, ...
     for port, entry in zip(call.spec.outputs, entries, strict=True):
         if entry is None:
             continue
-        if not isinstance(entry, np.ndarray):
-            raise call.refuse("out", type(entry).__name__, f"a numpy array for {port.name}", rules.kind,
+        if not isinstance(entry, np.ndarray) or is_masked(entry):
+            raise call.refuse("out", type(entry).__name__, f"a numpy array for {port.name}, without a mask", rules.kind,
                               wrong_type=True)
         if not entry.flags.writeable:
             raise call.refuse("out", "read-only array", f"a writable array for {port.name}", "arguments")

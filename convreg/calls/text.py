@@ -109,6 +109,8 @@ def docs_page(operators: Iterable[Operator]) -> str:
     """Return the Markdown page of operators: one section each, signature and docstring."""
     sections = ["# Operators", "",
                 "`convreg docs` writes this page from the declarations in `ops/`.", "",
+                "An array is anything that `numpy.asarray` takes, or a tensor of PyTorch. Masked arrays are refused,",
+                "because no operator leaves numbers out.", "",
                 table(operators := list(operators))]
     for operator in operators:
         spec = operator.spec

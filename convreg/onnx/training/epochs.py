@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import Asking, GraphError, shorten
 from ...files import PathLike, json_of, refuse_unwritable
 from ...guard import guarded
-from ...memory import Array
+from ...memory import Array, array_of
 from ...progress import Progress
 from .optimizers import flag, number
 from .trainer import Trainer
@@ -173,7 +173,10 @@ class _Run:
         for name in wanted:
             if name not in data:
                 raise GraphError(f"the data lacks {name!r}; needed: {', '.join(wanted)}")
-            arrays[name] = np.asarray(data[name])
+            try:
+                arrays[name] = array_of(data[name])
+            except Exception as error:  # __array__ of foreign objects may raise anything
+                raise GraphError(f"the data has {name!r} as {type(data[name]).__name__} ({error})") from error
             if not arrays[name].ndim:
                 raise GraphError(f"the data has {name!r} as a single number; needed: an axis of samples")
         if not arrays:

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from ...errors import Asking, GraphError, shorten
 from ...files import PathLike, write_atomically
 from ...guard import guarded, thread_count
-from ...memory import Array
+from ...memory import Array, array_of
 from ..execution.engines import choose
 from ..execution.evaluator import Runner
 from ..execution.session import taken
@@ -296,7 +296,7 @@ class Trainer:
         if name != self.record.target or self.record.settings.get("loss") != "softmax_cross_entropy":
             return value
         try:
-            array = np.asarray(value)
+            array = array_of(value)
         except Exception:  # __array__ of foreign objects may raise anything; `taken` names the input
             return value
         if array.dtype.kind not in "iu":

@@ -204,6 +204,13 @@ def test_arguments_of_fit(change, said):
     assert trainer.steps == 0
 
 
+def test_fit_refuses_masked_data():
+    trainer = convreg.onnx.Trainer(convreg.onnx.training_step(line(), loss="mse"), engine="reference")
+    data = {"x": np.ma.ones((3, 2), np.float32), "target": np.ones((3, 1), np.float32)}
+    with pytest.raises(GraphError, match=r"'x' as MaskedArray .its mask would be dropped"):
+        convreg.onnx.fit(trainer, data, epochs=1)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("change", "said"), [
     ({"target": np.array([0, 1, 2, 3, 4, 5])}, "the target 'target' has the label 5; the output has 5 classes"),
