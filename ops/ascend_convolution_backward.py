@@ -10,7 +10,7 @@ from convreg.conversion import round_operand
 from convreg.geometry import Geometry, ascend, aten, known
 from convreg.registry import register
 from convreg.roles import Convolution, Precision
-from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, TensorType
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Rules, Shape, TensorType
 
 from . import _ascend, _emulation, _gradients, _scales
 
@@ -24,24 +24,29 @@ class Judged(NamedTuple):
 
 
 def judged(call: Call) -> Judged:
-    """Check in the vendor's order, as far as shapes are known; the first failure wins."""
+    """Check in the vendor's order, as far as extents are known; the first failure wins."""
     mask = _ascend.output_mask(call)
     formats = _ascend.check_formats(call, mask)
     ascend.check_attributes(call)
     precision = _ascend.precision(call)
-    grad_output, data, weight = (call.tensor(name).shape for name in ascend.INPUTS)
-    geometry, channels = None, aten.channel_vector(grad_output)
-    if weight and not call["transposed"] and not known(*channels):
-        channels = weight[:1] if known(weight[0]) else channels
-    if grad_output is not None and data is not None and weight is not None:
-        empty = ascend.check_shapes(call, mask)
-        _ascend.check_limits(call, mask, formats, empty)
-        geometry = None if empty else ascend.backward(call)
-        length = ascend.bias_length(call)
-        channels = (length,) if known(length) else channels
-    return Judged(tuple(TensorType(shape, format) if asked and format is not None else None
-                        for shape, format, asked in zip((data, weight, channels), formats, mask, strict=True)),
-                  geometry, precision)
+    empty = ascend.check_shapes(call, mask)
+    _ascend.check_limits(call, mask, formats, empty)
+    geometry, length = None if empty else ascend.backward(call), ascend.bias_length(call)
+    channels = (length,) if known(length) else shared_channels(call)
+    return Judged(results(call, channels, formats, mask), geometry, precision)
+
+
+def shared_channels(call: Call) -> Shape:
+    """Shape of the bias as far as gradOutput or the weight state it."""
+    channels, weight = aten.channel_vector(call.tensor("gradOutput").shape), call.tensor("weight").shape
+    return weight[:1] if weight and not call["transposed"] and not known(*channels) else channels
+
+
+def results(call: Call, bias: Shape, formats: _ascend.Formats, mask: tuple[bool, ...]) -> tuple[TensorType | None, ...]:
+    """The gradients have the shapes of what they are gradients of."""
+    shapes = call.tensor("input").shape, call.tensor("weight").shape, bias
+    return tuple(TensorType(shape, format) if asked and format is not None else None
+                 for shape, format, asked in zip(shapes, formats, mask, strict=True))
 
 
 def plan(call: Call) -> Plan:
@@ -55,7 +60,10 @@ def plan(call: Call) -> Plan:
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The gradients have the shapes of what they are gradients of; what is known must fit."""
+    """Types of the gradients. What is known must fit, unless a rank is unknown: then there is no more than formats."""
+    if aten.shapes_of(call, ascend.INPUTS, call["transposed"]) is None:
+        mask = _ascend.output_mask(call)
+        return results(call, shared_channels(call), _ascend.output_formats(call, mask), mask)
     return judged(call).outputs
 
 

@@ -48,9 +48,8 @@ def check_attributes(call: Call) -> None:
     """Refuse ranks (E17), entries out of bounds (E19 to E24), groups (E25) and cubeMathType (E26)."""
     given = [name for name in ("gradInput", "gradWeight") if call.has(name)] if is_product(call) else []
     for name in (*INPUTS, *given):
-        shape = call.tensor(name).shape
-        if shape is not None and not 3 <= len(shape) <= 5:
-            raise call.refuse(name, list(shape), "a tensor of rank 3, 4 or 5", "E17")
+        if not 3 <= len(call.shape(name)) <= 5:
+            raise call.refuse(name, list(call.shape(name)), "a tensor of rank 3, 4 or 5", "E17")
     call.check_bounds("stride", "padding", "dilation")
     extra = call["outputPadding"] or ()
     if not call["transposed"]:
@@ -58,7 +57,7 @@ def check_attributes(call: Call) -> None:
             raise call.refuse("outputPadding", list(extra), "zeros unless transposed", "E24")
     elif any(entry < 0 for entry in extra):
         raise call.refuse("outputPadding", list(extra), "no negative entry", "E22")
-    elif not is_product(call) or len(call.tensor("input").shape or ()) == 5:  # the interface compares three axes only
+    elif len(call.shape("input")) == 5 or not is_product(call):  # the interface compares three axes only
         check_output_padding(call, "E23")
     call.check_bounds("groups", "cubeMathType", "seed")
     if call["groups"] > MAX_GROUPS and not is_product(call):

@@ -190,7 +190,8 @@ def backprop(call: Call) -> tuple[Geometry, tuple[int, ...]]:
     axes = []
     for index, sizes in enumerate(zip(spatial, taps, *lists.values(), strict=True)):
         begin, extent = placed(call, index, sizes, stated)
-        axes.append(Axis(extent, *sizes[:4], begin))
+        y, k, s, d, *_ = sizes
+        axes.append(Axis(extent, y, k, s, d, begin))
     shape = join_data(batch, groups * large, tuple(axis.large for axis in axes), layout(call))
     return Geometry(batch, groups, large, small, tuple(axes)).checked(call), shape
 
@@ -208,10 +209,8 @@ def infer(call: Call) -> Shape | None:
     check_rank_pair(call, data, weights)
     (batch, groups, _, large, spatial, taps), lists = settled(call, data, weights), spatial_lists(call, count)
     channels = groups * large if known(groups, large) else None
-    if call.base == "openvino" and stated == (None,) * (count + 2):  # how inference says that the length is unknown
-        extents = stated[2:]
-    else:
-        extents = stated_extents(call, batch, channels, count)
+    open_length = call.base == "openvino" and stated == (None,) * (count + 2)  # how inference says it is unknown
+    extents = (None,) * count if open_length else stated_extents(call, batch, channels, count)
     made: list[Dim] = []
     for index, sizes in enumerate(zip(spatial, taps, *lists.values(), strict=True)):
         extent = None if extents is None else extents[index]
