@@ -298,3 +298,11 @@ def test_command_line_leaves_no_file_where_it_fails(tmp_path, capsys):
     assert "R25" in capsys.readouterr().err
     assert main(["translate", "--to", "cudnn", str(saved(tmp_path)), "-o", str(tmp_path / "out.onnx")]) == 1
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_refusals_are_a_result_of_the_command(capsys):
+    call = ["ConvolutionBackwardData", "--shape", "diff_dst=1,2,6", "--shape", "weights=2,3,4", "--shape",
+            "dst_shape=1,4,6", "--set", "strides=1", "--set", "pads_begin=0", "--set", "pads_end=0", "--set",
+            "dilations=1", "--set", "data_format=NCX", "--set", "weights_format=OIX"]
+    assert main(["explain", *call]) == 0
+    assert "accepted" not in capsys.readouterr().out.split("neighbours")[0]
