@@ -301,3 +301,48 @@ def test_an_unknown_operator_is_quoted_once():
     made = model([helper.make_node("Foo", ["x"], ["y"], domain="convreg.aten")], [value("x", [2])], [value("y", [2])])
     with pytest.raises(GraphError, match=r"no operator of convreg\.aten named 'Foo'; known: convolution_backward"):
         convreg.onnx.check(made)
+
+
+@pytest.mark.parametrize("version", [10, 12, 18, 21, 22, 24])
+@pytest.mark.parametrize("op_type", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize(("extent", "window", "made"), [
+    (5, {"kernel_shape": [2], "strides": [2], "pads": [1, 1]}, 3),
+    (4, {"kernel_shape": [1], "strides": [2]}, 2),
+    (5, {"kernel_shape": [2], "strides": [3], "pads": [1, 1]}, 2),
+    (8, {"kernel_shape": [3], "strides": [2]}, 4),
+    (7, {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_UPPER"}, 4),
+    ("n", {"kernel_shape": [2], "strides": [2]}, "unk__0"),
+])
+def test_poolings_that_round_up(version, op_type, extent, window, made):
+    """A window that starts in the padding at the end does not count: onnx's inference counts it before version 22."""
+    if op_type == "LpPool" and version < 18:
+        pytest.skip("LpPool rounds down before version 18")
+    node = helper.make_node(op_type, ["x"], ["z"], ceil_mode=1, **window)
+    nodes = [node, helper.make_node("Identity", ["z"], ["y"])]
+    whole = model(nodes, [value("x", [1, 1, extent])], [value("y", [1, 1, None if extent == "n" else made])])
+    imports(whole, version)
+    convreg.onnx.check(whole)
+    assert inferred(whole) == inferred(whole, "z") == (1, 1, made)
+    assert [*convreg.onnx.infer_shapes(whole).graph.node] == nodes
+    if extent != "n":
+        x = np.arange(extent, dtype=np.float32).reshape(1, 1, extent)
+        assert convreg.onnx.run(whole, {"x": x}, engine="reference")["y"].shape == (1, 1, made)
+
+
+def imports(whole: onnx.ModelProto, version: int) -> None:
+    """Let a model import a version of standard ONNX."""
+    next(entry for entry in whole.opset_import if entry.domain == "").version = version
+
+
+def test_poolings_that_round_up_in_functions_and_branches():
+    pool = helper.make_node("MaxPool", ["x"], ["z"], kernel_shape=[1], strides=[2], ceil_mode=1)
+    function = helper.make_function("local", "Pool", ["x"], ["z"], [pool], [helper.make_opsetid("", 20)])
+    inner = {"then_branch": helper.make_node("Identity", ["p"], ["b"]),
+             "else_branch": helper.make_node("MaxPool", ["x"], ["b"], kernel_shape=[1], strides=[2], ceil_mode=1)}
+    branches = {name: helper.make_graph([node], name, [], [value("b", [1, 1, 2])]) for name, node in inner.items()}
+    nodes = [helper.make_node("Pool", ["x"], ["p"], domain="local"), helper.make_node("If", ["c"], ["y"], **branches)]
+    whole = model(nodes, [value("x", [1, 1, 4]), value("c", [], np.bool_)], [value("y", [1, 1, 2])],
+                  functions=[function])
+    imports(whole, 20)
+    convreg.onnx.check(whole)
+    assert inferred(whole, "p") == (1, 1, 2)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import GraphError
+from ..pool_windows import placed
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -28,36 +28,11 @@ def windows(shape: Sequence[int], attributes: Mapping[str, Any]) -> list[Axis]:
     GraphError
         If an attribute has another number of entries than the axes need, or no window fits.
     """
-    rank = len(shape)
-    kernel, strides, dilations = ([*given] if (given := attributes.get(name)) else [1] * rank
-                                  for name in ("kernel_shape", "strides", "dilations"))
-    pads = [*(attributes.get("pads") or [0] * (2 * rank))]
-    if not (len(kernel) == len(strides) == len(dilations) == rank and len(pads) == 2 * rank):
-        raise GraphError(f"kernel_shape, strides, dilations and pads do not fit {rank} spatial axes")
-    if min([*kernel, *strides, *dilations], default=1) < 1 or min(pads, default=0) < 0:
-        raise GraphError("kernel_shape, strides and dilations are positive, pads are not negative")
-    mode = attributes.get("auto_pad") or "NOTSET"
     found = []
-    for axis, extent in enumerate(shape):
-        span, stride = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
-        begin, end = (pads[axis], pads[rank + axis]) if mode == "NOTSET" else (0, 0)
-        if mode in ("SAME_UPPER", "SAME_LOWER"):
-            count = -(-extent // stride)
-            total = (count - 1) * stride + span - extent
-            if total < 0:
-                raise GraphError(f"auto_pad={mode!r} with a stride of {stride} and a window of {span} would need "
-                                 "negative padding; allowed: strides that are not longer than the window, or pads")
-            begin = total // 2 if mode == "SAME_UPPER" else total - total // 2
-            end = total - begin
-        else:
-            room = extent + begin + end - span
-            count = (-(-room // stride) if attributes.get("ceil_mode") else room // stride) + 1
-            if attributes.get("ceil_mode") and (count - 1) * stride >= extent + begin:
-                count -= 1  # a window may not start in the padding at the end
-        if count < 0:
-            raise GraphError(f"spatial axis {axis} of extent {extent} and its pads are shorter than a window of {span}")
-        starts = np.arange(count) * stride - begin
-        found.append(Axis(starts[:, None] + np.arange(kernel[axis]) * dilations[axis], extent, extent + end))
+    for extent, axis in zip(shape, placed(shape, attributes), strict=True):
+        assert axis is not None
+        starts = np.arange(axis.count) * axis.stride - axis.begin
+        found.append(Axis(starts[:, None] + np.arange(axis.taps) * axis.dilation, extent, extent + axis.end))
     return found
 
 

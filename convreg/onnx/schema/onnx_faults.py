@@ -2,7 +2,7 @@
 
 Its Slice clamps to a range that is empty where an extent is negative, or 0 under a negative step; its Split reads as
 many parts as there are outputs; its Einsum never returns from an equation that breaks the grammar. onnxruntime has the
-same inference.
+same inference. Poolings that round up are inferred by `pool_inference`, because onnx's shapes are wrong for them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from onnx.shape_inference import InferenceContext
 
 from ...errors import GraphError, shorten
 from ..graph import dims_of, graphs_of, nodes_of, place
+from .pool_inference import POOLS, VERSION, infer_pool
 
 GUARDS = "convreg.guard"
-"""The domain of nodes that stand before each Slice during inference, read its operands and raise in its place."""
+"""The domain of nodes during inference: of those that stand before each Slice, read its operands and raise in its
+place, and of poolings that are inferred here."""
 
 STEPS = 4
 """Which input of Slice holds the steps."""
@@ -86,44 +88,62 @@ def check_slice(extents: Iterable[int | str | None], steps: TensorProto | None, 
 
 
 def guarded(model: ModelProto) -> ModelProto:
-    """Return the model with a guard before every Slice; itself where there is none."""
-    if not any(_is_standard(node, "Slice") for node in nodes_of(model)):
+    """Return the model with a guard before every Slice and with the poolings that are inferred here; itself where there
+    is neither."""
+    if not any(_is_standard(node, "Slice") or _rounds_up(node) for node in nodes_of(model)):
         return model
     _know_guards()
     copy = ModelProto()
     copy.CopyFrom(model)
-    for imports in (copy.opset_import, *(function.opset_import for function in copy.functions)):
-        imports.add(domain=GUARDS, version=1)
-    for holder in _holders(copy):
-        nodes: list[NodeProto] = []
-        for node in holder.node:
-            if _is_standard(node, "Slice"):
-                operands = [name for name in (*node.input[:1], *node.input[STEPS:STEPS + 1]) if name]
-                nodes.append(helper.make_node("Guard", operands, [], name=place(node), domain=GUARDS))
-            nodes.append(node)
-        _replace(holder, nodes)
+    for root in (copy, *copy.functions):
+        imports = {entry.domain: entry.version for entry in root.opset_import}
+        for holder in _holders(root.graph if isinstance(root, ModelProto) else root):
+            _guard(holder, right=imports.get("", imports.get("ai.onnx", 0)) >= VERSION)
+        root.opset_import.add(domain=GUARDS, version=1)
     return copy
+
+
+def _guard(holder: GraphProto | FunctionProto, *, right: bool) -> None:
+    """Guard the nodes of one graph or function; `right`: whether onnx's version of poolings is."""
+    nodes: list[NodeProto] = []
+    for node in holder.node:
+        if _is_standard(node, "Slice"):
+            operands = [name for name in (*node.input[:1], *node.input[STEPS:STEPS + 1]) if name]
+            nodes.append(helper.make_node("Guard", operands, [], name=place(node), domain=GUARDS))
+        elif _rounds_up(node) and not right:
+            node.domain = GUARDS
+        nodes.append(node)
+    _replace(holder, nodes)
 
 
 def unguarded(model: ModelProto) -> ModelProto:
     """Take the guards out again, in place."""
-    for holder in _holders(model):
-        if any(node.domain == GUARDS for node in holder.node):
-            _replace(holder, [node for node in holder.node if node.domain != GUARDS])
-    for holder in (model, *model.functions):
-        kept = [entry for entry in holder.opset_import if entry.domain != GUARDS]
-        del holder.opset_import[:]
-        holder.opset_import.extend(kept)
+    for root in (model, *model.functions):
+        for holder in _holders(root.graph if isinstance(root, ModelProto) else root):
+            if any(node.domain == GUARDS for node in holder.node):
+                _replace(holder, [node for node in holder.node if node.op_type != "Guard" or node.domain != GUARDS])
+            for node in holder.node:
+                if node.domain == GUARDS:
+                    node.ClearField("domain")
+        kept = [entry for entry in root.opset_import if entry.domain != GUARDS]
+        del root.opset_import[:]
+        root.opset_import.extend(kept)
     return model
+
+
+def _rounds_up(node: NodeProto) -> bool:
+    """Whether a node is a pooling that may count its windows rounded up."""
+    return node.op_type in POOLS and node.domain == "" and any(
+        attribute.name == "ceil_mode" and (attribute.i or attribute.ref_attr_name) for attribute in node.attribute)
 
 
 def _is_standard(node: NodeProto, op_type: str) -> bool:
     return node.op_type == op_type and node.domain in ("", "ai.onnx")
 
 
-def _holders(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
-    """Yield all that holds nodes, inner graphs before the ones around them."""
-    waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
+def _holders(root: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+    """Yield a graph or function and all graphs in it, inner ones before those around them."""
+    waiting: list[GraphProto | FunctionProto] = [root]
     found = []
     while waiting:
         holder = waiting.pop()
@@ -139,15 +159,24 @@ def _replace(holder: GraphProto | FunctionProto, nodes: list[NodeProto]) -> None
 
 @lru_cache(maxsize=1)
 def _know_guards() -> None:
-    """Register the schema of guards, and take it out again while Python still runs."""
+    """Register the schemas of guards and poolings, and take them out again while Python still runs."""
     types = [f"tensor({name.lower()})" for name, _ in TensorProto.DataType.items() if name != "UNDEFINED"]
     operands = defs.OpSchema.FormalParameter(
         "operands", "T", param_option=defs.OpSchema.FormalParameterOption.Variadic, is_homogeneous=False)
-    schema = defs.OpSchema("Guard", GUARDS, 1, "Refuses what crashes Slice.", inputs=[operands], outputs=[],
-                           type_constraints=[("T", types, "")])
-    schema.set_type_and_shape_inference_function(_infer_guard)
-    defs.register_schema(schema)
-    atexit.register(defs.deregister_schema, "Guard", 1, GUARDS)
+    guard = defs.OpSchema("Guard", GUARDS, 1, "Refuses what crashes Slice.", inputs=[operands], outputs=[],
+                          type_constraints=[("T", types, "")])
+    guard.set_type_and_shape_inference_function(_infer_guard)
+    schemas = [guard]
+    for name in POOLS:
+        x, y = (defs.OpSchema.FormalParameter(port, "T") for port in "XY")
+        indices = defs.OpSchema.FormalParameter(
+            "Indices", "tensor(int64)", param_option=defs.OpSchema.FormalParameterOption.Optional)
+        schemas.append(defs.OpSchema(name, GUARDS, 1, "Is inferred as it runs.", inputs=[x], outputs=[y, indices],
+                                     type_constraints=[("T", types, "")]))
+        schemas[-1].set_type_and_shape_inference_function(infer_pool)
+    for schema in schemas:
+        defs.register_schema(schema)
+        atexit.register(defs.deregister_schema, schema.name, 1, GUARDS)
 
 
 def _infer_guard(context: InferenceContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from gradient_models import with_loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,6 +113,19 @@ def test_pools(data):
     average = helper.make_node("AveragePool", ["x"], ["y"], count_include_pad=include, **options)
     assert_adjoint([average], feeds, open_batch=True)
     assert_adjoint([helper.make_node("MaxPool", ["x"], ["y"], **options)], feeds, open_batch=True)  # linear piecewise
+
+
+@pytest.mark.parametrize("version", [18, 21, 22])
+@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
+def test_pools_without_windows_in_the_padding_at_the_end(op_type, version):
+    """The number of windows decides what a mean divides by; onnx infers one too many before version 22."""
+    nodes = [helper.make_node(op_type, ["x"], ["p"], kernel_shape=[2], strides=[2], pads=[1, 1], ceil_mode=1),
+             helper.make_node("GlobalAveragePool", ["p"], ["y"])]
+    x = np.arange(5.0).reshape(1, 1, 5)
+    _, _, made = gradients(nodes, {"x": x}, ["x"], opset=version)
+    _, weights, _ = gradients(nodes, {"x": x}, ["x"], opset=22)
+    share = [1, 0.5, 0.5, 0.5, 0.5] if op_type == "AveragePool" else [1, 0, 1, 0, 1]
+    np.testing.assert_allclose(made["x"].ravel(), weights.ravel() * share / 3, rtol=1e-12)
 
 
 @DRAWN
