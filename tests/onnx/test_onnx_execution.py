@@ -334,6 +334,21 @@ def test_bad_graphs(nodes, message):
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.parametrize(("node", "message"), [
+    (("Sub", ["x", ""], ["y"]), r"Sub.*'y'.*input 1 \(B\) is missing"),
+    (("Tanh", [""], ["y"]), r"input 0 \(input\) is missing"),
+    (("Slice", ["x", "x"], ["y"]), r"input 2 \(ends\) is missing"),
+    (("Max", ["x", ""], ["y"]), r"inputs from 0 on \(data_0\) is blank"),
+    (("Relu", ["x", "x"], ["y"]), "2 inputs; allowed: 1"),
+    (("Dropout", ["x"], ["y", "mask", "more"]), "3 outputs; allowed: 1 to 2"),
+    (("Sum", [], ["y"]), "0 inputs; allowed: 1 or more"),
+])
+def test_operands_that_are_missing_or_too_many(node, message):
+    made = model([helper.make_node(*node)], [value("x", [2])], [value("y", [2])])
+    with pytest.raises(GraphError, match=message):
+        convreg.onnx.run(made, {"x": [1, 2]}, engine="reference")
+
+
 def test_operator_newer_than_the_imported_domain():
     made = model([data_gradient(["dy", "w"], dst_shape=SHAPE)], [DY, W], [DX])
     entry = next(entry for entry in made.opset_import if entry.domain == "convreg.onednn")

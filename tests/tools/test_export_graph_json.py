@@ -225,6 +225,7 @@ def test_equal_ids_are_one_tensor_and_identities_vanish(tmp_path):
     ([helper.make_node("Identity", ["x"], ["t"]), helper.make_node("Relu", ["c"], ["y"])], {"c": np.zeros(3)},
      "float64"),
     ([helper.make_node("Clip", ["x", "low"], ["y"])], {"low": np.float32(0)}, "bounds"),
+    ([helper.make_node("Clip", ["x", "low", "low"], ["y"])], {"low": np.zeros(1, np.float32)}, "scalars"),
     ([helper.make_node("Gemm", ["x", "c"], ["y"], alpha=2.0)], {"c": np.zeros((3, 3), np.float32)}, "alpha"),
     ([helper.make_node("Conv", ["i", "c"], ["y"], auto_pad="VALID")], {
         "i": IMAGE, "c": np.zeros((3, 4, 2, 2), np.float32)}, "auto_pad"),

@@ -240,6 +240,8 @@ def test_what_has_no_counterpart_is_refused_by_name(tmp_path):
     refused(tmp_path, model([helper.make_node("Det", ["m"], ["y"], name="odd")], [value("m", (2, 2))],
                             [value("y", ())]), "odd.*Det")
     refused(tmp_path, model([helper.make_node("Clip", ["x"], ["y\x01"])], [x], [value("y\x01", (3,))]), "XML")
+    refused(tmp_path, model([helper.make_node("Clip", ["x", "b", "b"], ["y"])], [x], [value("y", (3,))],
+                            {"b": np.zeros(1, np.float32)}), "shape.*scalars")
     refused(tmp_path, model([helper.make_node("Identity", ["x"], ["y"])], [value("x", (3,), np.complex64)],
                             [value("y", (3,), np.complex64)]), "COMPLEX64")
     refused(tmp_path, model([helper.make_node("Pad", ["x", "p"], ["y"], mode="wrap")], [x], [value("y", (5,))],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,13 @@ class View:
             return GraphError(text)
         reason = why or "the format has no operation for it, and one of the nodes that stand in for it is refused"
         return GraphError(f"{place(origin)}: {reason} ({text})")
+
+
+def check_bounds(bounds: Iterable[Array | None]) -> None:
+    """Refuse constant bounds of Clip that are no scalars."""
+    for bound in bounds:
+        if bound is not None and bound.ndim:
+            raise GraphError(f"a bound has shape {list(bound.shape)}; allowed: scalars")
 
 
 def view(model: ModelProto, before: ModelProto | None = None) -> View:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun, RefAttrName
+from onnx.reference.op_run import OpFunction, OpRun, RefAttrName
 
 from ... import registry
 from ...calls.binding import asking
@@ -22,6 +22,7 @@ from ..standard import STANDARD
 from ..team import team
 from .corrections import Correction, correction_of, refusal
 from .loop import Loop
+from .operands import check_operands
 
 
 class ObservedCall(NamedTuple):
@@ -117,6 +118,9 @@ class Evaluator(ReferenceEvaluator):
         check_texts(proto.graph if isinstance(proto, ModelProto) else proto)
         super().__init__(proto, **kwargs)
         self._reads = [used_names(node.onnx_node) for node in self.rt_nodes_]
+        for node in self.rt_nodes_:
+            if not isinstance(node, SpecNode | OpFunction):
+                check_operands(node.onnx_node, node.run_params["opsets"].get(node.domain, 0))
         self._corrections = [self._correction(node) for node in self.rt_nodes_]
         self._uses = dict(Counter(name for names in (*self._reads, self.output_names) for name in names))
 

@@ -14,7 +14,7 @@ from onnx import NodeProto
 from convreg import GraphError
 
 from ...onednn_dtypes import DATA_TYPES, FLOATS
-from ..view import View
+from ..view import View, check_bounds
 
 ELEMENT_NAMES = {str(known.dtype): name for name, known in DATA_TYPES.items() if name not in ("s4", "u4")}
 """The files' names for NumPy's element types; integers of four bits are read, not written."""
@@ -82,6 +82,7 @@ def _clip(operation: Operation) -> Written:
         array = operation.model.array(operation.node.input[index]) if given else np.array(neutral)
         if array is None or not np.isfinite(array.astype(np.float64)).all():
             raise GraphError("both bounds must be constant and finite")
+        check_bounds([array])
         bounds.append(float(array))
     return operation.written("Clamp", operation.node.input[0], min=("f32", bounds[0]), max=("f32", bounds[1]))
 

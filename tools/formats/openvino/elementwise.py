@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 from convreg import GraphError
 
+from ..view import check_bounds
 from .elements import FLOAT8, INTEGER8, element_name
 from .ir import Port
 from .writing import Build, Writing
@@ -84,6 +85,7 @@ def cast(step: Writing) -> Port:
 def clip(step: Writing) -> Port:
     """A Clamp where both bounds are known numbers of a type that f32 holds."""
     bounds = [step.view.array(step.name(index)) if step.has(index) else None for index in (1, 2)]
+    check_bounds(bounds)
     narrow = not _is_integral(step.element) or step.view.dtype(step.name(0)).itemsize < 4
     if narrow and all(bound is not None and np.isfinite(bound.astype(np.float64)).all() for bound in bounds):
         low, high = (float(bound) for bound in bounds)  # type: ignore[arg-type]
