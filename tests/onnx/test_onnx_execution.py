@@ -349,6 +349,23 @@ def test_operands_that_are_missing_or_too_many(node, message):
         convreg.onnx.run(made, {"x": [1, 2]}, engine="reference")
 
 
+@pytest.mark.parametrize("sizes", [[2, 2], [1, 1], [3], [4, -1], [1, 1, 1]])
+def test_parts_that_are_not_the_whole(sizes):
+    """onnx's evaluator drops elements, or makes parts that are too short."""
+    node = helper.make_node("Split", ["x", "s"], ["y", "z"], name="parts")
+    made = model([node], [value("x", [3]), value("s", [None], np.int64)], [value("y", [None]), value("z", [None])])
+    with pytest.raises(GraphError, match=r"'parts'.*split=.*2 outputs, with a sum of 3"):
+        convreg.onnx.run(made, {"x": [1, 2, 3], "s": sizes}, engine="reference")
+    assert convreg.onnx.run(made, {"x": [1, 2, 3], "s": [2, 1]}, engine="reference")["z"] == [3]
+
+
+def test_bounds_of_slice_that_do_not_match():
+    made = model([helper.make_node("Slice", ["x", "s", "e"], ["y"])],
+                 [value("x", [3]), value("s", [1], np.int64), value("e", [None], np.int64)], [value("y", [None])])
+    with pytest.raises(GraphError, match="1 starts, 2 ends"):
+        convreg.onnx.run(made, {"x": [1, 2, 3], "s": [0], "e": [1, 2]}, engine="reference")
+
+
 def test_operator_newer_than_the_imported_domain():
     made = model([data_gradient(["dy", "w"], dst_shape=SHAPE)], [DY, W], [DX])
     entry = next(entry for entry in made.opset_import if entry.domain == "convreg.onednn")

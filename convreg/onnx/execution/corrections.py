@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import GraphError
+from ...errors import GraphError, shorten
 from .pooling import average_pool, lp_pool, max_pool
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -130,6 +130,9 @@ def _slice(
     count = len(starts)
     along = range(count) if axes is None else [int(axis) for axis in axes]
     by = [1] * count if steps is None else [int(step) for step in steps]
+    if not count == len(ends) == len(along) == len(by):
+        raise GraphError(f"{count} starts, {len(ends)} ends, {len(along)} axes and {len(by)} steps are refused; "
+                         "allowed: as many of each")
     places = [slice(None)] * x.ndim
     for axis, start, end, step in zip(along, map(int, starts), map(int, ends), by, strict=True):
         if not -x.ndim <= axis < x.ndim or step == 0:
@@ -254,6 +257,18 @@ def _few_elements(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[
     return None
 
 
+def _whole_split(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[Any]) -> str | None:
+    sizes = attributes.get("split") if len(inputs) < 2 or inputs[1] is None else np.ravel(inputs[1])
+    axis, extents = attributes.get("axis", 0), np.shape(inputs[0])
+    if not -len(extents) <= axis < len(extents):
+        raise GraphError(f"axis={axis} is refused; allowed: {-len(extents)} to {len(extents) - 1}")
+    parts = None if sizes is None else [int(size) for size in sizes]
+    if parts is not None and (len(parts) != outputs or min(parts, default=0) < 0 or sum(parts) != extents[axis]):
+        raise GraphError(f"split={shorten(parts)} is refused; allowed: one size for each of {outputs} outputs, with a "
+                         f"sum of {extents[axis]}, the extent of axis {axis}")
+    return None
+
+
 def _zero_divisor(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[Any]) -> str | None:
     if len(inputs) == 2 and np.asarray(inputs[1]).dtype.kind in "iu" and not np.all(inputs[1]):
         raise GraphError("a divisor of 0 is refused; allowed: integers other than 0")
@@ -277,6 +292,7 @@ CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "LpPool": (Correction(lp_pool, 2, refused=_dilated_same),),
     "GlobalMaxPool": (Correction(_global_max_pool),),
     "Slice": (Correction(_slice, 10),),
+    "Split": (Correction(refused=_whole_split),),
     "ReduceSumSquare": (Correction(_reduce_sum_square),),
     "Erf": (Correction(_erf),),
     "Mean": (Correction(_mean, 8),),
