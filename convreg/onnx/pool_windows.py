@@ -15,7 +15,7 @@ class Placed(NamedTuple):
     taps: int
     dilation: int
     stride: int
-    count: int
+    windows: int
     begin: int
     end: int
 

@@ -31,7 +31,7 @@ def windows(shape: Sequence[int], attributes: Mapping[str, Any]) -> list[Axis]:
     found = []
     for extent, axis in zip(shape, placed(shape, attributes), strict=True):
         assert axis is not None
-        starts = np.arange(axis.count) * axis.stride - axis.begin
+        starts = np.arange(axis.windows) * axis.stride - axis.begin
         found.append(Axis(starts[:, None] + np.arange(axis.taps) * axis.dilation, extent, extent + axis.end))
     return found
 

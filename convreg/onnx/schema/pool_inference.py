@@ -31,7 +31,7 @@ def infer_pool(context: InferenceContext) -> None:
         attributes = {name: attribute_value(proto) for name in ATTRIBUTES
                       if (proto := context.get_attribute(name)) is not None and not proto.ref_attr_name}
         try:
-            made = [*shape[:2], *(axis and axis.count for axis in placed(shape[2:], attributes))]
+            made = [*shape[:2], *(axis and axis.windows for axis in placed(shape[2:], attributes))]
         except GraphError as error:
             raise GraphError(f"{context.get_display_name()}: {error}") from error
     for index, element in enumerate((kind.tensor_type.elem_type, TensorProto.INT64)[: context.get_num_outputs()]):
