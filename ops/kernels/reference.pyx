@@ -286,14 +286,12 @@ def forward(
     stride, dilation, begin, formats, bias=None, int threads=1
 ):
     """Write small."""
-    cdef arithmetic_state before
     cdef int64_t i, results = size(small.shape)
     cdef int team = team_for(<double>results * size(taps.shape) / max(1, taps.shape[0] * taps.shape[1]), threads)
     cdef Window w = window_of(stride, dilation, begin)
     cdef const double[:] added = bias_values(bias)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
-    before = begin_arithmetic()
-    try:
+    with teams.Arithmetic():
         if operand is double and result is double:
             for i in prange(results, num_threads=team, schedule="static", nogil=True):
                 forward_one(i, large, taps, format, &w, <double>0, added, small, result_format)
@@ -302,8 +300,6 @@ def forward(
         else:
             for i in prange(results, num_threads=team, schedule="static", nogil=True):
                 forward_one(i, large, taps, format, &w, <float>0, added, small, result_format)
-    finally:
-        end_arithmetic(before)
 
 
 cdef inline void backward_data_one(
@@ -322,14 +318,12 @@ def backward_data(
     stride, dilation, begin, formats, bias=None, int threads=1
 ):
     """Write large."""
-    cdef arithmetic_state before
     cdef int64_t i, results = size(large.shape)
     cdef int team = team_for(<double>results * size(taps.shape) / max(1, taps.shape[0] * taps.shape[2]), threads)
     cdef Window w = window_of(stride, dilation, begin)
     cdef const double[:] added = bias_values(bias)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
-    before = begin_arithmetic()
-    try:
+    with teams.Arithmetic():
         if operand is double and result is double:
             for i in prange(results, num_threads=team, schedule="static", nogil=True):
                 backward_data_one(i, small, taps, format, &w, <double>0, added, large, result_format)
@@ -338,8 +332,6 @@ def backward_data(
         else:
             for i in prange(results, num_threads=team, schedule="static", nogil=True):
                 backward_data_one(i, small, taps, format, &w, <float>0, added, large, result_format)
-    finally:
-        end_arithmetic(before)
 
 
 cdef reduction_cut with_subtree(reduction_cut cut, subtree) except *:
@@ -363,15 +355,13 @@ def backward_weights(
 ):
     """Write taps, or the sum of a subtree of a larger sum (`core/reduction.h`): `subtree` is the place of its first piece among
     the positions of small, the number of its pieces, and their length."""
-    cdef arithmetic_state before
     cdef int64_t i, results = size(taps.shape)
     cdef int64_t positions = <int64_t>small.shape[0] * small.shape[3] * small.shape[4] * small.shape[5]
     cdef int team = team_for(<double>results * positions, threads)
     cdef reduction_cut cut = with_subtree(cut_reduction(positions, small.shape[5], small.shape[2], results), subtree)
     cdef Window w = window_of(stride, dilation, begin)
     cdef int format = operand_format(formats), result_format = FORMATS[formats[2]]
-    before = begin_arithmetic()
-    try:
+    with teams.Arithmetic():
         if operand is double and result is double:
             for i in prange(results, num_threads=team, schedule="static", nogil=True):
                 backward_weights_one(i, large, small, format, &w, <double>0, positions, cut, taps, result_format)
@@ -380,8 +370,6 @@ def backward_weights(
         else:
             for i in prange(results, num_threads=team, schedule="static", nogil=True):
                 backward_weights_one(i, large, small, format, &w, <float>0, positions, cut, taps, result_format)
-    finally:
-        end_arithmetic(before)
 
 
 def bias_sum(small, bias, *, formats, int threads=1):
@@ -415,16 +403,12 @@ cdef int operand_format(formats) except -1:
 
 def decode(const operand[:, :, :, :, :, :] stored, float[:, :, :, :, :, :] values, *, format, int threads=1):
     """Write the values of stored numbers, exactly (float64: rounded to float32)."""
-    cdef arithmetic_state before
     cdef int64_t i, results = size(values.shape)
     cdef int team = grant_team(max(1, threads))
     cdef int code = FORMATS[format]
-    before = begin_arithmetic()
-    try:
+    with teams.Arithmetic():
         for i in prange(results, num_threads=team, schedule="static", nogil=True):
             decode_one(i, stored, code, values)
-    finally:
-        end_arithmetic(before)
 
 
 cdef inline void decode_one(
@@ -438,16 +422,12 @@ cdef inline void decode_one(
 
 def encode(const float[:, :, :, :, :, :] values, result[:, :, :, :, :, :] stored, *, format, int threads=1):
     """Write values as stored numbers, rounded once."""
-    cdef arithmetic_state before
     cdef int64_t i, results = size(stored.shape)
     cdef int team = grant_team(max(1, threads))
     cdef int code = FORMATS[format]
-    before = begin_arithmetic()
-    try:
+    with teams.Arithmetic():
         for i in prange(results, num_threads=team, schedule="static", nogil=True):
             encode_one(i, values, stored, code)
-    finally:
-        end_arithmetic(before)
 
 
 cdef inline void encode_one(

@@ -1,5 +1,5 @@
 """How many threads a parallel region runs on: functions of `core/team.h`, whose addresses come from `core/teams.pyx`.
-Of these the engine uses one, the plain loops and conversions the other. And the arithmetic that threads compute in.
+Of these the engine uses one, the plain loops and conversions the other.
 
 uses:
 gives: team_for
@@ -10,8 +10,3 @@ ctypedef int (*grant_function)(int threads) noexcept nogil
 
 cdef team_function team_for = <team_function><uintptr_t>teams.team_addresses()[0]
 cdef grant_function grant_team = <grant_function><uintptr_t>teams.team_addresses()[1]
-
-cdef extern from "core/arithmetic.h" nogil:
-    ctypedef unsigned long long arithmetic_state
-    arithmetic_state begin_arithmetic()
-    void end_arithmetic(arithmetic_state before)

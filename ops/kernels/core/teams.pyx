@@ -1,6 +1,7 @@
 """The threads of all kernels: `core/team.h`, compiled once, because each module that includes it would have teams of its own.
 And the arithmetic of a thread, for what NumPy computes."""
 
+from arithmetic cimport arithmetic_state, begin_arithmetic, end_arithmetic
 from libc.stdint cimport uintptr_t
 
 cdef extern from *:
@@ -17,11 +18,6 @@ cdef extern from *:
 cdef extern from "core/team.h" nogil:
     int grant_team(int threads)
     int team_for(double products, int threads)
-
-cdef extern from "core/arithmetic.h" nogil:
-    ctypedef unsigned long long arithmetic_state
-    arithmetic_state begin_arithmetic()
-    void end_arithmetic(arithmetic_state before)
 
 OPENMP = bool(BUILT_WITH_OPENMP)  # whether more than one thread ever runs
 

@@ -12,6 +12,7 @@ import warnings
 
 import numpy as np
 
+from arithmetic cimport arithmetic_state, begin_arithmetic, end_arithmetic
 from cpython.buffer cimport PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.parallel cimport prange
 from libc.math cimport log2

@@ -89,7 +89,6 @@ def convert(source, target, *, str source_format, str target_format, str roundin
     cdef Job job
     cdef Py_buffer read, written, factors
     cdef int64_t block, blocks
-    cdef arithmetic_state before
     job.isa = <const conversion_functions*><uintptr_t>engine.conversions_address()
     job.rounding, job.saturate, job.seed, job.number = ROUNDINGS[rounding], saturate, seed, number
     job.source.format, job.target.format = FORMATS[source_format], FORMATS[target_format]
@@ -102,15 +101,13 @@ def convert(source, target, *, str source_format, str target_format, str roundin
             plan(&job, &read, &written, &factors if scale is not None else NULL)
             blocks = (job.size + BLOCK - 1) // BLOCK
             threads = grant_team(max(1, min(threads, job.size // SHARED_FROM + 1)))
-            with nogil:
-                before = begin_arithmetic()
+            with teams.Arithmetic(), nogil:
                 if threads == 1:
                     for block in range(blocks):
                         convert_block(&job, block * BLOCK)
                 else:
                     for block in prange(blocks, num_threads=threads, schedule="dynamic", chunksize=SHARE):
                         convert_block(&job, block * BLOCK)
-                end_arithmetic(before)
         finally:
             PyBuffer_Release(&written)
             if scale is not None:

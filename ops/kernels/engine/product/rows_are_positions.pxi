@@ -177,9 +177,7 @@ cdef void run_box(const Product* p, const PositionRows* plan, const instruction_
     check_room(b"run_box", s.runs, plan.near_taps * sizeof(tile_run))
     for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):
         find_bases(p, g, &box, &s.classes[i], s.bases + s.classes[i].column)
-    if p.tap_count == 0:
-        memset(s.sums, 0, 4 * box.columns * vectors * isa.width)
-    for tap_part in range(ceiling(p.tap_count, plan.near_taps)):
+    for tap_part in range(max(1, ceiling(p.tap_count, plan.near_taps))):
         for step_part in range(ceiling(p.S, plan.near_steps)):
             t, d = tap_part * plan.near_taps, step_part * plan.near_steps
             for i in range(box.ranges[0] * box.ranges[1] * box.ranges[2]):

@@ -1,9 +1,10 @@
 """What the next chunk of a weights gradient takes from memory: tiles ask for it meanwhile, a cache line with each of their steps.
 
-uses: core/problem.pxi (Operand), engine/ahead.pxi (begin_ahead), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi
-    (Row, Weights), engine/weights/kept.pxi (Reached, all_met, asks_for_numbers, last_step, reached_by), engine/weights/plan.pxi
-    (NextLines, WeightsPart, WeightsPlan, WeightsScratch, first_lane), engine/weights/positions.pxi (cut_rows, small_offset)
-gives: ask_for_chunk, next_wish, small_positions
+uses: core/problem.pxi (Operand), engine/ahead.pxi (begin_ahead), engine/product/product.pxi (LINE_BYTES),
+    engine/weights/gradient.pxi (Row, Weights), engine/weights/kept.pxi (Reached, all_met, asks_for_numbers,
+    last_step, reached_by), engine/weights/plan.pxi (NextLines, WeightsPart, WeightsPlan, WeightsScratch, first_lane),
+    engine/weights/positions.pxi (cut_rows, small_offset)
+gives: ask_for_chunk, next_wish, small_positions, wish_for
 """
 
 cdef int64_t small_positions(const Weights* w, int64_t g, int64_t first, int64_t end, int64_t* start) noexcept nogil:

@@ -10,7 +10,7 @@ A task is a group, or where there are few a part of its rows, through all pieces
 something infinite may have met a zero of the frame: they are computed again, each tap along the positions that it meets.
 
 uses: engine/algorithms.pxi (Problem), engine/costs.pxi (BLOCKS_JOINED, DECODED, NUMBER_MOVED, TAP_MOVED,
-    VECTORS_A_CYCLE), engine/product/product.pxi (LINE_BYTES), engine/weights/gradient.pxi (Row, Weights, tap_at),
+    VECTORS_A_CYCLE), engine/weights/gradient.pxi (Row, Weights, tap_at), engine/weights/next_numbers.pxi (wish_for),
     engine/weights/positions.pxi (cut_rows, last_of_plane, most_rows, small_offset), engine/weights/sums.pxi
     (join_pieces), engine/weights/tap_lanes_plan.pxi
 gives: decode_rows, fits_tap_lanes, lay_out_chunk, lay_out_tap_lanes, run_tap_lanes, store_tap_lanes,
@@ -83,16 +83,15 @@ cdef void decode_rows(const Weights* w, const TapLanes* p, const instruction_set
 cdef const tile_wish* next_rows_of_tile(const Weights* w, const TapLanes* p, int64_t g, int64_t tile, int64_t row_count,
                                         const TapLanesScratch* s, tile_wish* wish) noexcept nogil:
     """What row tile `tile` decodes of one row of a chunk, mostly the only one; NULL if its positions are apart."""
-    cdef int64_t size = element_size(w.small.format), m = share(w.M, p.row_tiles, tile), i
+    cdef int64_t size = element_size(w.small.format), m = share(w.M, p.row_tiles, tile)
     cdef const Row* row = &s.rows[row_count // 2]
     if w.small.x[2] != 1:
         return NULL
     wish.place = <char*>w.small.data + size * (small_offset(w, g, row) + m * w.small.c)
     wish.row_step, wish.reach = size * w.small.c, 0
     wish.rows = share(w.M, p.row_tiles, tile + 1) - m
-    wish.parts = min(<int64_t>TILE_LANES, ceiling(size * row.count, LINE_BYTES))
-    for i in range(wish.parts):
-        wish.offsets[i] = i * LINE_BYTES
+    wish.parts = 0
+    wish_for(wish, 0, size * row.count)
     return wish
 
 
