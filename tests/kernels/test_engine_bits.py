@@ -10,7 +10,7 @@ import pytest
 from convreg.ops import kernels
 from convreg.ops.kernels import engine, reference
 from drawn_algorithms import NEED_DOT_PRODUCTS, check_algorithm
-from engine_cases import DRAWS, DTYPES, LARGER, OPERANDS, STORED, case_of, multiplications
+from engine_cases import DRAWS, DTYPES, LAID_OUT, LARGER, OPERANDS, STORED, case_of, multiplications
 from engine_comparison import (
     SETS,
     SPECIALS,
@@ -111,7 +111,7 @@ def test_workspace_in_float64_is_bounded(isa):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize(("x", "y", "k", "stride", "dilation", "begin"), [
     (4, 4, 3, 1, 2, 2), (7, 7, 3, 1, 6, 6), (33, 33, 3, 1, 2, 2), (30, 16, 9, 1, 3, 5), (19, 40, 5, 1, 4, 16),
     (41, 21, 5, 2, 3, 6), (9, 50, 2, 1, 40, 41), (70, 24, 4, 3, 2, 0), (6, 3, 11, 2, 1, 5),
@@ -137,7 +137,7 @@ def test_depthwise_planes_of_dilated_taps(number_format, x, y, k, stride, dilati
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("channels", [1, 21])
 @pytest.mark.parametrize("axes", [
     *([(3, 2, 2, 1, 1, 0), (19 * stride + 5, 18, stride + 1, stride, 1, stride // 3)] for stride in (4, 8, 16)),
@@ -159,7 +159,7 @@ def test_blocks_that_are_laid_out(axes, channels, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_stride_classes_that_alternate(channels, number_format):
     """Results of two classes, which alternate along a line, leave a tile together: lines of even and odd length, of one

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from engine_cases import DTYPES, case_of
+from engine_cases import LAID_OUT, case_of
 from engine_comparison import check_gradient, drawn_operands, in_some_layout, ordinary_operands
 
 
@@ -38,7 +38,7 @@ def test_weights_near_one_another(taps, stride, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("taps", [(1, 17), (5, 5), (6, 6), (7, 7)], ids=str)
 def test_weights_far_from_one_another(taps, number_format):
     """More than 16 taps of each channel, those of one result after those of another: four panels, of which threads take
@@ -50,7 +50,7 @@ def test_weights_far_from_one_another(taps, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("axes", [
     [(12, 6, 1, 2, 1, 0), (120, 60, 1, 2, 1, 0)], [(64, 16, 15, 4, 4, 28)], [(8, 8, 3, 1, 1, 1), (210, 70, 3, 3, 3, 3)],
     [(6, 4, 1, 2, 1, 1), (4, 2, 1, 2, 1, 0), (12, 6, 3, 2, 2, 2)], [(9, 5, 1, 2, 1, 0), (11, 6, 1, 2, 1, 0)],
@@ -67,7 +67,7 @@ def test_positions_that_no_tap_reaches(axes, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5, 6])
 def test_positions_apart(stride, number_format):
     """Every second to sixth number of a line, a vector at a time and fewer."""
@@ -77,7 +77,7 @@ def test_positions_apart(stride, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("axes", [
     [(30, 30, 3, 1, 1, 1), (6, 6, 3, 1, 1, 1), (37, 37, 3, 1, 1, 1)], [(20, 20, 3, 1, 1, 1), (35, 33, 5, 1, 1, 1)],
     [(12, 12, 1, 1, 1, 0), (33, 33, 1, 1, 1, 0)], [(100, 98, 3, 1, 1, 0)],
@@ -136,7 +136,7 @@ def test_blocks_in_which_planes_end(batch, groups, axes, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("axis", [(401, 98, 10, 4, 1, 0), (200, 200, 9, 1, 1, 4), (5000, 999, 8, 5, 1, 0)], ids=str)
 def test_first_layers_of_sound(axis, number_format):
     """Taps as lanes beside rows that are decoded for a tile at a time, with and without zeros around lines."""
@@ -147,7 +147,7 @@ def test_first_layers_of_sound(axis, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize("number_format", DTYPES)
+@pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("axes", [
     [(23, 23, 1, 1, 1, 0), (37, 37, 1, 1, 1, 0)], [(5, 5, 1, 1, 1, 0), (9, 9, 1, 1, 1, 0), (16, 16, 1, 1, 1, 0)],
     [(9001, 9001, 1, 1, 1, 0)], [(31, 16, 1, 2, 1, 0), (40, 40, 1, 1, 1, 0)],

@@ -123,5 +123,5 @@ def test_layers(which, name):
     "depthwise 5x5", "rows in parts, two groups"])
 def test_special_numbers(which, special, name):
     """Pairs do not do, or what is infinite must not meet zeros: sums are computed again in another way."""
-    for seed in range(4):
+    for seed in range(1 if "rows in parts" in which else 4):  # the rows take some seconds
         check_layer(LAYERS[which], name, special, seed)

@@ -61,20 +61,22 @@ def there_and_back(call: GradientCall, home: str) -> None:
         there = translated(made, to)
         back = translated(there, home) if home != "microsoft" else there
         for form in (there, back):
+            if form == made:
+                continue
             results = convreg.onnx.run(form, call.feeds)
             for name, array in expected.items():
                 assert results[name].dtype == array.dtype
                 np.testing.assert_array_equal(results[name], array, err_msg=f"{to}: {call}")
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(convolutions(), SEEDS, LAYOUTS)
 def test_single_gradients(case, seed, layouts):
     for call in single(case, filler(seed), layouts):
         there_and_back(call, call.name.partition("::")[0])
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(convolutions(symmetric=True), SEEDS, MASKS, st.booleans(), st.sampled_from(["float32", "float16", "bfloat16"]))
 def test_gradients_together(case, seed, mask, transposed, name):
     for call in together(case, filler(seed, FORMATS[name].dtype), mask, transposed):
