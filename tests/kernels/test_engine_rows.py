@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from engine_cases import LAID_OUT, case_of
-from engine_comparison import check_gradient, drawn_operands, in_some_layout, ordinary_operands
+from engine_comparison import SETS, check_gradient, drawn_operands, in_some_layout, ordinary_operands
 
 
 @pytest.mark.usefixtures("guarded_workspace")
@@ -172,3 +172,24 @@ def test_weights_that_repeat(repeated, number_format):
     arrays = drawn_operands(case, repeated, number_format)
     arrays["taps"] = np.broadcast_to(arrays["taps"].take([0], repeated), case.taps)
     check_gradient(case, arrays, number_format, ["rows_are_positions", "gathered"])
+
+
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "hifloat8"])
+@pytest.mark.parametrize("rows", [
+    (9, 9, 3, 1, 1, 1), (12, 6, 5, 2, 1, 2), (11, 9, 3, 1, 3, 2), (5, 8, 7, 1, 1, 5), (7, 7, 1, 1, 1, 0),
+], ids=["three taps", "a stride", "dilated", "few lines", "one tap"])
+@pytest.mark.parametrize("taps", [1, 2, 3, 5, 9])
+def test_lines_that_are_decoded_as_they_are_met(taps, rows, number_format):
+    """Weights gradients of depthwise layers in pairs: lines of one unit and of several, more numbers than have masks,
+    taps that go beyond both ends, and two channels on either side."""
+    if "avx512bf16" not in SETS:
+        pytest.skip("no instruction set with dot products is usable or named")
+    for width, begin in ((17, 0), (32, taps // 2), (33, taps - 1), (48, taps // 2), (62, 0), (64, taps + 3), (97, 1),
+                         (1100, 2)):
+        inner = (max(1, width + taps - 1 - 2 * begin), width, taps, 1, 1, begin)
+        for c, m in ((1, 1), (1, 2), (2, 1)):
+            case = case_of(2 if width < 100 else 1, 2, c, m, [rows, inner])
+            for arrays in (ordinary_operands(case, number_format), drawn_operands(case, width, number_format)):
+                check_gradient(case, arrays, number_format, ["weights_few_pairs"], (1, 3), kernel="backward_weights",
+                               sets=("avx512bf16",))

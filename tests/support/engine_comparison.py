@@ -20,11 +20,11 @@ SETS = [name for name in engine.usable() if name in NAMED] or engine.usable()
 """The instruction sets that results are compared on: all that this machine has, or those of them in the variable."""
 
 
-def each_instruction_set() -> Iterator[str]:
+def each_instruction_set(sets: Sequence[str] = SETS) -> Iterator[str]:
     """Switch to one set after the other, in the end back to the set of before."""
     before = engine.isa()
     try:
-        for name in SETS:
+        for name in sets:
             engine.use_isa(name)
             yield name
     finally:
@@ -183,13 +183,14 @@ def ordinary_operands(case: Case, number_format: str) -> dict[str, np.ndarray]:
 
 def check_gradient(
     case: Case, arrays: dict[str, np.ndarray], number_format: str, algorithms: Sequence[str],
-    threads: Sequence[int] = (2,), kernel: str = "backward_data", bias: np.ndarray | None = None
+    threads: Sequence[int] = (2,), kernel: str = "backward_data", bias: np.ndarray | None = None,
+    sets: Sequence[str] = SETS,
 ) -> None:
-    """Compare what some algorithms compute with the plain loops, on every instruction set."""
+    """Compare what some algorithms compute with the plain loops, on every instruction set or on those named."""
     operands, formats = [arrays[name] for name in OPERANDS[kernel]], (number_format,) * 3
     more = {} if bias is None else {"bias": bias}
     expected = by_plain_loops(kernel, case, operands, formats, bias)
-    for isa in each_instruction_set():
+    for isa in each_instruction_set(sets):
         for algorithm in algorithms:
             for count in threads:
                 got = np.full_like(operands[2], 7)

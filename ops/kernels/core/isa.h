@@ -361,6 +361,7 @@ typedef struct {
     lay_chains_function lay_chains; /* NULL where pairs are not adjacent, as those that follow */
     chain_tile_function chain_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */
     chain_taps_function chain_taps[NCX_COLUMNS][NCX_COLUMNS]; /* [rows of taps - 1][columns - 1] */
+    chain_rows_function chain_rows[NCX_COLUMNS][NCX_COLUMNS];
     lay_tap_pairs_function lay_tap_pairs;
     join_tap_pairs_function join_tap_pairs;
     lay_row_pairs_function lay_row_pairs;
@@ -423,7 +424,7 @@ typedef struct {
 /* Best first, `generic` last; `count` of them were compiled. */
 const instruction_set *const *instruction_sets(int *count);
 
-/* Whether vectors look up tables of 128 bytes (AVX-512 VBMI): if that is wanted, and the processor can. */
+/* Whether vectors look up tables of 128 bytes, and shift two numbers as one (AVX-512 VBMI and VBMI2): if that is wanted, and the processor can. */
 extern int byte_look_ups;
 void want_byte_look_ups(int wanted);
 

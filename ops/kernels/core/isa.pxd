@@ -265,6 +265,16 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*chain_taps_function)(
         float*, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, const int64_t*, const float*, Py_ssize_t, int64_t, int64_t,
         int64_t) noexcept
+    ctypedef struct chain_rows:
+        const void* numbers
+        int64_t line_stride
+        int format
+        int64_t low
+        int64_t high
+        int64_t first
+        int64_t end
+    ctypedef void (*chain_rows_function)(
+        float*, Py_ssize_t, const chain_rows*, const float*, Py_ssize_t, int64_t, int64_t, int64_t, uint16_t*) noexcept
     ctypedef void (*sum_chains_function)(float*, const float*, int64_t) noexcept
     ctypedef void (*lay_tap_pairs_function)(
         float*, Py_ssize_t, int64_t, int64_t, int64_t, const void*, int, int64_t, int64_t, int64_t, int64_t, int64_t,
@@ -309,6 +319,7 @@ cdef extern from "core/isa.h" nogil:
         lay_chains_function lay_chains
         chain_tile_function chain_tile[4][8]  # [DOT_TILE][DOT_LARGE]
         chain_taps_function chain_taps[5][5]  # [NCX_COLUMNS][NCX_COLUMNS]
+        chain_rows_function chain_rows[5][5]
         lay_tap_pairs_function lay_tap_pairs
         join_tap_pairs_function join_tap_pairs
         lay_row_pairs_function lay_row_pairs
@@ -367,6 +378,7 @@ cdef extern from "core/isa.h" nogil:
         const pair_functions* pairs
         const pair_functions* matrix
     const instruction_set* const* instruction_sets(int* count)
+    int byte_look_ups
     void want_byte_look_ups(int wanted)
     ctypedef struct product_rates:
         double multiply_adds

@@ -51,6 +51,21 @@ typedef void (*chain_taps_function)(float *sums, ptrdiff_t sum_row, const float 
                                     const int64_t *places, const float *small, ptrdiff_t small_line, int64_t lines, int64_t apart,
                                     int64_t units);
 
+/* The large side of such chains where it lies, which columns of taps side by side meet: numbers [low, high) of lines [first, end). */
+typedef struct {
+    const void *numbers;  /* what number 0 of line 0 of the small side meets at the first tap, if it were inside */
+    int64_t line_stride;  /* numbers to what the next line meets */
+    int format;
+    int64_t low;
+    int64_t high;
+    int64_t first;
+    int64_t end;
+} chain_rows;
+
+/* As `chain_taps_function`, of pairs within lines. */
+typedef void (*chain_rows_function)(float *sums, ptrdiff_t sum_row, const chain_rows *large, const float *small, ptrdiff_t small_line,
+                                    int64_t lines, int64_t apart, int64_t units, uint16_t *smallest);
+
 /* Lanes are (tap, channel), laid out by lay_tap_pairs (simd/tap_pairs.h): block[line*pitch + x*channels + c] is the pair of the numbers x and
  * x + step of a channel, those outside [low, high) zero; `step` is 4 at most, `source` where number 0 would be. */
 typedef void (*lay_tap_pairs_function)(float *block, ptrdiff_t pitch, int64_t lines, int64_t columns, int64_t channels, const void *source,

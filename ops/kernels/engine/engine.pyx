@@ -23,7 +23,7 @@ from libc.string cimport memcmp, memcpy, memset
 from isa cimport (
     LINE_PIECE, NO_TASK, claim, code_values, copy_move, copying, prefetch_lines, DOT_LANES, DOT_TAPS, NO_ELEMENT, NCX_COLUMNS,
     NCX_ROWS, NCX_SLOTS, PLANE_OUTPUTS, PLANE_TAPS, PLANE_WIDTHS, plane_pair_functions, plane_row, planes_function, store_planes_function, TALL_ROWS, TILE_LANES, TILE_ROWS, TILE_VECTORS, half_run, instruction_set, instruction_sets, lane_span,
-    line_function, masked_function, FRAME_STEPS, PART_STEPS, line_part, pair_channel, pair_functions, chain_lines, chain_units, pair_steps, tap_pair, prepare_codes, result_cell, want_byte_look_ups,
+    line_function, masked_function, FRAME_STEPS, PART_STEPS, line_part, pair_channel, pair_functions, chain_lines, chain_rows, chain_units, pair_steps, tap_pair, prepare_codes, result_cell, byte_look_ups, want_byte_look_ups,
     halves_function, line_blocks_function, line_piece, plane_lines, strided_function, ncx_masks, ncx_row, tile_function, tile_result, tile_run, tile_wish,
     DOT_PRODUCTS_PAY, measured_rates, product_rates, DOT_TILE, DOT_LARGE, LINE_TILE_ROWS,
     SEGMENT_BLOCKS, SEGMENT_BLOCK_LENGTH, SEGMENT_CHAIN, SEGMENT_LENGTH, SEGMENT_ONE_HALF, SEGMENT_PANELS_LENGTH, segment_function,

@@ -27,6 +27,15 @@ INLINE void note_smallest(uint16_t *smallest, const magnitudes *met)
         *smallest = found;
 }
 
+enum { SMALLEST_BYTE = 0x3480 - 1 }; /* of HiFloat8, 2**-22, as bfloat16 code less one: other formats of 8 bits have no smaller one */
+
+/* No magnitude of 8-bit codes is noted one by one: their products are far from subnormal. */
+INLINE void note_bytes(uint16_t *smallest)
+{
+    if (SMALLEST_BYTE < *smallest)
+        *smallest = SMALLEST_BYTE;
+}
+
 INLINE uint32_t load_code(const void *p, int format, int64_t offset)
 {
     return format == NUMBER_BFLOAT16 ? ((const uint16_t *)p)[offset] : ((const uint8_t *)p)[offset];

@@ -302,6 +302,7 @@ static int SUFFIX(finite_pairs)(const float *pairs, int64_t count)
 #include "simd/pair_lines.h"
 #include "simd/chain_pairs.h"
 #include "simd/chain_taps.h"
+#include "simd/chain_rows.h"
 #include "simd/tap_pairs.h"
 
 #define SEGMENT_PAIRS
@@ -333,6 +334,7 @@ const pair_functions SUFFIX(pairs) = {
     .lay_chains = SUFFIX(lay_chains),
     .chain_tile = DOT_TABLE(chain_tile),
     .chain_taps = ALL_CHAIN_TAPS,
+    .chain_rows = ALL_CHAIN_ROWS,
     .lay_tap_pairs = SUFFIX(lay_tap_pairs),
     .join_tap_pairs = SUFFIX(join_tap_pairs),
     .lay_row_pairs = SUFFIX(lay_row_pairs),

@@ -3,7 +3,8 @@
 Terms that follow one another in a chain (`core/reduction.h`) are a pair: positions DOT_LANES apart in a line, or of two lines, where
 a line has no more.  A unit holds a pair of each of the chains.  Both sides of a block of lines are laid out as units, so that every
 tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.  Several channels of either side share what they load;
-where there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).
+where there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).  If those taps lie side by side, the large
+side is not laid out: each of its lines is decoded when it is met (`simd/chain_rows.h`).
 
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
 repeated without pairs.
@@ -37,6 +38,7 @@ cdef struct FewPairsScratch:  # of one thread
 cdef struct FewPairs:
     bint by_lines            # pairs are of two lines
     bint taps_together       # of one channel, not channels
+    bint in_place            # the large side is decoded as its lines are met
     chain_units large        # of a line
     chain_units small
     int64_t large_line       # floats of a line, or two ...
@@ -75,8 +77,13 @@ cdef inline int64_t met_lines(const Weights* w, const FewPairs* p, int64_t lines
 cdef void measure_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
     p.large_image = met_lines(w, p, p.block) * p.large_line
     p.small_image = ceiling(p.block, 2 if p.by_lines else 1) * p.small_line
-    p.large_channel = (ceiling(p.images * p.large_image, DOT_LANES) | 1) * DOT_LANES
+    p.large_channel = 0 if p.in_place else (ceiling(p.images * p.large_image, DOT_LANES) | 1) * DOT_LANES
     p.small_channel = (p.images * p.small_image // DOT_LANES | 1) * DOT_LANES
+
+
+cdef bint read_pairs_in_place(const Weights* w, const FewPairs* p) noexcept nogil:
+    """Taps side by side meet what a line has in two vectors; codes of 8 bits are looked up."""
+    return p.taps_together and w.s[2] == 1 and (w.d[2] == 1 or w.K[2] == 1) and (element_size(w.large.format) == 2 or byte_look_ups)
 
 
 cdef inline double pairs_bytes(const Weights* w, const FewPairs* p) noexcept nogil:
@@ -117,6 +124,7 @@ cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs*
     p.cut, p.taps, p.by_lines = w.cut, w.K[1] * w.K[2], w.Y[2] <= DOT_LANES
     span = <int64_t>reach // w.s[2]
     p.taps_together = not in_dot_tiles(w)
+    p.in_place = read_pairs_in_place(w, p)
     if p.taps_together:
         if p.by_lines or span > DOT_LANES:
             return False
@@ -160,10 +168,13 @@ cdef void lay_out_pairs_block(const Weights* w, const FewPairs* p, const pair_fu
                               FewPairsScratch* s) noexcept nogil:
     cdef int64_t line = block.y * w.s[1] - w.b[1], apart = 1 if p.by_lines else 0
     cdef chain_lines l
-    l.lines, l.images, l.channels = met_lines(w, p, block.lines), block.images, w.C
-    l.pitch, l.image_pitch, l.channel_pitch = p.large_line, p.large_image, p.large_channel
-    lay_side(&w.large, p, pairs, &p.large, s.large, &l,
-             block.n * w.large.n + block.g * w.large.g + line * w.large.x[1] - w.b[2], line, 1, apart * w.s[1], w.X[1], &s.smallest_large)
+    l.images = block.images
+    if not p.in_place:
+        l.lines, l.channels = met_lines(w, p, block.lines), w.C
+        l.pitch, l.image_pitch, l.channel_pitch = p.large_line, p.large_image, p.large_channel
+        lay_side(&w.large, p, pairs, &p.large, s.large, &l,
+                 block.n * w.large.n + block.g * w.large.g + line * w.large.x[1] - w.b[2], line, 1, apart * w.s[1], w.X[1],
+                 &s.smallest_large)
     l.lines, l.channels = ceiling(block.lines, 1 + apart), w.M
     l.pitch, l.image_pitch, l.channel_pitch = p.small_line, p.small_image, p.small_channel
     lay_side(&w.small, p, pairs, &p.small, s.small, &l, block.n * w.small.n + block.g * w.small.g + block.y * w.small.x[1], 0, 1 + apart,
@@ -242,12 +253,32 @@ cdef void add_taps(const Weights* w, const FewPairs* p, const pair_functions* pa
                         column = share(w.K[2], p.columns, run)
                         ask_ahead(large)
                         ask_ahead(small)
+                        if p.in_place:
+                            add_rows(w, p, pairs, block, image, c, row, rows, column, share(w.K[2], p.columns, run + 1) - column,
+                                     s.small + m * p.small_channel + image * p.small_image,
+                                     s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES, s)
+                            continue
                         pairs.chain_taps[rows - 1][share(w.K[2], p.columns, run + 1) - column - 1](
                             s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES, p.rows_step * w.K[2] * DOT_LANES,
                             s.large + c * p.large_channel + image * p.large_image + row * w.d[1] * p.large_line,
                             w.s[1] * p.large_line, p.large.ways * p.large.width, p.places + column,
                             s.small + m * p.small_channel + image * p.small_image, p.small_line, block.lines, p.apart,
                             p.small.units)
+
+
+cdef void add_rows(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, int64_t image, int64_t c,
+                   int64_t row, int64_t rows, int64_t column, int64_t columns, const float* small, float* sums,
+                   FewPairsScratch* s) noexcept nogil:
+    """Some rows and columns of taps, which meet the lines of a channel of an image where they lie."""
+    cdef int64_t line = block.y * w.s[1] - w.b[1] + row * w.d[1], start
+    cdef chain_rows large
+    start = ((block.n + image) * w.large.n + block.g * w.large.g + c * w.large.c + line * w.large.x[1] + column - w.b[2])
+    large.numbers, large.format = <const char*>w.large.data + element_size(w.large.format) * start, w.large.format
+    large.line_stride = w.s[1] * w.large.x[1]
+    large.low, large.high = w.b[2] - column, w.b[2] - column + w.X[2]
+    meet_inside(line, w.s[1], w.X[1], block.lines + (rows - 1) * p.apart, &large.first, &large.end)
+    pairs.chain_rows[rows - 1][columns - 1](sums, p.rows_step * w.K[2] * DOT_LANES, &large, small, p.small_line, block.lines, p.apart,
+                                            p.small.units, &s.smallest_large)
 
 
 cdef inline int64_t calls_of_block(const Weights* w, const FewPairs* p, const PairsBlock* block) noexcept nogil:
@@ -312,6 +343,11 @@ cdef bint fits_few_pairs(Problem* q) noexcept nogil:
     return plan_channels(q.weights, q.isa, &q.few_pairs)
 
 
+cdef inline double rows_decoded(const Operand* o, int64_t units) noexcept nogil:
+    """Cycles for a line of a side that is decoded as it is met, or just before."""
+    return CHAIN_ROWS_BYTES * ceiling(units, 2) if element_size(o.format) == 1 else CHAIN_ROWS_UNIT * units
+
+
 cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
     """Of products with whole vectors, and of units that are laid out."""
     cdef const Weights* w = q.weights
@@ -323,6 +359,9 @@ cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
             taps = CHAIN_TAPS_LOADS if loads_wait() else CHAIN_TAPS_LEAST
         if w.s[2] > 1 and loads_wait():
             strided = CHAIN_TAPS_STRIDED
+        if p.in_place:
+            return lines * (CHAIN_ROWS_LINE + CHAIN_TAPS * units * w.M * w.C * taps + w.C * rows_decoded(&w.large, p.small.units)
+                            + w.M * rows_decoded(&w.small, p.small.units))
         if element_size(w.large.format) == 1:
             decoded = w.C * w.s[1] * (units + 1)
         if element_size(w.small.format) == 1:

@@ -58,7 +58,7 @@ int byte_look_ups;
 void want_byte_look_ups(int wanted)
 {
 #ifdef __x86_64__
-    byte_look_ups = wanted && __builtin_cpu_supports("avx512vbmi");
+    byte_look_ups = wanted && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
 #else
     (void)wanted;
 #endif

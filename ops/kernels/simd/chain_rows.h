@@ -1,0 +1,123 @@
+/* Chains of one channel of either side, of taps that lie side by side: the large side is decoded as it is met, not laid out first.
+ * Included by simd/pairs.h after simd/chain_taps.h, whose sums these are. */
+
+/* Units `two` * 2 and the next of a line. */
+INLINE void decode_two_units(const char *numbers, int format, const chain_rows *large, const uint64_t *masks, int64_t two,
+                             const decoder *d, magnitudes *met, __m512i *unit)
+{
+    const uint64_t mask = two < CHAIN_MASKS / 2 ? masks[two] : two_chain_masks(large->low, large->high, two);
+    const char *place = at(numbers, format, 2 * two * SUM_BLOCK);
+    unit[0] = unit[1] = _mm512_setzero_si512();
+    if (!mask) /* most often those after a line */
+        return;
+    if (format != NUMBER_BFLOAT16) {
+        decode_two_units_of_bytes(place, mask, format, d, unit);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        unit[i] = _mm512_permutexvar_epi16(
+            halves_order(), load_words_masked(at(place, format, i * SUM_BLOCK), format, (uint32_t)(mask >> i * SUM_BLOCK)));
+        note(met, unit[i]);
+    }
+}
+
+/* What a unit and the next hold, against the same unit of a line of the small side for each row of taps. */
+INLINE void chain_rows_unit(int rows, int columns, int inside, int format, vector (*sum)[NCX_COLUMNS], __m512i here, __m512i next,
+                            const float *small, ptrdiff_t small_line, int64_t line, int64_t lines, int64_t apart)
+{
+    const __m512i further = columns > 1 ? half_a_unit_further(format, here, next) : here;
+    vector lanes[NCX_COLUMNS] = {(vector)here};
+#define FURTHER(t)                                                      \
+    if (columns > t) {                                                  \
+        lanes[t] = (vector)_mm512_alignr_epi32(further, here, t);       \
+        IN_TURN(lanes[t]);                                              \
+    }
+    FURTHER(1) FURTHER(2) FURTHER(3) FURTHER(4)
+#undef FURTHER
+#pragma GCC unroll 5
+    for (int u = 0; u < rows; u++) {
+        const int64_t y = line - u * apart;
+        if (!inside && (y < 0 || y >= lines))
+            continue;
+        vector factor = *(const vector *)(small + y * small_line);
+        IN_TURN(factor);
+#pragma GCC unroll 5
+        for (int t = 0; t < columns; t++)
+            sum[u][t] = MULTIPLY_ADD_PAIRS(lanes[t], factor, sum[u][t]);
+    }
+}
+
+INLINE void chain_rows_line(int rows, int columns, int inside, vector (*sum)[NCX_COLUMNS], const char *numbers, int format,
+                            const chain_rows *large, const uint64_t *masks, const decoder *d, magnitudes *met, const float *small,
+                            ptrdiff_t small_line, int64_t line, int64_t lines, int64_t apart, int64_t units)
+{
+    __m512i unit[2], following[2];
+    decode_two_units(numbers, format, large, masks, 0, d, met, unit);
+    for (int64_t i = 0; i < units; i += 2, small += 2 * WIDTH) {
+        decode_two_units(numbers, format, large, masks, i / 2 + 1, d, met, following);
+        chain_rows_unit(rows, columns, inside, format, sum, unit[0], unit[1], small, small_line, line, lines, apart);
+        if (i + 1 < units)
+            chain_rows_unit(rows, columns, inside, format, sum, unit[1], following[0], small + WIDTH, small_line, line, lines,
+                            apart);
+        unit[0] = following[0];
+        unit[1] = following[1];
+    }
+}
+
+INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrdiff_t sum_row, const chain_rows *large, const float *small,
+                            ptrdiff_t small_line, int64_t lines, int64_t apart, int64_t units, uint16_t *smallest)
+{
+    const decoder d = decoder_of(large->format);
+    magnitudes met = none_met;
+    uint64_t masks[CHAIN_MASKS / 2];
+    vector sum[NCX_COLUMNS][NCX_COLUMNS];
+    const int64_t before = (rows - 1) * apart, twos = units / 2 + 2;
+    for (int64_t two = 0; two < twos && two < CHAIN_MASKS / 2; two++)
+        masks[two] = two_chain_masks(large->low, large->high, two);
+#pragma GCC unroll 5
+    for (int u = 0; u < rows; u++)
+#pragma GCC unroll 5
+        for (int t = 0; t < columns; t++)
+            sum[u][t] = *(const vector *)(sums + u * sum_row + t * WIDTH);
+    for (int64_t line = large->first; line < large->end; line++) {
+        const char *numbers = at(large->numbers, format, line * large->line_stride);
+        if (line >= before && line < lines)
+            chain_rows_line(rows, columns, 1, sum, numbers, format, large, masks, &d, &met, small, small_line, line, lines, apart, units);
+        else
+            chain_rows_line(rows, columns, 0, sum, numbers, format, large, masks, &d, &met, small, small_line, line, lines, apart, units);
+    }
+#pragma GCC unroll 5
+    for (int u = 0; u < rows; u++)
+#pragma GCC unroll 5
+        for (int t = 0; t < columns; t++)
+            *(vector *)(sums + u * sum_row + t * WIDTH) = sum[u][t];
+    if (format == NUMBER_BFLOAT16)
+        note_smallest(smallest, &met);
+    else
+        note_bytes(smallest);
+}
+
+/* The formats of 8 bits but HiFloat8 differ in tables alone. */
+#define CHAIN_ROWS_OF(rows, columns, format)                                                                                  \
+    chain_rows_body(rows, columns, format, sums, sum_row, large, small, small_line, lines, apart, units, smallest)
+#define CHAIN_ROWS(rows, columns)                                                                                             \
+    static void SUFFIX(chain_rows_##rows##_##columns)(                                                                        \
+        float *sums, ptrdiff_t sum_row, const chain_rows *large, const float *small, ptrdiff_t small_line, int64_t lines,     \
+        int64_t apart, int64_t units, uint16_t *smallest)                                                                     \
+    {                                                                                                                         \
+        if (large->format == NUMBER_BFLOAT16)                                                                                 \
+            CHAIN_ROWS_OF(rows, columns, NUMBER_BFLOAT16);                                                                    \
+        else if (large->format == NUMBER_HIFLOAT8)                                                                            \
+            CHAIN_ROWS_OF(rows, columns, NUMBER_HIFLOAT8);                                                                    \
+        else                                                                                                                  \
+            CHAIN_ROWS_OF(rows, columns, NUMBER_FLOAT8_E4M3FN);                                                               \
+    }
+#define CHAIN_ROWS_COLUMNS(rows) \
+    CHAIN_ROWS(rows, 1) CHAIN_ROWS(rows, 2) CHAIN_ROWS(rows, 3) CHAIN_ROWS(rows, 4) CHAIN_ROWS(rows, 5)
+#define CHAIN_ROWS_ENTRY(rows, columns) SUFFIX(chain_rows_##rows##_##columns)
+#define CHAIN_ROWS_ENTRIES(rows)                                                                                              \
+    {CHAIN_ROWS_ENTRY(rows, 1), CHAIN_ROWS_ENTRY(rows, 2), CHAIN_ROWS_ENTRY(rows, 3), CHAIN_ROWS_ENTRY(rows, 4),              \
+     CHAIN_ROWS_ENTRY(rows, 5)}
+CHAIN_ROWS_COLUMNS(1) CHAIN_ROWS_COLUMNS(2) CHAIN_ROWS_COLUMNS(3) CHAIN_ROWS_COLUMNS(4) CHAIN_ROWS_COLUMNS(5)
+#define ALL_CHAIN_ROWS \
+    {CHAIN_ROWS_ENTRIES(1), CHAIN_ROWS_ENTRIES(2), CHAIN_ROWS_ENTRIES(3), CHAIN_ROWS_ENTRIES(4), CHAIN_ROWS_ENTRIES(5)}
