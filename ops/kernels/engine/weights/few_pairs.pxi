@@ -3,8 +3,8 @@
 Terms that follow one another in a chain (`core/reduction.h`) are a pair: positions DOT_LANES apart in a line, or of two lines, where
 a line has no more.  A unit holds a pair of each of the chains.  Both sides of a block of lines are laid out as units, so that every
 tap finds those of the large side in vectors, as `simd/chain_pairs.h` says.  Several channels of either side share what they load;
-where there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).  If those taps lie side by side, the large
-side is not laid out: each of its lines is decoded when it is met (`simd/chain_rows.h`).
+where there are not enough of them, several taps of one channel do (`simd/chain_taps.h`).  If those are nearly all and lie side by
+side, the large side is not laid out: each of its lines is decoded when it is met (`simd/chain_rows.h`).
 
 Zeros outside are terms here.  They change no sum, unless they meet something infinite or NaN: then a sum is NaN, and the call is
 repeated without pairs.
@@ -22,6 +22,7 @@ cdef enum:
     PAIRS_NEAR_BYTES = 4 * PAIRS_NEAR
     PAIRS_WIDTH = 256            # pairs of a unit, at most
     PAIRS_TAPS = 256
+    PAIRS_PASSES = 2             # through lines that are decoded as they are met, at most
     PAIRS_SUMS_BYTES = 1 << 15   # of channels that are computed together ...
     PAIRS_CHANNELS = 16          # ... at least so many, since each part lays out the small side
 
@@ -82,8 +83,10 @@ cdef void measure_few_pairs(const Weights* w, FewPairs* p) noexcept nogil:
 
 
 cdef bint read_pairs_in_place(const Weights* w, const FewPairs* p) noexcept nogil:
-    """Taps side by side meet what a line has in two vectors; codes of 8 bits are looked up."""
-    return p.taps_together and w.s[2] == 1 and (w.d[2] == 1 or w.K[2] == 1) and (element_size(w.large.format) == 2 or byte_look_ups)
+    """Taps side by side meet what a line has in two vectors; codes of 8 bits are looked up. Lines that many taps meet one after the
+    other would be decoded too often."""
+    return (p.taps_together and w.s[2] == 1 and (w.d[2] == 1 or w.K[2] == 1) and w.M * p.rows * p.columns <= PAIRS_PASSES
+            and (element_size(w.large.format) == 2 or byte_look_ups))
 
 
 cdef inline double pairs_bytes(const Weights* w, const FewPairs* p) noexcept nogil:
@@ -124,7 +127,6 @@ cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs*
     p.cut, p.taps, p.by_lines = w.cut, w.K[1] * w.K[2], w.Y[2] <= DOT_LANES
     span = <int64_t>reach // w.s[2]
     p.taps_together = not in_dot_tiles(w)
-    p.in_place = read_pairs_in_place(w, p)
     if p.taps_together:
         if p.by_lines or span > DOT_LANES:
             return False
@@ -133,6 +135,7 @@ cdef bint plan_few_pairs(const Weights* w, const instruction_set* isa, FewPairs*
         most, fewest = PAIRS_NEAR_BYTES, 4 * ((w.K[1] - 1) * w.d[1] // w.s[1] + 1)  # each block begins with lines of the one before
     else:
         p.rows, p.columns = ceiling(w.M, DOT_TILE), large_tiles(w, isa, w.C)
+    p.in_place = read_pairs_in_place(w, p)
     apart = 0 if p.by_lines else DOT_LANES
     p.small = chain_units(units=units, width=DOT_LANES, past=0, reach=2 * DOT_LANES, step=1, ways=1, whole=not p.by_lines)
     p.large = chain_units(units=units, width=max(DOT_LANES, min(DOT_LANES, w.Y[2]) + span), past=span, reach=2 * DOT_LANES, step=w.s[2],
