@@ -96,7 +96,8 @@ class OpError(_Portable, ValueError):
     allowed : str
         What is accepted.
     rule : str
-        Row of the vendor's rule table (``"R20"``, ``"E34"``, ``"15"``), or ``"geometry"``.
+        Row of the vendor's rule table (``"R20"``, ``"E34"``, ``"15"``), or a rule of every operator: ``"arguments"``,
+        ``"geometry"``, ``"max_bytes"``, ``"memory"`` or ``"cluster"``. docs/rules.md lists all of them.
     status : int or None
         The vendor's status number under an Ascend product's conformance.
     accepted_by : tuple of str
@@ -154,7 +155,10 @@ class Asking:
 
 
 class UnknownOp(_Portable, KeyError):
-    """No operator, format or conformance has that name. The message lists similar names."""
+    """No operator, number format, recipe or row of a result has that name. The message lists similar names.
+
+    A conformance with an unknown name is an `OpError`.
+    """
 
     def __init__(self, name: str, known: Iterable[str], *, what: str = "operator", note: str = "") -> None:
         self.name, self.known = name, tuple(known)

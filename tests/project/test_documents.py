@@ -1,5 +1,6 @@
 """The documents: every link leads somewhere, every page is linked, and the prose keeps to the project's style."""
 
+import ast
 import re
 
 import pytest
@@ -120,3 +121,27 @@ def test_the_architecture_names_every_module():
 def test_there_are_no_metaphors(page):
     lines = enumerate(page.read_text("utf-8").splitlines(), 1)
     assert [(number, found.group()) for number, line in lines if (found := METAPHORS.search(line))] == []
+
+
+def rules_of(*paths):
+    """Return the names of rules that modules state: texts such as R20, E34 and 15."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in paths]
+    texts = {node.value for tree in trees for node in ast.walk(tree)
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in texts if re.fullmatch(r"R\d{1,2}|E\d\d|[1-9]\d?", text)}
+
+
+@checkout
+def test_the_page_of_rules_has_the_rows_of_all_tables():
+    page = (ROOT / "docs" / "rules.md").read_text("utf-8")
+    listed = {name for row in re.findall(r"^\| ([^|`]*\d) \|", page, re.MULTILINE) for name in row.split(", ")}
+    stated = rules_of(*(ROOT / "convreg" / "geometry").glob("*.py"), *(ROOT / "ops").glob("*.py"))
+    assert len(stated) > 100
+    assert listed == stated
+
+
+@checkout
+def test_the_page_of_rules_has_the_rules_of_every_operator():
+    page = (ROOT / "docs" / "rules.md").read_text("utf-8").partition("## Rules R1")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == {
+        "arguments", "geometry", "max_bytes", "memory", "cluster"}
