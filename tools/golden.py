@@ -9,11 +9,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import convreg
 from convreg import GraphError, golden
+from convreg.errors import shorten
 from convreg.files import is_folder
 from convreg.formats import FORMATS
 from convreg.golden import Case, Golden, layouts, manifest, sweeping
@@ -60,7 +62,8 @@ def golden_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], N
 def _write(args: argparse.Namespace) -> None:
     total = sum(1 for _ in _cases(args))
     if not total:
-        raise GraphError(f"{args.source}: no case{f' matches {args.only!r}' if args.only else ''}; needed: one or more")
+        raise GraphError(f"{args.source}: no case{f' matches {args.only!r}' if args.only else ''}; needed: one or more"
+                         f"{_first_names(args)}")
     if args.dask is not None or (path_of(args.output) / sweeping.WORK).is_dir():
         made = golden.sweep(_cases(args), args.output, args.layout, seed=args.seed, fill=args.fill,
                             command=_command(args), client=args.dask, progress=reporter())
@@ -101,6 +104,12 @@ def _cases(args: argparse.Namespace) -> Iterator[Case]:
         if args.only is None or fnmatchcase(case.name, args.only):
             chosen = case if args.conformance is None else replace(case, conformance=args.conformance)
             yield chosen if args.dtype is None else _in_formats(chosen, args.dtype)
+
+
+def _first_names(args: argparse.Namespace) -> str:
+    """Name the first cases of a source of which none is asked for."""
+    names = [case.name for case in islice(_cases(argparse.Namespace(**{**vars(args), "only": None})), 4)]
+    return f" of {', '.join(map(shorten, names[:3]))}{', ...' if len(names) > 3 else ''}" if names else ""
 
 
 def _in_formats(case: Case, text: str) -> Case:

@@ -13,6 +13,7 @@ import convreg
 from convreg import GraphError, numerics
 from convreg.archives import load_together
 from convreg.calls.signature import signature_of
+from convreg.errors import near_misses, shorten
 from convreg.files import refuse_unwritable, write_atomically
 from convreg.numerics import Case, Drawn
 from convreg.presentation import picture_format
@@ -126,8 +127,7 @@ def _of_model(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Cas
 
 
 def _of_layers(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Case]]:
-    known = [shape for shape in shipped_shapes() if fnmatchcase(shape.name, subject)]
-    for problem in known or [problem_of(subject)]:
+    for problem in _problems(subject):
         for direction in problem.directions or ("data", "weights"):
             try:
                 function, names, settings = user_call(Job(problem, direction, "f32", "ncx", "f32"))
@@ -135,6 +135,20 @@ def _of_layers(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Ca
                 raise GraphError(f"{problem.name}: {why}") from None
             operands = [_drawn(problem, name, args.draw, args.seed) for name in names]
             yield f"{problem.name} {direction}", Case(getattr(convreg.onednn, function), operands, settings)
+
+
+def _problems(subject: str) -> list[Problem]:
+    """Return the layers of the bench with a name, or the layer that a problem descriptor states."""
+    shapes = shipped_shapes()
+    if found := [shape for shape in shapes if fnmatchcase(shape.name, subject)]:
+        return found
+    try:
+        return [problem_of(subject)]
+    except GraphError as error:
+        near = near_misses(subject, [shape.name for shape in shapes])
+        hint = f" (did you mean {', '.join(near)}?)" if near else ""
+        raise GraphError(f"no layer of `convreg bench` is named {shorten(subject)}{hint}, and it is no problem "
+                         f"descriptor: {error}") from None
 
 
 def _drawn(problem: Problem, name: str, distribution: str, seed: int) -> Drawn:

@@ -106,7 +106,7 @@ def test_given_shapes_keep_their_format(capsys, monkeypatch):
     (["none.csv", "-o", "root"], "none.csv"),
     (["a", "-o", "root", "--dtype", "fp16"], "--dtype 'fp16' is no number format; allowed: float64, float32"),
     (["a", "-o", "root", "--dtype", "float16,float16,float16"], "needed for case 'a': one, or 2 for diff_dst, weights"),
-    (["a", "-o", "root", "--only", "x*"], "no case matches 'x*'"),
+    (["a", "-o", "root", "--only", "x*"], "no case matches 'x*'; needed: one or more of 'a'"),
     (["a", "-o", "root", "--seed", "-1"], "seed=-1"),
     (["a", "-o", "root", "--conformance", "none"], "conformance='none'"),
     (["a", "-o", "root", "--deconv"], "'deconv': True"),

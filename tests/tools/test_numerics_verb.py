@@ -109,7 +109,9 @@ def test_verb_on_a_model(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["nolayer"], "descriptor 'nolayer'"),
+    (["nolayer"], "is named 'nolayer', and it is no problem descriptor: descriptor 'nolayer' gives no ic"),
+    (["resnet50_res2a_2c"], "named 'resnet50_res2a_2c' (did you mean resnet50_res2a_2b"),
+    (["resnet51_*"], "no layer of `convreg bench` is named 'resnet51_*'"),
     (["nowhere.onnx"], "nowhere.onnx"),
     (["nowhere.npz", "--op", "aten::convolution_backward"], "cannot be read"),
     (["call.npz"], "--op"),

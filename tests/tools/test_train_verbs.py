@@ -29,6 +29,8 @@ def test_every_option_is_explained(capsys):
     for command in parser_of()._subparsers._group_actions[0].choices.values():
         unexplained = [action.dest for action in command._actions if not action.help]
         assert unexplained == [], command.prog
+        texts = [action.help for action in command._actions]
+        assert len(texts) == len(set(texts)), command.prog
 
 
 def test_names_are_printed_with_escapes(tmp_path, capsys):

@@ -62,24 +62,25 @@ def fit(
     data : mapping of str to array
         An array for every input of the forward model and the target; the first axis is that of the samples.
     epochs : int
-        In all, those before a resumed checkpoint included.
+        Number of epochs in all. Epochs before a resumed checkpoint count.
     batch : int
-        Samples of a step. The last batch of an epoch may be smaller; it is left out if the model has a fixed batch.
+        Number of samples of a step. The last batch of an epoch may be smaller. If the model has a fixed batch, a
+        smaller last batch is left out.
     learning_rate : float, optional
-        The default is the step model's.
+        Learning rate of the first step. The default is that of the step model.
     schedule : {"constant", "cosine"}
-        "cosine" lets the learning rate fall along half a cosine, to 0 after the last step.
+        "constant" keeps the learning rate. "cosine" lets it fall along half a cosine, to 0 after the last step.
     seed : int
-        Of the order of the samples, which is another one in every epoch.
+        Seed of the order of the samples. Every epoch has another order.
     shuffle : bool
-        Whether the order changes; otherwise it is that of the data.
+        Whether the samples are shuffled. Otherwise every epoch has the order of the data.
     checkpoint : path-like, optional
         A safetensors file that is replaced after every epoch.
     every : int, optional
-        Steps after which the checkpoint is replaced too.
+        Number of steps after which the checkpoint is replaced, in addition to the end of every epoch.
     resume : bool
-        Whether to continue from the checkpoint. The result has the bits of a training without interruption, if masks
-        of Dropout play no part.
+        Whether to continue from the checkpoint. The result has the bits of a training without interruption, unless
+        the model has masks of Dropout.
     progress : callable, optional
         Called with the number of steps done, of all steps, and a text; `convreg.progress.reporter` gives a bar.
 

@@ -29,16 +29,17 @@ def gradient(
     model : onnx.ModelProto or path
         A forward model, of any exporter.
     y : str
-        A floating-point value of the graph, such as the loss. Of one with several elements the sum is differentiated.
+        A floating-point value of the graph, such as the loss. If it has several elements, their sum is differentiated.
     wrt : sequence of str
         Names of floating-point initializers, inputs or inner values.
     batch_norm : {"as_exported", "train", "frozen"}
-        Whether batch normalisations use the statistics of the batch.
+        "train" lets batch normalisations use the statistics of the batch, "frozen" the running ones. "as_exported"
+        keeps the mode of each node.
     format : str, optional
         Number format to which convreg's Quantize rounds the operands of the gradients of Conv, ConvTranspose, Gemm
         and MatMul, such as ``"hifloat8"``. Everything else stays float32.
     forward_format : str, optional
-        The same for the operands of the forward pass.
+        Number format to which the operands of these nodes are rounded in the forward pass.
 
     Returns
     -------

@@ -1,6 +1,7 @@
 """Optimizers as standard ONNX nodes: how one step changes a parameter and the state beside it.
 
-Definitions and defaults are those of torch.optim (SGD, Adam and AdamW, neither amsgrad nor maximize).
+Definitions and defaults are those of torch.optim (SGD, Adam and AdamW, neither amsgrad nor maximize). One default is
+another: the momentum is 0.9, where torch's SGD has 0.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
 
 
 def optimizer_of(name: Any, given: Mapping[str, Any]) -> tuple[Optimizer, dict[str, Any]]:
-    """Return an optimizer and its constants: those that are given, torch's defaults where None is.
+    """Return an optimizer and its constants: those that are given, and the defaults where None is given.
 
     Raises
     ------

@@ -60,42 +60,52 @@ def training_step(
         A forward model with its weights as initializers, of any exporter, without If, Loop or Scan between the weights
         and the output.
     loss : {"softmax_cross_entropy", "mse"} or None
-        The mean over all labels of the cross-entropy of the softmax along axis 1, with an int64 target without that
-        axis; or the mean over all elements of the squared difference, with a target of the output's type and shape.
-        None means that the output, of one element, is the loss.
+        The loss. "softmax_cross_entropy" is the mean over all labels of the cross-entropy of the softmax along axis 1;
+        the target is int64 and lacks that axis. "mse" is the mean over all elements of the squared difference; the
+        target has the output's type and shape. None means that the output is the loss itself and has one element.
     optimizer : {"sgd", "momentum", "adam", "adamw"}
-        As torch.optim.SGD, SGD with momentum, Adam and AdamW define them.
+        The rule of the update, as torch.optim defines it: SGD, SGD with momentum, Adam or AdamW.
     wrt : sequence of str, optional
-        Initializers to train. The default is all of float32 and float64 with one axis or more that reach the loss,
-        apart from running statistics.
+        Initializers to train. The default is all initializers that are float32 or float64, have an axis and reach the
+        loss, except running statistics.
     dialect : {"aten", "onednn", "ascend", "onnx"}
         The operators that compute the gradients of convolutions; "onnx" means standard ONNX.
     format : str, optional
         Number format to which the operands of the gradients of Conv, ConvTranspose, Gemm and MatMul are rounded, such
         as ``"hifloat8"``. Parameters, states and updates stay as they are.
     loss_scale : float, optional
-        What the loss is multiplied by before the gradients and these are divided by afterwards: the default of an input
-        ``loss_scale``. Powers of two change no bit of numbers that neither overflow nor underflow.
+        The default of an input ``loss_scale``. The step multiplies the loss by it before the gradients are computed,
+        and divides the gradients by it afterwards. A power of two changes no bit of numbers that neither overflow nor
+        underflow. Without it, the step has no such input.
     output : str, optional
-        The value that the loss reads: an output of the model, by default the first.
+        The output of the model that the loss reads. The default is the first output.
     batch_norm : {"as_exported", "train", "frozen"}
-        "train" normalises by the statistics of the batch and updates the running ones; "frozen" leaves them. The
-        running variance is updated as ONNX defines it, by the biased variance of the batch.
+        "train" normalises by the statistics of the batch and updates the running statistics. "frozen" normalises by the
+        running statistics and does not update them. "as_exported" keeps the mode of each node. The running variance is
+        updated as ONNX defines it, by the biased variance of the batch.
     forward_format : str, optional
-        As `format`, for the operands of the forward pass.
+        Number format to which the operands of Conv, ConvTranspose, Gemm and MatMul are rounded in the forward pass.
+        None rounds nothing there.
     learning_rate : float
         The default of the input ``learning_rate``.
-    momentum, nesterov, betas, eps, weight_decay : optional
-        The optimizer's constants. The defaults are torch's: momentum 0.9 without Nesterov's look ahead, betas
-        (0.9, 0.999), eps 1e-8, and a weight decay of 0.01 for AdamW, 0 for the others.
+    momentum : float, optional
+        Factor of the velocity in "momentum". The default is 0.9.
+    nesterov : bool, optional
+        Whether "momentum" adds the next velocity to the gradient, as Nesterov's method does. The default is False.
+    betas : pair of float, optional
+        Factors of the two running means in "adam" and "adamw". The default is (0.9, 0.999).
+    eps : float, optional
+        Term of the denominator in "adam" and "adamw". The default is 1e-8.
+    weight_decay : float, optional
+        Factor of the weight decay. The default is 0.01 for "adamw" and 0 for the others.
     clip_norm : float, optional
-        The gradients are scaled down to this norm, taken over all of them, where it is larger.
+        Largest norm of all gradients together. If their norm is larger, all are scaled down to it.
     seed : int, optional
-        Written into Dropout and other random nodes, a different number into each. Whether masks repeat from run to run
-        is the runtime's choice.
+        Seed from which every Dropout and every other random node gets a number of its own. The runtime decides whether
+        masks repeat from run to run.
     defaults : bool
-        Whether all inputs of the step but the data and the target have default values. Otherwise all inputs have to be
-        given; `initial_values` returns what a training begins with.
+        Whether the inputs of the step have default values, except the data and the target. Without them every input
+        has to be given; `initial_values` returns the values that a training begins with.
 
     Returns
     -------
