@@ -174,7 +174,10 @@ def convert(module: nn.Module, recipe: Recipe | str, *, skip: Skip = None) -> nn
 
     Examples
     --------
-    >>> net = convreg.torch.convert(torchvision.models.resnet18(), "hifloat8", skip=["conv1", "fc"])
+    >>> module = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(16, 2))
+    >>> net = convreg.torch.convert(module, "hifloat8", skip="0")
+    >>> [type(layer).__name__ for layer in net]
+    ['Conv2d', 'Flatten', 'ConvregLinear']
     """
     if not isinstance(module, nn.Module):
         raise ASK.refuse("module", type(module).__name__, "an nn.Module", wrong_type=True)

@@ -80,11 +80,14 @@ def observe(
 
     Examples
     --------
-    >>> net = convreg.torch.convert(model, "hifloat8")
-    >>> with convreg.torch.observe(net, every=10) as seen:
-    ...     train(net)
-    >>> print(seen)
-    >>> seen.plot("losses.png")
+    >>> net = convreg.torch.convert(torch.nn.Sequential(torch.nn.Linear(4, 2)), "hifloat8")
+    >>> with convreg.torch.observe(net) as seen:
+    ...     for step in range(3):
+    ...         net(torch.ones(5, 4)).square().mean().backward()
+    >>> sorted({record.tensor for record in seen.records})
+    ['grad_output', 'input', 'weight']
+    >>> seen.select(tensor="input")[-1].step
+    2
     """
     if not isinstance(module, nn.Module):
         raise ASK.refuse("module", type(module).__name__, "an nn.Module", wrong_type=True)

@@ -68,8 +68,11 @@ class Recipe:
 
     Examples
     --------
-    >>> Recipe(input="hifloat8", weight="hifloat8", grad_output="hifloat8", scaling={"grad_output": "tensor"})
-    >>> Recipe(input={"forward": "float8_e4m3fn", "grad_weight": None}, weight="float8_e4m3fn")
+    >>> from convreg.torch import Recipe
+    >>> recipe = Recipe(input="hifloat8", weight="hifloat8", grad_output="hifloat8", scaling={"grad_output": "tensor"})
+    >>> recipe = Recipe(input={"forward": "float8_e4m3fn", "grad_weight": None}, weight="float8_e4m3fn")
+    >>> recipe.text
+    '{"input":["float8_e4m3fn",null],"weight":"float8_e4m3fn"}'
     """
 
     input: Any = None

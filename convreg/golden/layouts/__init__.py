@@ -339,7 +339,26 @@ def _fitting(golden: Golden, output: str, array: Array, path: Path) -> Array:
 
 
 def results_from(golden: Golden, other: Golden, path: Path) -> dict[str, Array]:
-    """Return the outputs of other golden vectors as results; refuse those of another call."""
+    """Return the outputs of other golden vectors as results.
+
+    Parameters
+    ----------
+    golden : Golden
+        The vectors that results are wanted for.
+    other : Golden
+        Vectors that were read from a file, such as those of another device.
+    path : path-like
+        The file, which the error names.
+
+    Returns
+    -------
+    dict of str to array
+
+    Raises
+    ------
+    GraphError
+        If the other vectors have another call or other inputs.
+    """
     mine, theirs = ((each.op, dict(each.attributes), each.conformance) for each in (golden, other))
     same = mine == theirs and golden.inputs.keys() == other.inputs.keys() and all(
         format_name(array) == format_name(other.inputs[name]) and array.shape == other.inputs[name].shape
