@@ -112,8 +112,9 @@ def algorithm(operator: str | Operator, *args: Any, **kwargs: Any) -> list[Choic
     Returns
     -------
     list of Choice
-        One for each kernel of the call, in the order of the computation; several if a kernel divides the call and the
-        parts have different algorithms. None for an empty result. ``print(choice)`` shows a table.
+        One for each kernel of the call, in the order of the computation. A kernel has several if it divides the call
+        and the parts have different algorithms. The list is empty if the result has no elements. ``print(choice)``
+        shows a table.
 
     Raises
     ------

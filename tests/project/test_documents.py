@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib import import_module
 
 import pytest
 from places import ROOT
@@ -121,6 +122,19 @@ def test_the_architecture_names_every_module():
 def test_there_are_no_metaphors(page):
     lines = enumerate(page.read_text("utf-8").splitlines(), 1)
     assert [(number, found.group()) for number, line in lines if (found := METAPHORS.search(line))] == []
+
+
+@checkout
+@pytest.mark.parametrize("package", ["convreg", "convreg.distributed", "convreg.golden", "convreg.golden.layouts",
+                                     "convreg.numerics", "convreg.onnx", "convreg.tools.onnx_io", "convreg.torch"])
+def test_pages_name_everything_that_is_public(package):
+    """The pages about the inside of the project, its history and what docstrings say already do not count."""
+    if package == "convreg.torch":
+        pytest.importorskip("torch")
+    others = ("architecture.md", "performance-log.md", "operators.md")
+    text = "\n".join(page.read_text("utf-8") for page in PAGES if page.name not in (*others, "CHANGELOG.md"))
+    words = set(re.findall(r"\w+", text))
+    assert [name for name in import_module(package).__all__ if name not in words] == []
 
 
 def rules_of(*paths):
