@@ -110,7 +110,7 @@ def docs_page(operators: Iterable[Operator]) -> str:
     sections = ["# Operators", "",
                 "`convreg docs` writes this page from the declarations in `ops/`.", "",
                 "An array is anything that `numpy.asarray` takes, or a tensor of PyTorch. Masked arrays are refused,",
-                "because no operator leaves numbers out.", "",
+                "because no operator leaves numbers out. [rules.md](rules.md) lists the rules that errors name.", "",
                 table(operators := list(operators))]
     for operator in operators:
         spec = operator.spec
