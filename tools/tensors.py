@@ -76,7 +76,7 @@ def feeds(inputs: Mapping[str, Wanted], given: Sequence[str], *, fill: bool, see
     if fill:
         values = {name: values.get(name, "random") for name in inputs}
     if seed < 0:
-        raise GraphError(f"seed {seed} is negative")
+        raise GraphError(f"seed {seed} is negative; allowed: 0 and above")
     generator = np.random.default_rng(seed)
     return {name: _random(name, inputs[name], values[name], generator)
             if values[name].partition(":")[0] == "random" else _declared(load_one(values[name]), inputs[name])

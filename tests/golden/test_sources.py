@@ -199,7 +199,7 @@ def test_masked_outputs_and_emulation():
                    [value("y", None)]), "the shape of 'x' is not known (x: float32 of shape [N, 2, 4]); needed"),
     (lambda: model([data_gradient(["dy", "w", "shape"])], [value("dy", [1, 2, 4, 4]), value("w", [2, 2, 3, 3]),
                                                            value("shape", [4], np.int32)], [value("dx", None)]),
-     "the model computes the value of 'shape'; needed: a constant, or inputs="),
+     "the model computes the value of 'shape'; needed: a constant, or inputs= (--input in a shell) for a run"),
 ])
 def test_models_that_state_no_case(build, words):
     with pytest.raises(GraphError) as error:

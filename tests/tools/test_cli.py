@@ -242,7 +242,7 @@ def test_a_run_names_its_engine(model, capsys, monkeypatch, engine):
         (["-i", f"x={CASES / 'one_d.npz'}"], "several arrays"),
         (["-i", "x=random:1,4,2,2"], "differ from those that the model declares"),
         (["-i", "x=random:1,3,2"], "differ from those that the model declares"),
-        (["-i", "x=random:1,3,2,2", "--seed", "-1"], "seed -1"),
+        (["-i", "x=random:1,3,2,2", "--seed", "-1"], "seed -1 is negative; allowed: 0 and above"),
     ],
 )
 def test_bad_inputs(model, capsys, arguments, message):

@@ -1,6 +1,6 @@
 """Nodes of ONNX models as cases: nodes of convreg's operators, and the gradients of Conv and ConvTranspose.
 
-A forward model, as networks are exchanged, so gives the gradients of its layers with respect to data and weights.
+So a forward model gives the gradients of its layers with respect to data and weights.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from ..record import Case, Operand
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
+
+RUN = "inputs= (--input in a shell) for a run of the model"
+"""What tells operands that the model alone does not state."""
 
 
 class _Node(NamedTuple):
@@ -110,11 +113,11 @@ def _inferred(model: ModelProto | str, file: str) -> Iterator[_Node]:
                 operands.append(None)
             elif place_of_input < len(spec.inputs) and spec.inputs[place_of_input].shape:
                 raise GraphError(f"{file}, {place(node)}: the model computes the value of {name!r}; needed: a "
-                                 "constant, or inputs= for a run of the model")
+                                 f"constant, or {RUN}")
             elif known is None or known.shape is None or known.dtype is None or not all(
                     isinstance(extent, int) for extent in known.shape):
                 raise GraphError(f"{file}, {place(node)}: the shape of {name!r} is not known ({known}); needed: a "
-                                 "model with fixed shapes, or inputs= for a run of the model")
+                                 f"model with fixed shapes, or {RUN}")
             else:
                 operands.append(Operand(tuple(map(int, known.shape)), _format(known.dtype)))
         yield _Node(node, spec, operands, attributes_of(node),
@@ -182,8 +185,7 @@ def _cases(entry: _Node) -> Iterator[Case]:
 def _known(scale: Operand, node: NodeProto) -> Array:
     """Return the values of a scale, which belong to the call and are not drawn."""
     if scale.values is None:
-        raise GraphError(f"node {_name(node)!r}: the model computes a scale; needed: a constant, or inputs= for a run "
-                         "of the model")
+        raise GraphError(f"node {_name(node)!r}: the model computes a scale; needed: a constant, or {RUN}")
     return scale.values
 
 
