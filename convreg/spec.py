@@ -60,11 +60,31 @@ class Spellings(NamedTuple):
 class Port:
     """An input or output tensor.
 
-    A port with ``shape=True`` is a 1-D integer tensor that states a shape. With ``attribute=True`` the shape may also
-    be an attribute of that name, and Python has one argument for both. `scales` names the input that a port multiplies.
-    Such ports are the last ones, and Python has one argument for all of them. `like` names the input that gives an
-    output its default format. `only` limits the port to some conformances. `role` is what the port is in the gradients
-    of a convolution, or in a conversion (`convreg.roles`).
+    Attributes
+    ----------
+    name : str
+        The vendor's name.
+    doc : str
+        What the tensor is, with its shape, for the docstring.
+    type : str
+        The type variable of `OpSpec.types` that lists its number formats.
+    optional : bool
+        Whether a call may leave it out.
+    shape : bool
+        Whether it is a 1-D integer tensor that states a shape.
+    attribute : bool
+        Whether a stated shape may also be an attribute of that name. Python has one argument for both.
+    rule : str
+        The row of the vendor's table for a stated shape that contradicts another, and for a given output of a wrong
+        shape.
+    scales : str
+        The input that the port multiplies. Such ports are the last ones, and Python has one argument for all of them.
+    like : str
+        The input that gives an output its default format.
+    only : tuple of str
+        The conformances that have the port; empty for all.
+    role : str
+        What the port is in the gradients of a convolution, or in a conversion (`convreg.roles`).
     """
 
     name: str
@@ -84,10 +104,30 @@ class Port:
 class Attribute:
     """A named constant of a call.
 
-    `choices` maps a conformance (``"*"`` = any other) to its spellings. `minimum` and `maximum` bound every entry.
-    `rule` is the row of the vendor's table for values outside the bounds; `rule_negative` is the row for negative
-    values, if the table has a separate one. Each of these may be a mapping by conformance. `unset` is the value that
-    means "not given" in the vendor's files. `only` limits the attribute to some conformances.
+    `minimum`, `rule` and `rule_negative` may be mappings by conformance.
+
+    Attributes
+    ----------
+    name : str
+        The vendor's name.
+    kind : str
+        "int", "ints", "bool", "bools", "string" or "strings".
+    doc : str
+        What it means, for the docstring.
+    default : object
+        Its value in a call that leaves it out. Without it the attribute is required.
+    choices : mapping, optional
+        Conformance -> its spellings; ``"*"`` stands for any other conformance.
+    minimum, maximum : int, optional
+        The bounds of every entry.
+    rule : str
+        The row of the vendor's table for values outside the bounds or the spellings.
+    rule_negative : str
+        The row for negative values, if the table has a separate one.
+    unset : tuple of int, optional
+        The value that means "not given" in the vendor's files.
+    only : tuple of str
+        The conformances that have the attribute; empty for all.
     """
 
     name: str
