@@ -36,7 +36,24 @@ def function_of(spec: OpSpec) -> Operator:
         return perform(bound.call, bound.plan, bound.inputs, allocate(bound.call, bound.plan, bound.outputs), workers)
 
     def referee(*args: Any, **kwargs: Any) -> Result:
-        """Compute the same call in float64 and return it unrounded, as float64."""
+        """Compute the same call in float64 and return it unrounded, as float64.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The arguments of the function, without ``out``. `threads` changes no bit of the result.
+
+        Returns
+        -------
+        ndarray or tuple
+            The results of the function as new float64 arrays. Nothing is rounded: neither results to their formats, nor
+            operands, as Ascend's cubeMathType does. Scales apply.
+
+        Raises
+        ------
+        OpError, OpTypeError
+            As the function, and if ``out`` is given.
+        """
         tensors, attributes, conformance, out, threads = read(args, kwargs)
         if out is not None:
             raise asking(spec, spec.conformances[0]).refuse(
@@ -47,5 +64,9 @@ def function_of(spec: OpSpec) -> Operator:
     function.__name__ = function.__qualname__ = spec.function_name
     function.__module__ = f"convreg.{spec.vendor}"
     function.__doc__ = docstring(spec)
+    referee.__name__, referee.__qualname__ = "reference", f"{spec.function_name}.reference"
+    referee.__module__ = function.__module__
+    vars(referee)["__signature__"] = signature.replace(
+        parameters=[parameter for name, parameter in signature.parameters.items() if name != "out"])
     vars(function).update(__signature__=signature, spec=spec, reference=referee)
     return cast(Operator, function)

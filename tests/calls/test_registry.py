@@ -175,6 +175,16 @@ def test_functions_show_the_declaration(operator):
     assert spec.source.split()[0] in operator.__doc__
 
 
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.spec.qualified_name)
+def test_references_show_their_arguments(operator):
+    parameters = dict(inspect.signature(operator).parameters)
+    del parameters["out"]  # a reference returns new arrays
+    assert dict(inspect.signature(operator.reference).parameters) == parameters
+    assert operator.reference.__name__ == "reference"
+    for section in ("Parameters", "Returns", "Raises"):
+        assert f"\n{section}\n{'-' * len(section)}\n" in inspect.getdoc(operator.reference)
+
+
 def test_docs_page_is_up_to_date():
     page = ROOT / "docs" / "operators.md"
     if not page.exists():
