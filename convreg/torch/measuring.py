@@ -128,8 +128,8 @@ def _compared(found: Array, exact: Array) -> tuple[float, float]:
         for begin in range(0, exact.size, BLOCK):
             wanted, made = exact[begin : begin + BLOCK], found[begin : begin + BLOCK]
             present = wanted != 0
-            nonzero += np.count_nonzero(present)
-            zeros += np.count_nonzero(present & (made == 0))
+            nonzero += int(np.count_nonzero(present))
+            zeros += int(np.count_nonzero(present & (made == 0)))
             wanted, made = (times_power(values.astype(np.float64), unit) for values in (wanted, made))
             made -= wanted
             signal, noise = signal + float(wanted @ wanted), noise + float(made @ made)

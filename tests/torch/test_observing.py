@@ -124,6 +124,15 @@ def test_zeros_and_empty_batches_are_exact():
             for entry in seen.select(tensor="input")] == [(math.inf, 0.0, 0.0, 0)] * 2
 
 
+def test_figures_are_numbers_of_python():
+    net = identity(4, "hifloat8")
+    with observe(net) as seen:
+        net(torch.tensor([[1.0, 2.0**-30, 3.3, 0.0]]))
+    [record] = seen.select(tensor="input")
+    assert {name: type(getattr(record, name)) for name in ("snr_db", "flushed", "saturated", "largest")} == dict.fromkeys(
+        ("snr_db", "flushed", "saturated", "largest"), float)
+
+
 def test_the_best_scale_of_many_numbers_is_that_of_some():
     net = identity(400, "hifloat8")
     x = torch.randn(100, 400) * 1e-5
