@@ -54,6 +54,21 @@ def test_what_onnxruntime_cannot_express_runs_on_our_executor():
     same([*running.run(tensors).values()], Session(made).run(tensors)["y"])
 
 
+def test_hifloat8_runs_in_onnxruntime_where_a_shape_is_an_attribute():
+    """The list of formats then names more inputs than the node has."""
+    dy, w = (convreg.quantize(normal(RNG, shape), "hifloat8") for shape in ((1, 2, 3), (2, 1, 2)))
+    call = {"strides": [1], "pads_begin": [0], "pads_end": [0], "dilations": [1], "data_format": "NCX",
+            "weights_format": "OIX", "conformance": "emulation"}
+    made = older(convreg.onnx.node_model("onednn::ConvolutionBackwardData", dy, w, [1, 1, 4], as_inputs=True, **call))
+    [node] = made.graph.node
+    [stated] = [attribute.strings for attribute in node.attribute if attribute.name == "operand_types"]
+    assert len(stated) > len(node.input)
+    running = Session(made, engine="onnxruntime")
+    assert (running.engine, running.engine_note) == ("onnxruntime", "")
+    found = running.run({"diff_dst": dy, "weights": w})["diff_src"]
+    assert found.tobytes() == convreg.onednn.convolution_backward_data(dy, w, [1, 1, 4], **call).tobytes()
+
+
 def test_digits_training_steps_agree(request):
     path = request.config.rootpath / "examples" / "digits" / "training_step.onnx"
     made = older(convreg.onnx.load(path))

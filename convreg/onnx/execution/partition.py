@@ -116,6 +116,8 @@ class Partition:
         """Whether exactly the bytes among a node's inputs are said to be HiFloat8: inside onnxruntime all bytes are."""
         stated = next(([text.decode("utf-8", "replace") for text in attribute.strings]
                        for attribute in node.attribute if attribute.name == payload.ATTRIBUTE), [])
+        while stated and not stated[-1] and len(stated) > len(node.input):
+            stated.pop()  # of an optional input that the node does not have
         if len(stated) > len(node.input):
             return False
         said = [*stated, *[""] * (len(node.input) - len(stated))]
