@@ -125,6 +125,8 @@ class Partition:
                    for name, text in zip(node.input, said, strict=True) if name or text)
 
     def _element(self, name: str) -> int:
+        if name in self._constants:
+            return self._constants[name].data_type
         return self._values[name].type.tensor_type.elem_type if name in self._values else 0
 
     def _check_taken(self) -> None:
