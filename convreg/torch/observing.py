@@ -38,15 +38,15 @@ def observe(
 ) -> Observation:
     """Record what rounding does to the tensors of a module's layers, until the ``with`` block ends.
 
-    Converted layers are observed, and inside of `emulate` all layers and functions that it replaces; a function's layer
-    is the module whose forward pass calls it. A call is recorded with its input, its weight and, whenever its backward
-    pass comes, its output gradient; with the gradients of input and weight where the recipe rounds them, for which they
-    are computed once more. `Record` says what is measured.
+    Converted layers are observed. Inside of `emulate` all layers and functions that it replaces are observed; the layer
+    of a function is the module whose forward pass calls it. A call is recorded with its input and its weight, and with
+    its output gradient when its backward pass comes. If the recipe rounds the gradients of input or weight, they are
+    computed once more and recorded too. `Record` says what is measured.
 
-    A step begins when the module, or a part of it that is called by itself, is called that was called in this step
-    before. `Observation.step` begins steps by hand.
+    A step begins when the module is called. If parts of it are called by themselves, a step begins when one of them is
+    called for the second time. `Observation.step` begins a step by hand.
 
-    Observing changes no bit of the module's results. Calls that torch.compile has compiled are not recorded, and
+    An observation changes no bit of the module's results. Calls that torch.compile has compiled are not recorded, and
     compiled modules are refused. Observations may be nested, also those of parts of a module.
 
     Parameters
@@ -54,14 +54,15 @@ def observe(
     module : nn.Module
         What `convert` returned, or a module that is called inside of `emulate`.
     every : int
-        Steps whose number it does not divide are not recorded. A recorded step takes two to four times as long as
-        another; a step that is not recorded takes some microseconds per layer more.
+        The steps 0, ``every``, ``2 * every`` and so on are recorded. A recorded step takes two to four times as long as
+        a step without an observation. Other steps take some microseconds per layer more.
     recipe : Recipe or str, optional
-        A recipe to measure by instead of the one that the layers compute with: what it would lose in this training.
+        The recipe that is measured, in place of the one that the layers compute with. The records then say what it
+        would lose in this training.
     scales : bool
-        Whether to look for the best power-of-two scales, which for HiFloat8 is most of that time.
+        Whether to look for the best power-of-two scales. For HiFloat8 the search takes most of the time of a record.
     inference : bool
-        Whether to record, and to count as steps, calls in evaluation mode without gradients too.
+        Whether calls in evaluation mode without gradients are recorded and counted as steps too.
 
     Returns
     -------
@@ -103,8 +104,8 @@ def observe(
         compiled = kind == "OptimizedModule" or getattr(layer, "_compiled_call_impl", None) is not None
         if compiled or isinstance(layer, torch.jit.ScriptModule):
             raise ASK.refuse("module", f"{name or 'the module'}, a {kind}{', compiled' if compiled else ''}",
-                             "modules that are not compiled, scripted or traced: observe the module before "
-                             "torch.compile, and call it without", wrong_type=True)
+                             "modules that are not compiled, scripted or traced; observe the module that torch.compile "
+                             "was given, and call that one", wrong_type=True)
     return Observation(module, every, None if recipe is None else as_recipe(recipe).text, scales, inference).start()
 
 

@@ -56,8 +56,8 @@ class Recipe:
     saturate : bool
         Whether a number that is too large becomes the format's largest one instead of infinity or NaN.
     seed : int or None
-        Seed of stochastic rounding, below 2**62. None draws a new one from torch's default generator in every call, so
-        that `torch.manual_seed` makes it repeatable.
+        Seed of stochastic rounding, below 2**62. With None every call draws a new seed from torch's default generator,
+        so that `torch.manual_seed` makes the calls repeatable.
 
     Raises
     ------
