@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..calls.binding import Bound, bind
-from ..calls.signature import reader_of
+from ..calls.binding import Bound
 from ..conversion import dequantize, quantize, round_operand
-from ..errors import Asking, OpError, Refusing
+from ..errors import OpError, Refusing
 from ..formats import FORMATS, format_of
 from ..guard import failure, thread_count
 from ..memory import Array, max_bytes
 from ..ops import kernels
-from ..registry import resolve
 from ..roles import CONVERTED, RESULTS, Precision
 from ..spec import Port
 from .arithmetic import SMALLEST_NORMAL, USUAL, Arithmetic
 from .axes import axes_of
 from .bounds import Analysis
+from .calling import ASK, bound_of
 from .quanta import exponent_of_quanta
 from .rounding import Rounding, Step, rounding_of
 
@@ -60,14 +59,14 @@ def analyse(golden: Golden, arithmetic: Arithmetic = USUAL, *, threads: int | No
     OpError, OpTypeError
         If the operator refuses the call, has no roles that say what it computes, or too little memory is free.
     """
-    ask, bound = Asking("convreg::golden"), bound_of(golden)
+    bound = bound_of(golden)
     spec = bound.call.spec
-    workers = thread_count(ask, threads)
-    _check_size(ask, bound)
+    workers = thread_count(ASK, threads)
+    _check_size(ASK, bound)
     try:
         for port, made in zip(spec.outputs, bound.plan.outputs, strict=True):
             if made is not None and port.role not in (*RESULTS, CONVERTED):
-                raise ask.refuse("golden", golden.op, f"an operator whose outputs have roles, which {port.name} lacks",
+                raise ASK.refuse("golden", golden.op, f"an operator whose outputs have roles, which {port.name} lacks",
                                  "arguments")
         if any(port.role == CONVERTED for port in spec.outputs):
             return {port.name: _conversion(bound, place, port, workers)
@@ -77,20 +76,6 @@ def analyse(golden: Golden, arithmetic: Arithmetic = USUAL, *, threads: int | No
                 if bound.plan.outputs[place] is not None}
     except (OverflowError, MemoryError, OpError) as error:
         raise failure(bound.call, error) from None
-
-
-def bound_of(golden: Golden) -> Bound:
-    """Return the call of golden vectors, checked and planned.
-
-    Raises
-    ------
-    OpError, OpTypeError
-        If the operator refuses it.
-    """
-    spec = resolve(golden.op).spec
-    stated = {} if golden.conformance is None else {"conformance": golden.conformance}
-    tensors, attributes, conformance, _, _ = reader_of(spec)((), {**golden.inputs, **golden.attributes, **stated})
-    return bind(spec, tensors, attributes, conformance=conformance)
 
 
 def _check_size(ask: Refusing, bound: Bound) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,13 @@ from ..memory import Array
 from ..spec import OpSpec, snake_case
 from .data import format_name
 
+if TYPE_CHECKING:
+    from .record import Golden
+
 ASK = Asking("convreg::golden")
+
+OTHER_ARGUMENTS = ("out", "threads", "conformance")
+"""Arguments of an operator's Python function that are no attributes of a case."""
 
 
 class Parts(NamedTuple):
@@ -97,12 +103,24 @@ def _plain(value: Any) -> Any:
 
 def bound_call(spec: OpSpec, arguments: Mapping[str, Any], conformance: str | None) -> Bound:
     """Return a checked and planned call of Python's arguments."""
+    other = next((name for name in OTHER_ARGUMENTS if arguments.get(name) is not None), None)
+    if other is not None:
+        raise asking(spec, spec.conformances[0]).refuse(other, "given", "no such attribute of golden vectors",
+                                                        "arguments", wrong_type=True)
     given = reader_of(spec)((), {**arguments, **_chosen(conformance)})
-    for name, value in (("out", given.out), ("threads", given.threads)):
-        if value is not None:
-            raise asking(spec, spec.conformances[0]).refuse(name, "given", "no such attribute of golden vectors",
-                                                            "arguments", wrong_type=True)
     return bind(spec, given.tensors, given.attributes, conformance=given.conformance)
+
+
+def bound_of(golden: Golden) -> Bound:
+    """Return the call of golden vectors, checked and planned.
+
+    Raises
+    ------
+    OpError, OpTypeError
+        If the operator refuses it.
+    """
+    spec = registry.resolve(golden.op).spec
+    return bound_call(spec, {**golden.inputs, **golden.attributes}, golden.conformance)
 
 
 def check_parts(parts: Parts) -> None:

@@ -13,10 +13,11 @@ from ..formats import FORMATS
 from ..memory import Array
 from ..spec import snake_case
 from . import ranks
-from .analysis import analyse, bound_of
+from .analysis import analyse
 from .arithmetic import ACCUMULATORS
 from .axes import Axis, weight_axes
 from .bounds import Analysis, with_arithmetic
+from .calling import bound_of
 from .evidence import COSTLY, explains, fits, share
 from .judgement import outside
 from .orders import in_other_order

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,9 +71,9 @@ class Manifest(NamedTuple):
         ------
         GraphError
         """
-        if name not in self.cases:
+        if not isinstance(name, str) or name not in self.cases:
             known = ", ".join(map(repr, list(self.cases)[:10])) + (", ..." if len(self.cases) > 10 else "")
-            raise GraphError(f"no case {name!r}; the manifest has {known or 'none'}")
+            raise GraphError(f"no case {shorten(name)}; the manifest has {known or 'none'}")
         return self.cases[name]
 
 
@@ -105,6 +107,7 @@ def entry_of(held: Any) -> Entry:
     if not held["paths"]:
         raise GraphError(f"case {held['name']!r} has no paths; needed: one or more")
     return Entry(**{**{name: held[name] for name in Entry._fields}, "paths": [_inside(each) for each in held["paths"]],
+                    "fields": {name: str(value) for name, value in held["fields"].items()},
                     "inputs": _arrays(held["inputs"]), "outputs": _arrays(held["outputs"])})
 
 
@@ -119,19 +122,47 @@ def read(root: PathLike) -> Manifest:
     path = path_of(root) / NAME
     content = read_bytes(path)
     try:
-        about = json_of(content)
-        check_fields(about, REQUIRED, "the manifest")
-        if about["kind"] != KIND or about["version"] != VERSION:
-            raise GraphError(f"{about['kind']!r} version {about['version']}; needed: {KIND!r} version {VERSION}")
-        cases = {}
-        for entry in about["cases"]:
-            case = entry_of(entry)
-            if case.name in cases:
-                raise GraphError(f"case {case.name!r} occurs twice; needed: different names")
-            cases[case.name] = case
-        return Manifest(about["layout"], cases, about["files"], about["seed"], about["fill"], about["command"])
+        return _manifest_of(content)
     except ValueError as error:  # GraphError is one
         raise GraphError(f"{path}: {error}") from None
+
+
+def read_case(root: PathLike, name: str) -> tuple[Entry, str]:
+    """Return a case of a folder's manifest, and the layout of the folder.
+
+    The manifest is checked again only if its content is another than at the last call. Without that, reading all cases
+    of a folder one by one would check all cases for each of them.
+
+    Raises
+    ------
+    GraphError
+        As `read`; or if there is no such case.
+    """
+    path = path_of(root) / NAME
+    content = read_bytes(path)
+    try:
+        known = _last_manifest_of(content)
+        return deepcopy(known.case(name)), known.layout
+    except ValueError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def _manifest_of(content: bytes) -> Manifest:
+    """Return the manifest with this content; raise `ValueError` for other content."""
+    about = json_of(content)
+    check_fields(about, REQUIRED, "the manifest")
+    if about["kind"] != KIND or about["version"] != VERSION:
+        raise GraphError(f"{about['kind']!r} version {about['version']}; needed: {KIND!r} version {VERSION}")
+    cases = {}
+    for entry in about["cases"]:
+        case = entry_of(entry)
+        if case.name in cases:
+            raise GraphError(f"case {case.name!r} occurs twice; needed: different names")
+        cases[case.name] = case
+    return Manifest(about["layout"], cases, about["files"], about["seed"], about["fill"], about["command"])
+
+
+_last_manifest_of = lru_cache(maxsize=1)(_manifest_of)
 
 
 def _arrays(entries: Mapping[str, Any]) -> dict[str, Stored]:
@@ -167,7 +198,7 @@ def check_links(root: Path, case: Entry) -> None:
         path = root / file
         try:
             inside = path.resolve().is_relative_to(root.resolve())
-        except (OSError, RuntimeError) as error:  # links that form a circle, names that are too long
+        except (OSError, RuntimeError, ValueError) as error:  # circles of links, names that are too long or no text
             raise GraphError(f"{path}: cannot be read: {reason(error)}") from None
         if not inside:
             raise GraphError(f"{path} is a link that leads out of the folder; needed: a file of the folder")

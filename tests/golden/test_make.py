@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drawn import normal
@@ -88,3 +90,6 @@ def test_a_case_refuses_what_the_operator_does():
         data_case().make.__wrapped__(data_case().__class__("x", "none::Such", {}, {}))
     with pytest.raises(OpTypeError, match="seeds"):
         data_case().make(seeds=1)
+    for conformance in (None, "document"):
+        with pytest.raises(OpTypeError, match="conformance='given' is refused"):
+            replace(data_case(conformance="library"), conformance=conformance).make()

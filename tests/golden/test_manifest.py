@@ -180,6 +180,10 @@ EDITS = {
     "boolean in a shape": (lambda about: about["cases"][1]["inputs"]["weights"].update(shape=[True, 3]), "integers"),
     "file": (lambda about: about["cases"][1]["inputs"]["weights"].update(file="../x"), "a path inside it"),
     "absolute file": (lambda about: about["cases"][1]["inputs"]["weights"].update(file="/etc/passwd"), "inside it"),
+    "path of no text": (lambda about: about["cases"][1].update(paths=["\ud800"]), "\\ud800: cannot be read"),
+    "file of no text": (lambda about: about["cases"][1]["inputs"]["weights"].update(file="\ud800"), "cannot be read"),
+    "conformance twice": (lambda about: about["cases"][1]["attributes"].update(conformance="library"),
+                          "conformance='given' is refused"),
     "operator": (lambda about: about["cases"][1].update(op="onednn::Pool"), "no operator named"),
     "attribute": (lambda about: about["cases"][1]["attributes"].update(groups=1), "refused"),
     "other case": (lambda about: about["cases"][1].update(name="e"), "no case 'c'; the manifest has 'a b', 'e', 'd'"),
@@ -195,6 +199,39 @@ def test_damaged_manifests(tmp_path, damage):
         layouts.load_case(tmp_path / "root", "c")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_fields_that_are_no_text(tmp_path):
+    """They are text in every case that is read, as layouts expect."""
+    layouts.write("ttk", tmp_path / "root", goldens([ascend_case("c")]))
+    edited(tmp_path / "root", lambda about: about["cases"][0].update(fields={"op_name": 3}))
+    found = layouts.load_case(tmp_path / "root", "c")
+    assert found.fields == {"op_name": "3"}
+    assert layouts.read_results(found, tmp_path / "root").keys() == found.outputs.keys()
+
+
+def test_a_manifest_is_checked_once_for_all_of_its_cases(tmp_path, monkeypatch):
+    """For each case that is loaded only the case itself; other content is checked again."""
+    root, checked = tmp_path / "root", []
+    layouts.write("bin", root, goldens())
+    kept = manifest.entry_of
+    monkeypatch.setattr(manifest, "entry_of", lambda held: checked.append(held["name"]) or kept(held))
+    for case in CASES:
+        found = layouts.load_case(root, case.name)
+        assert same_arrays(layouts.load_case(root, case.name), found)
+        found.attributes.clear()
+        assert same_arrays(layouts.load_case(root, case.name), case.make())
+        assert layouts.read_results(case.make(), root).keys() == found.outputs.keys()
+    assert checked == [case.name for case in CASES]
+    edited(root, lambda about: about["cases"].pop())
+    with pytest.raises(GraphError, match="no case 'd'"):
+        layouts.load_case(root, "d")
+
+
+@pytest.mark.parametrize("name", [None, [], "x" * 1000])
+def test_names_that_no_case_has(filled, name):
+    with pytest.raises(GraphError, match=r"no case .* the manifest has 'a b', 'c', 'd'"):
+        layouts.load_case(filled, name)
 
 
 @pytest.mark.parametrize("into", ["a file outside", "a folder outside", "the folder", "itself"])

@@ -177,16 +177,7 @@ def load_case(root: PathLike, name: str) -> Golden:
         If there is no such case, an array differs from its SHA-256, dtype or shape in the manifest, or the arrays are
         none of a call of the operator.
     """
-    return from_entry(path_of(root), *_listed(path_of(root), name))
-
-
-def _listed(root: Path, name: str) -> tuple[Entry, str]:
-    """Return a case of a folder's manifest, and the layout of the folder."""
-    known = manifest.read(root)
-    try:
-        return known.case(name), known.layout
-    except GraphError as error:
-        raise GraphError(f"{root / manifest.NAME}: {error}") from None
+    return from_entry(path_of(root), *manifest.read_case(root, name))
 
 
 def from_entry(root: Path, case: Entry, layout: str) -> Golden:
@@ -246,7 +237,7 @@ def read_results(
     if not is_folder(place):
         return _of_file(golden, place)
     kinds = [layout_of(name) for name in (_KINDS if layout is None else (layout,))]
-    vectors = _listed(place, golden.name) if (place / manifest.NAME).is_file() else None
+    vectors = manifest.read_case(place, golden.name) if (place / manifest.NAME).is_file() else None
     own = None if vectors is None else vectors[0].files
     files = {output: _file_of(golden, output, place, kinds, many, own) for output in golden.outputs}
     if vectors is not None:

@@ -29,7 +29,7 @@ from ...geometry import Axis
 from ...memory import Array
 from ...registry import get
 from ...spec import OpSpec, snake_case
-from ..calling import bound_call
+from ..calling import bound_of
 from ..data import format_name
 from .base import Files, Layout, refuse, safe_name, write_array, write_bytes
 
@@ -142,7 +142,7 @@ def bundles_of(golden: Golden) -> dict[str, Bundle]:
         If hipDNN's graphs cannot express the call.
     """
     spec = get(golden.op).spec
-    bound = bound_call(spec, {**golden.inputs, **golden.attributes}, golden.conformance)
+    bound = bound_of(golden)
     _check(golden, spec, bound)
     roles, call, geometry = spec.roles, bound.call, bound.plan.integers
     ports = {role: name for role, name in roles.items() if role in ("grad_output", "data", "weight")}

@@ -25,8 +25,7 @@ from ...calls.binding import Bound
 from ...calls.signature import SCALES
 from ...formats import format_of
 from ...memory import Array
-from ...registry import get
-from ..calling import bound_call
+from ..calling import bound_of
 from ..data import format_name
 from ..manifest import Entry
 from ..sources.kernels import KERNEL, kernel_inputs
@@ -123,7 +122,7 @@ class Ttk(Layout):
         other = next((name for name in (SCALES, "rounding", "saturate") if golden.attributes.get(name)), None)
         if other is not None:
             raise refuse(golden, self.name, f"{other} is given", f"a call that {API} can state, without {other}")
-        bound = bound_call(get(OPERATOR).spec, {**golden.inputs, **golden.attributes}, golden.conformance)
+        bound = bound_of(golden)
         shapes = [golden.inputs[key].shape for key in INPUTS]
         channels = (bound.call["biasSizes"] or _channels(bound))[:1]
         formats = [format_name(golden.inputs[key]) for key in INPUTS]

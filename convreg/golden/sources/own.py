@@ -33,17 +33,16 @@ from ...formats import FORMATS
 from ...guard import guarded
 from ...memory import Array
 from ...spec import snake_case
+from ..calling import OTHER_ARGUMENTS
+from ..data import INTEGERS
 from ..record import Case, Operand
 from .ascend import shape_of
 
 FORMAT, VERSION = "convreg golden cases", 1
 KEYS = ("name", "op", "conformance", "inputs", "attributes", "fields")
 OPERAND_KEYS = ("shape", "format", "range", "occurring", "values", "bytes")
-INTEGERS = ("int32", "int64")
-"""Formats of inputs that state shapes."""
 LISTED = 64
 """Values of inputs up to this many elements are written as numbers."""
-OTHER_ARGUMENTS = ("out", "threads", "conformance")
 
 
 def is_table(document: Any) -> bool:
