@@ -9,8 +9,8 @@ an import of its own.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,11 +46,6 @@ from .registry import get, names, namespace, operators, register  # noqa: E402
 from .spec import Attribute, OpSpec, Port  # noqa: E402
 from .workspace import workspace_bytes  # noqa: E402
 
-try:
-    __version__ = version("convreg")
-except PackageNotFoundError:  # run from a checkout that was built in place
-    __version__ = "0+checkout"
-
 onednn: ModuleType = namespace("onednn")
 openvino: ModuleType = namespace("openvino")
 ascend: ModuleType = namespace("ascend")
@@ -59,6 +54,17 @@ microsoft: ModuleType = namespace("microsoft")
 nodes: ModuleType = namespace("nodes")
 
 import_module("convreg.registry.builtin")
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    """Return `__version__`, which is looked up on first use: the import of importlib.metadata takes long."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("convreg")
+    except PackageNotFoundError:  # run from a checkout that was built in place
+        return "0+checkout"
 
 
 @guarded("convreg::capabilities")
@@ -101,7 +107,7 @@ def capabilities() -> dict[str, Any]:
     """
     from .ops import kernels
 
-    return {**kernels.capabilities(), "version": __version__}
+    return {**kernels.capabilities(), "version": _version()}
 
 
 _LATE = ("distributed", "golden", "numerics", "onnx")
@@ -112,6 +118,8 @@ _LATE_FUNCTIONS = {"ulp_distance": "convreg.golden.ranks"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _LATE:
         return import_module(f"convreg.{name}")
     if name in _LATE_FUNCTIONS:
@@ -122,7 +130,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE, *_LATE_FUNCTIONS})
+    return sorted({*globals(), "__version__", *_LATE, *_LATE_FUNCTIONS})
 
 
 __all__ = [

@@ -14,7 +14,6 @@ import threading
 import warnings
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -266,6 +265,8 @@ def _newest(versions: dict[int, Operator], version: int | None) -> Operator | No
 
 
 def _load_plugins() -> None:
+    from importlib.metadata import entry_points  # a quarter of the time that `import convreg` would take with it
+
     global _plugins_loaded
     with _lock:
         if _plugins_loaded:

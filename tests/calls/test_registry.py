@@ -122,7 +122,7 @@ def test_plugins_load_on_a_miss_and_a_broken_one_is_named(spare, monkeypatch):
         return [entry("broken", RuntimeError("no such card")), entry("good", spare),
                 entry("many", [replace(spare, name="Many")])]
 
-    monkeypatch.setattr(registry, "entry_points", points)
+    monkeypatch.setattr("importlib.metadata.entry_points", points)
     convreg.get("Convolution")
     assert asked == []
     with pytest.warns(RuntimeWarning, match="plug-in 'broken' is skipped: RuntimeError: no such card"):
@@ -137,7 +137,7 @@ def test_plugins_load_on_a_miss_and_a_broken_one_is_named(spare, monkeypatch):
                                    "convreg.acme.spare.spec.qualified_name",
                                    "__import__('convreg.acme').acme.spare.spec.qualified_name"])
 def test_plugins_load_before_they_are_listed_looked_up_or_imported(spare, monkeypatch, first):
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry("good", spare)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry("good", spare)])
     assert "acme::Spare" in eval(first)
     assert importlib.import_module("convreg.acme").__spec__ is None
     registry.register(replace(spare, name="Other"))  # the vendor is still no part of convreg
@@ -146,13 +146,13 @@ def test_plugins_load_before_they_are_listed_looked_up_or_imported(spare, monkey
 
 
 def test_a_function_pickles_for_a_process_that_has_not_loaded_the_plugin(spare, monkeypatch):
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry("good", spare)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry("good", spare)])
     text = b"cconvreg.acme\nspare\n."  # what pickle writes of a function
     assert pickle.loads(text).spec is spare
 
 
 def test_an_entry_point_that_names_no_declaration_is_named(spare, monkeypatch):
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry("maker", lambda: spare)])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry("maker", lambda: spare)])
     with pytest.warns(RuntimeWarning, match="plug-in 'maker' is skipped: OpTypeError: .*an OpSpec, an iterable of"):
         assert "acme::Spare" not in convreg.names()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -136,3 +138,13 @@ def test_public_modules_stay_where_they_are():
     for name in ("conversion", "errors", "explain", "formats", "geometry", "guard", "numerics", "presentation",
                  "registry", "spec"):
         assert getattr(convreg, name) is not None
+
+
+def test_what_import_convreg_leaves_for_later():
+    """Optional packages, packages that one module needs, and what takes long in the standard library."""
+    later = {"dask", "importlib.metadata", "matplotlib", "onnx", "onnxruntime", "torch"}
+    code = (f"import sys, numpy, ml_dtypes; known = set(sys.modules); import convreg; "
+            f"print(*({later!r} & set(sys.modules) - known)); convreg.__version__")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+    assert {"__version__", "onnx", "quantize"} <= {*dir(convreg)}
