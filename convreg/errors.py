@@ -198,18 +198,25 @@ def near_misses(name: str, known: Iterable[str]) -> list[str]:
 
 def shorten(value: Any, limit: int = 120) -> str:
     """Return ``repr(value)`` cut to `limit` characters, so that no message prints a tensor."""
-    if isinstance(value, list | tuple | str | bytes) and len(value) > limit:
-        value = value[:limit]  # each entry takes a character at least
-        cut = True
-    elif isinstance(value, dict | set | frozenset) and len(value) > limit:
-        value, cut = type(value)(islice(value.items() if isinstance(value, dict) else value, limit)), True
-    else:
-        cut = False
+    cut = False
     try:
-        text = re.sub(r"\s*\n\s*", " ", repr(value))
+        beginning = _beginning(value, limit)
+        cut = beginning is not value
+        text = re.sub(r"\s*\n\s*", " ", repr(beginning))
     except Exception:  # integers of thousands of digits have none, and foreign objects may raise anything
         text = f"<{type(value).__name__}>"
     return text if len(text) <= limit and not cut else text[: limit - 3] + "..."
+
+
+def _beginning(value: Any, limit: int) -> Any:
+    """Return a collection without what lies behind `limit` entries: each takes a character at least."""
+    if isinstance(value, list | tuple | str | bytes) and len(value) > limit:
+        return value[:limit]
+    if isinstance(value, dict) and len(value) > limit:
+        return dict(islice(value.items(), limit))
+    if isinstance(value, set | frozenset) and len(value) > limit:
+        return type(value)(islice(value, limit))
+    return value
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -85,6 +86,19 @@ def test_values_are_shown_in_bounded_text():
     for value in (10**5000, "x" * 10**6, [1] * 10**6, {n: n for n in range(10**5)}, set(range(10**5)), (b"x" * 10**6,)):
         assert len(str(OpError("a::b", "c", value, "it"))) < 300
         assert len(str(UnknownOp(str(value)[:10**6] if not isinstance(value, int) else "n", ["a"]))) < 300
+
+
+def test_values_of_subclasses_are_shown_in_bounded_text():
+    """Whatever their constructors take, and whatever they raise."""
+    class Refusing(list):
+        def __getitem__(self, place):
+            raise RuntimeError("no part")
+
+    for value, start in ((defaultdict(int, {n: n for n in range(1000)}), "{0: 0, 1: 1"),
+                         (Counter(range(1000)), "{0: 1, 1: 1"), (Refusing(range(1000)), "<Refusing>")):
+        text = str(OpError("a::b", "c", value, "it"))
+        assert text.startswith(f"a::b: c={start}")
+        assert len(text) < 300
 
 
 def printed(program, **variables):
