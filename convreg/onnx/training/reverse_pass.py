@@ -61,14 +61,14 @@ def add_gradients(
     reverse = Reverse(whole, check_format("format", format))
     made = reverse.gradients(y, wrt, seed)
     graph = whole.graph
-    graph.node.extend(reverse.writer.nodes)
+    graph.node.extend(reverse.writer.taken())
     graph.initializer.extend(reverse.writer.constants)
     sort_nodes(graph)
-    stated = {value.name for value in (*graph.value_info, *graph.input, *graph.output)}
-    made_now = {name for node in graph.node for name in node.output}
+    unstated = {name for node in graph.node for name in node.output} - {
+        value.name for value in (*graph.value_info, *graph.input, *graph.output)}
     for name in dict.fromkeys(reverse.typed):
         declared = reverse.writer.scope[name]
-        if name in made_now - stated and declared.dtype is not None and declared.shape is not None:
+        if name in unstated and declared.dtype is not None and declared.shape is not None:
             graph.value_info.append(helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(declared.dtype), declared.shape))
     imports = {entry.domain for entry in whole.opset_import}

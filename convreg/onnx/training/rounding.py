@@ -83,6 +83,5 @@ def round_products(model: ModelProto, format: str) -> None:
             writer.prefix = node.name or node.output[0]
             for place in (0, 1):
                 node.input[place] = rounded_to(writer, writer.value(node.input[place]), format).name
-        nodes += [*writer.nodes, node]
-        writer.nodes.clear()
+        nodes += [*writer.taken(), node]
     _put(model, nodes)

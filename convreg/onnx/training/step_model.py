@@ -280,9 +280,8 @@ def _scalar_input(model: ModelProto, writer: Writer, name: str, default: float) 
 
 def _flush(model: ModelProto, writer: Writer) -> None:
     """Move what a writer holds into a model."""
-    model.graph.node.extend(writer.nodes)
+    model.graph.node.extend(writer.taken())
     model.graph.initializer.extend(writer.constants)
-    writer.nodes.clear()
     writer.constants.clear()
 
 

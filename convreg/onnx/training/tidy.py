@@ -21,7 +21,6 @@ def tidy(model: ModelProto) -> None:
 def without_dead_nodes(graph: GraphProto) -> None:
     """Drop nodes, initializers and declarations that no output needs, in place."""
     needed = {value.name for value in graph.output}
-    kept: list[NodeProto] = []
     makers = {name: node for node in graph.node for name in node.output if name}
     waiting, seen = list(needed), set[int]()
     while waiting:
@@ -37,9 +36,8 @@ def without_dead_nodes(graph: GraphProto) -> None:
     _keep(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in needed | given])
     _keep(graph.sparse_initializer,
           [tensor for tensor in graph.sparse_initializer if tensor.values.name in needed | given])
-    made = {name for node in kept for name in node.output}
-    outputs = {value.name for value in graph.output}
-    _keep(graph.value_info, [value for value in graph.value_info if value.name in made - outputs])
+    inner = {name for node in kept for name in node.output} - {value.name for value in graph.output}
+    _keep(graph.value_info, [value for value in graph.value_info if value.name in inner])
 
 
 def _keep(field: Any, entries: list[Any]) -> None:

@@ -180,7 +180,7 @@ class Writer:
         self._known: dict[tuple[Any, ...], list[str]] = {}
         self._keys: dict[str, tuple[Any, ...]] = {}
         self._makers: dict[str, NodeProto] = {}
-        self._readers: dict[str, list[NodeProto]] = {}
+        self._readers: dict[str, dict[int, NodeProto]] = {}
         self._named: set[str] = set()
 
     def value(self, name: str) -> Value:
@@ -248,9 +248,13 @@ class Writer:
         """Note what a node makes and reads under the names of now."""
         self._makers.update(dict.fromkeys(node.output, node))
         for name in node.input:
-            readers = self._readers.setdefault(name, [])
-            if not any(reader is node for reader in readers):
-                readers.append(node)
+            self._readers.setdefault(name, {})[id(node)] = node
+
+    def taken(self) -> list[NodeProto]:
+        """Return the nodes and keep none of them: `named` leaves the names of what they make."""
+        nodes, self.nodes = self.nodes, []
+        self._makers.clear()
+        return nodes
 
     def constant(self, array: Any) -> Value:
         """Return a constant; equal ones are one."""
@@ -278,12 +282,11 @@ class Writer:
     def named(self, value: Value, name: str) -> Value:
         """Give a new value a name that is free, or that nothing makes any more."""
         maker = self._makers.get(value.name)
-        is_here = maker is not None and any(node is maker for node in self.nodes)  # others have moved into the graph
-        if maker is None or not is_here or value.name in self._named:
+        if maker is None or value.name in self._named:
             self._append(helper.make_node("Identity", [value.name], [name], name=self.names.fresh(
                 f"{self.prefix}/Identity")))
         else:
-            for node in (maker, *self._readers.pop(value.name, [])):
+            for node in (maker, *self._readers.pop(value.name, {}).values()):
                 for names in (node.input, node.output):
                     for index, used in enumerate(names):
                         if used == value.name:
