@@ -32,10 +32,9 @@ def without_dead_nodes(graph: GraphProto) -> None:
             waiting.extend(names)
     kept = [node for node in graph.node if id(node) in seen]
     _keep(graph.node, kept)
-    given = {value.name for value in graph.input}
-    _keep(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in needed | given])
-    _keep(graph.sparse_initializer,
-          [tensor for tensor in graph.sparse_initializer if tensor.values.name in needed | given])
+    needed.update(value.name for value in graph.input)
+    _keep(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in needed])
+    _keep(graph.sparse_initializer, [tensor for tensor in graph.sparse_initializer if tensor.values.name in needed])
     inner = {name for node in kept for name in node.output} - {value.name for value in graph.output}
     _keep(graph.value_info, [value for value in graph.value_info if value.name in inner])
 
