@@ -239,7 +239,11 @@ def refuse_unwritable(argument: str, path: PathLike) -> None:
         It names the argument.
     """
     try:
-        target = path_of(path).resolve()
+        target = path_of(path)
+    except GraphError as error:
+        raise GraphError(f"{argument}: {error}") from None
+    try:
+        target = target.resolve()
         refuse_devices(target)
         tempfile.TemporaryFile(dir=target.parent).close()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links that form a circle

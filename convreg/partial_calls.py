@@ -229,10 +229,10 @@ class Parts:
         computed = self.computed()
         if of is None and len(computed) == 1:
             return computed[0]
-        if of not in computed:
+        if not isinstance(of, str) or of not in computed:
             results = " or ".join(map(repr, computed))
             raise self.ask.refuse("of", of, results or "a call that computes a weights or bias gradient")
-        return str(of)
+        return of
 
     def cut(self, output: str) -> Cut:
         """Return how a result is cut."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from ..files import PathLike
 from ..guard import guarded
@@ -13,7 +15,7 @@ from ..once import once
 from . import archive
 from .analysis import analyse
 from .bounds import Analysis
-from .calling import called
+from .calling import ASK, called
 from .fills import drawn
 
 
@@ -41,6 +43,14 @@ class Operand:
     occurring: tuple[float, ...] = ()
     values: Array | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a shape or a format of another type."""
+        if not isinstance(self.shape, Sequence) or not all(
+                isinstance(extent, int | np.integer) and not isinstance(extent, bool) for extent in self.shape):
+            raise ASK.refuse("shape", self.shape, "a tuple of integers", wrong_type=True)
+        if not isinstance(self.format, str):
+            raise ASK.refuse("format", self.format, "the name of a format", wrong_type=True)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -67,6 +77,16 @@ class Case:
     attributes: Mapping[str, Any]
     conformance: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a part of another type: whoever reads the record relies on them."""
+        if not isinstance(self.name, str):
+            raise ASK.refuse("name", self.name, "a text", wrong_type=True)
+        if not isinstance(self.inputs, Mapping) or not all(isinstance(each, Operand) for each in self.inputs.values()):
+            raise ASK.refuse("inputs", self.inputs, "a mapping from names to Operand records", wrong_type=True)
+        for argument, value in (("attributes", self.attributes), ("fields", self.fields)):
+            if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+                raise ASK.refuse(argument, value, "a mapping from names to values", wrong_type=True)
 
     @guarded("convreg::golden")
     def make(self, *, seed: int = 0, fill: str = "normal", threads: int | None = None) -> Golden:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..calls.arguments import integer, integers
 from ..calls.signature import Operator
 from ..distributed.sizes import hollow, sizes_of
 from ..errors import Asking
-from ..formats import format_of
+from ..formats import FORMATS, format_of
 from ..guard import guarded
 from ..memory import Array
 from ..spec import Rules
@@ -145,5 +144,6 @@ def _checked(drawn: Drawn) -> None:
         raise ASK.refuse("shape", drawn.shape, "at most 32 extents, none below 0")
     if integer(ASK, Rules(), "seed", drawn.seed) < 0:
         raise ASK.refuse("seed", drawn.seed, "an integer not below 0")
-    if isinstance(drawn.factor, bool) or not isinstance(drawn.factor, int | float) or not isfinite(drawn.factor):
+    if isinstance(drawn.factor, bool) or not isinstance(drawn.factor, int | float) or (
+            not abs(drawn.factor) <= FORMATS["float64"].largest):
         raise ASK.refuse("factor", drawn.factor, "a finite number")

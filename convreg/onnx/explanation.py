@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from .. import registry
 from ..calls.signature import SCALES
-from ..errors import GraphError
+from ..errors import GraphError, shorten
 from ..explain import Explanation, explain
 from ..guard import guarded
 from ..spec import snake_case
@@ -36,6 +36,8 @@ def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanat
     GraphError
         If there is no such node, or a shape is not known before the graph runs (a batch counts as 1).
     """
+    if name is not None and not isinstance(name, str):
+        raise GraphError(f"name={shorten(name)} is refused; allowed: the name of a node or of an output, or None")
     model = opened(source)
     with suppress(GraphError):  # a node that is refused has no results; what the model declares may do
         model = infer_shapes(model)
@@ -60,5 +62,6 @@ def explain_nodes(source: Source, name: str | None = None) -> dict[str, Explanat
         formats = {port: tensor.format for port, tensor in tensors.items() if tensor is not None}
         found[place(node)] = explain(spec.qualified_name, dtypes=formats, **arguments)
     if not found:
-        raise GraphError("the main graph has no convreg node" + (f" called {name!r}" if name is not None else ""))
+        called = f" called {shorten(name)}" if name is not None else ""
+        raise GraphError(f"the main graph has no convreg node{called}")
     return found

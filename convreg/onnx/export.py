@@ -75,7 +75,7 @@ def node_model(
     if not isinstance(as_inputs, bool) and (isinstance(as_inputs, str) or not isinstance(as_inputs, Collection)
                                             or not all(isinstance(name, str) for name in as_inputs)):
         raise GraphError(f"as_inputs={shorten(as_inputs)} is refused; allowed: a bool or a collection of names")
-    free = set(tensors) if as_inputs is True else set(as_inputs or ())
+    free = set(tensors if as_inputs is True else () if as_inputs is False else as_inputs)
     if not free <= tensors.keys():
         raise GraphError(f"as_inputs names {sorted(free - tensors.keys())}; the call has {sorted(tensors)}")
     held = {name: array for name, array in tensors.items() if name not in free}

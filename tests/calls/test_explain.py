@@ -170,6 +170,8 @@ def test_nodes_of_a_model(tmp_path):
     assert list(convreg.onnx.explain_nodes(saved(tmp_path), "dz")) == [second]
     with pytest.raises(GraphError, match="no convreg node called 'third'"):
         convreg.onnx.explain_nodes(saved(tmp_path), "third")
+    with pytest.raises(GraphError, match="name=array"):
+        convreg.onnx.explain_nodes(saved(tmp_path), np.array(["dz", "dx"]))
 
 
 def test_a_refused_node_is_explained_all_the_same(tmp_path):

@@ -248,6 +248,7 @@ def test_refusals_of_partial():
     refused("start=1 is refused", name, *tensors, pieces=range(1), start=1, **arguments)
     refused("start=0 is refused", name, *[x[:1] for x in tensors], pieces=range(2, 3), batch=4, start=0, **arguments)
     refused("of='other' is refused; allowed: 'diff_weights'", name, *tensors, pieces=range(1), of="other", **arguments)
+    refused("of=array", name, *tensors, pieces=range(1), of=np.array(["a", "b"]), **arguments)
     refused("op='onednn::ConvolutionBackwardData' is refused", "onednn::ConvolutionBackwardData", tensors[1],
             np.zeros((24, 16, 3, 3), np.float32), tensors[0].shape, pieces=range(1), **LAYER)
     refused("equal batch sizes", name, tensors[0], tensors[1][:3], pieces=range(1), **arguments)

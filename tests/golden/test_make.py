@@ -11,7 +11,7 @@ from golden_cases import LISTS, ascend_case, data_case
 
 import convreg
 from convreg import OpError, OpTypeError, UnknownOp
-from convreg.golden import Golden, make
+from convreg.golden import Golden, Operand, make
 
 RNG = np.random.default_rng(4)
 DY, W = normal(RNG, (2, 4, 5, 6)), normal(RNG, (4, 3, 3, 3))
@@ -81,6 +81,20 @@ def test_refusals(change, error, message):
     with pytest.raises(error) as caught:
         make(call.pop("op"), call.pop("inputs"), **call)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("part", "value"), [
+    ("name", 3), ("inputs", None), ("inputs", {"weights": (4, 3, 3, 3)}), ("attributes", None), ("attributes", {1: 2}),
+    ("fields", [])])
+def test_cases_of_other_types_are_refused(part, value):
+    with pytest.raises(OpTypeError, match=f"convreg::golden: {part}="):
+        replace(data_case(), **{part: value})
+
+
+@pytest.mark.parametrize(("part", "value"), [("shape", None), ("shape", [1.5]), ("shape", "ab"), ("format", 3)])
+def test_operands_of_other_types_are_refused(part, value):
+    with pytest.raises(OpTypeError, match=f"convreg::golden: {part}="):
+        Operand(**{"shape": (1, 2), "format": "float32", part: value})
 
 
 def test_a_case_refuses_what_the_operator_does():

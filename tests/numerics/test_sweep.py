@@ -109,6 +109,8 @@ SMALL = [Drawn("normal", (1, 2, 3, 3), 1), Drawn("normal", (1, 2, 3, 3), 2), Dra
     (Case("ascend::ConvolutionBackward", [Drawn("normal", (1, 2, 3, 3), -1), *SMALL[1:]], ASCEND), OpError, "seed"),
     (Case("ascend::ConvolutionBackward", [Drawn("normal", (1, 2, 3, 3), 1, np.inf), *SMALL[1:]], ASCEND), OpError,
      "factor"),
+    (Case("ascend::ConvolutionBackward", [Drawn("normal", (1, 2, 3, 3), 1, 10**400), *SMALL[1:]], ASCEND), OpError,
+     "factor"),
     (Case("ascend::ConvolutionBackward", 3, ASCEND), OpTypeError, "inputs"),
     (Case("ascend::ConvolutionBackward", SMALL, 3), OpTypeError, "attributes"),
     (3, OpTypeError, "cases"), (("a",), OpTypeError, "cases")])

@@ -130,6 +130,9 @@ def test_some_tensors_as_inputs():
     assert [tensor.name for tensor in made.graph.initializer] == ["weights"]
     with pytest.raises(GraphError, match="does not hold 'src'"):
         convreg.onnx.call_of(made)
+    every = convreg.onnx.node_model("onednn::Convolution", dyadic(RNG, (1, 6, 4)), dyadic(RNG, (3, 4, 2)),
+                                    as_inputs=np.array(["src", "weights"]), **SMALL)
+    assert [entry.name for entry in every.graph.input] == ["src", "weights"]
     with pytest.raises(GraphError, match=r"as_inputs names \['bias', 'source'\]; the call has \['src', 'weights'\]"):
         convreg.onnx.node_model("onednn::Convolution", dyadic(RNG, (1, 6, 4)), dyadic(RNG, (3, 4, 2)),
                                 as_inputs=["source", "bias"], **SMALL)

@@ -43,7 +43,7 @@ def set_batch_norm(model: ModelProto, mode: Mode) -> None:
     GraphError
         If there is no such mode, or "train" is asked of a model that has no BatchNormalization.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise GraphError(f"batch_norm={shorten(mode)} is refused; allowed: {', '.join(map(repr, MODES))}")
     nodes = batch_norms(model)
     if mode == "train" and not nodes:

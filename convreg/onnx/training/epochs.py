@@ -94,6 +94,8 @@ def fit(
         If the data does not fit the model or an argument is wrong, the checkpoint is of another model or training, or a
         loss is not finite. The checkpoint is then the last good one.
     """
+    if not isinstance(trainer, Trainer):
+        raise GraphError(f"trainer={shorten(trainer)} is refused; allowed: a convreg.onnx.Trainer")
     run = _Run(trainer, data, epochs, batch, learning_rate, schedule, seed, shuffle)
     flag("resume", resume)
     if progress is not None and not callable(progress):

@@ -33,11 +33,11 @@ def check_format(name: str, format: str | None) -> str | None:
         If convreg's Quantize has no such format.
     """
     known = registry.get("nodes::Quantize").spec.types["T3"]
-    if format is None or format == "float32":
+    if format is None:
         return None
-    if format not in known:
+    if not isinstance(format, str) or format not in ("float32", *known):
         raise GraphError(f"{name}={shorten(format)} is refused; allowed: {', '.join(['float32', *known])}")
-    return format
+    return None if format == "float32" else format
 
 
 def rounded(step: Step, value: Value) -> Value:

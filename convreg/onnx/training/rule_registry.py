@@ -108,9 +108,13 @@ def gradient_of(
             raise ask.refuse(argument, value, "the name as a str", wrong_type=not isinstance(value, str))
     places: dict[str, tuple[int, ...] | None] = {}
     for argument, given in (("inputs", inputs), ("outputs", outputs), ("constants", constants)):
+        if given is not None and not isinstance(given, Sequence):
+            raise ask.refuse(argument, given, "a sequence of places from 0 on", wrong_type=True)
         places[argument] = None if given is None else tuple(given)
         if not all(isinstance(place, int) and place >= 0 for place in places[argument] or ()):
             raise ask.refuse(argument, given, "places from 0 on")
+    if not isinstance(replace, bool):
+        raise ask.refuse("replace", replace, "True or False", wrong_type=True)
 
     def register(function: Rule) -> Rule:
         if not callable(function):

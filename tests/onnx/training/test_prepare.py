@@ -228,6 +228,9 @@ def test_names_are_checked():
             convreg.onnx.gradient(model, y, wrt)
     with pytest.raises(GraphError, match=r"format='int3' is refused.*hifloat8"):
         convreg.onnx.gradient(model, "y", ["x"], format="int3")
+    for option in ("format", "forward_format", "batch_norm"):
+        with pytest.raises(GraphError, match=f"{option}=array"):
+            convreg.onnx.gradient(model, "y", ["x"], **{option: np.array(["a", "b"])})
     with pytest.raises(GraphError, match="batch_norm='no' is refused"):
         convreg.onnx.gradient(model, "y", ["x"], batch_norm="no")
 

@@ -73,7 +73,9 @@ def test_plug_ins_register_when_a_rule_is_missed(rules, monkeypatch):
 
 @pytest.mark.parametrize(("arguments", "options", "error"), [
     ((3,), {}, OpTypeError), (("",), {}, OpError), (("A",), {"domain": 3}, OpTypeError),
-    (("A",), {"inputs": [-1]}, OpError), (("A",), {"outputs": ["x"]}, OpError), (("A",), {"unknown": 1}, OpTypeError)])
+    (("A",), {"inputs": [-1]}, OpError), (("A",), {"outputs": ["x"]}, OpError), (("A",), {"unknown": 1}, OpTypeError),
+    (("A",), {"inputs": 0}, OpTypeError), (("A",), {"constants": {1}}, OpTypeError),
+    (("A",), {"replace": np.ones(2)}, OpTypeError)])
 def test_wrong_arguments_are_refused(rules, arguments, options, error):
     with pytest.raises(error):
         gradient_of(*arguments, **options)

@@ -194,6 +194,7 @@ def test_a_loss_of_the_model_beside_an_output_named_loss():
     ({"shuffle": "x"}, "shuffle='x' is refused; allowed: True or False"), ({"shuffle": 1}, "shuffle=1"),
     ({"resume": "no", "checkpoint": "c"}, "resume='no' is refused; allowed: True or False"),
     ({"progress": 3}, "progress=3 is refused; allowed: a callable, or None"),
+    ({"checkpoint": []}, "checkpoint: the path [] is a list"), ({"checkpoint": ""}, "checkpoint: the path '' is empty"),
 ])
 def test_arguments_of_fit(change, said):
     trainer = convreg.onnx.Trainer(convreg.onnx.training_step(line(), loss="mse"), engine="reference")
@@ -202,6 +203,8 @@ def test_arguments_of_fit(change, said):
                          **change)
     assert said in str(caught.value)
     assert trainer.steps == 0
+    with pytest.raises(GraphError, match=r"trainer=None is refused; allowed: a convreg\.onnx\.Trainer"):
+        convreg.onnx.fit(None, {}, epochs=1)
 
 
 def test_fit_refuses_masked_data():
