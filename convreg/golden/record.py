@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,23 @@ class Operand:
             raise ASK.refuse("shape", self.shape, "a tuple of integers", wrong_type=True)
         if not isinstance(self.format, str):
             raise ASK.refuse("format", self.format, "the name of a format", wrong_type=True)
+        for argument, value in (("low", self.low), ("high", self.high)):
+            if value is not None and not isinstance(value, Real):
+                raise ASK.refuse(argument, value, "a number or None", wrong_type=True)
+        if not isinstance(self.occurring, Sequence) or not all(isinstance(value, Real) for value in self.occurring):
+            raise ASK.refuse("occurring", self.occurring, "a tuple of numbers", wrong_type=True)
+
+
+def _check_types(record: Case | Golden, mappings: Sequence[str]) -> None:
+    """Refuse a record whose parts are none of their types; `mappings` names those that have parts by name."""
+    for argument in ("name", "op", "conformance"):
+        value = getattr(record, argument)
+        if not isinstance(value, str) and (value is not None or argument != "conformance"):
+            raise ASK.refuse(argument, value, "a text", wrong_type=True)
+    for argument in mappings:
+        held = getattr(record, argument)
+        if not isinstance(held, Mapping) or not all(isinstance(name, str) for name in held):
+            raise ASK.refuse(argument, held, "a mapping from names to values", wrong_type=True)
 
 
 @dataclass(frozen=True)
@@ -80,13 +98,9 @@ class Case:
 
     def __post_init__(self) -> None:
         """Refuse a part of another type: whoever reads the record relies on them."""
-        if not isinstance(self.name, str):
-            raise ASK.refuse("name", self.name, "a text", wrong_type=True)
-        if not isinstance(self.inputs, Mapping) or not all(isinstance(each, Operand) for each in self.inputs.values()):
+        _check_types(self, ("inputs", "attributes", "fields"))
+        if not all(isinstance(each, Operand) for each in self.inputs.values()):
             raise ASK.refuse("inputs", self.inputs, "a mapping from names to Operand records", wrong_type=True)
-        for argument, value in (("attributes", self.attributes), ("fields", self.fields)):
-            if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-                raise ASK.refuse(argument, value, "a mapping from names to values", wrong_type=True)
 
     @guarded("convreg::golden")
     def make(self, *, seed: int = 0, fill: str = "normal", threads: int | None = None) -> Golden:
@@ -147,6 +161,10 @@ class Golden:
     outputs: Mapping[str, Array]
     fields: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse a part of another type."""
+        _check_types(self, ("attributes", "inputs", "outputs", "fields"))
+
     @guarded("convreg::golden")
     def save(self, path: PathLike) -> None:
         """Write everything to an .npz file, the reference and the bound too; equal vectors give equal bytes.
@@ -195,3 +213,13 @@ class Golden:
     def analysis(self) -> dict[str, Analysis]:
         """What `reference`, `bound` and `convreg.golden.compare` have in common, by output."""
         return analyse(self)
+
+
+def checked_cases(cases: Any) -> Iterator[Case]:
+    """Yield the records of an iterable; refuse what is none."""
+    if not isinstance(cases, Iterable):
+        raise ASK.refuse("cases", cases, "Case records", wrong_type=True)
+    for case in cases:
+        if not isinstance(case, Case):
+            raise ASK.refuse("cases", case, "Case records", wrong_type=True)
+        yield case

@@ -34,7 +34,7 @@ from .data import digest_of_file
 from .layouts import Places, close, layout_of, write_case
 from .layouts.base import Layout, Row
 from .manifest import Entry, Manifest
-from .record import Case
+from .record import Case, checked_cases
 
 WORK = ".convreg.sweep"
 """The folder of what is done, inside of the one that is filled."""
@@ -103,15 +103,11 @@ def sweep(
     for argument, value in (("fill", fill), ("command", command)):
         if not isinstance(value, str):
             raise ASK.refuse(argument, value, "a text", wrong_type=True)
-    if not isinstance(cases, Iterable):
-        raise ASK.refuse("cases", cases, "Case records", wrong_type=True)
-    for case in cases:
-        if not isinstance(case, Case):
-            raise ASK.refuse("cases", case, "Case records", wrong_type=True)
+    for case in checked_cases(cases):
         taken[case.name] = places.take(case.name)
         known[case.name] = case
     wanted = Manifest(layout, {}, {}, seed, fill, command)
-    if (root / manifest.NAME).is_file():
+    if os.path.isfile(root / manifest.NAME):  # a name that is too long is none
         held = _finished(root, wanted, known)
         rmtree(work, ignore_errors=True)
         return held

@@ -85,13 +85,17 @@ def test_refusals(change, error, message):
 
 @pytest.mark.parametrize(("part", "value"), [
     ("name", 3), ("inputs", None), ("inputs", {"weights": (4, 3, 3, 3)}), ("attributes", None), ("attributes", {1: 2}),
-    ("fields", [])])
+    ("fields", []), ("op", None), ("conformance", [])])
 def test_cases_of_other_types_are_refused(part, value):
     with pytest.raises(OpTypeError, match=f"convreg::golden: {part}="):
         replace(data_case(), **{part: value})
+    if part != "inputs" or value is None:
+        with pytest.raises(OpTypeError, match=f"convreg::golden: {part}="):
+            replace(data_case().make(), **{part: value})
 
 
-@pytest.mark.parametrize(("part", "value"), [("shape", None), ("shape", [1.5]), ("shape", "ab"), ("format", 3)])
+@pytest.mark.parametrize(("part", "value"), [("shape", None), ("shape", [1.5]), ("shape", "ab"), ("format", 3),
+                                            ("low", "a"), ("high", []), ("occurring", 3), ("occurring", ["inf"])])
 def test_operands_of_other_types_are_refused(part, value):
     with pytest.raises(OpTypeError, match=f"convreg::golden: {part}="):
         Operand(**{"shape": (1, 2), "format": "float32", part: value})

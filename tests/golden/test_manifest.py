@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from golden_cases import ascend_case, data_case, files_of, same_arrays, weights_case
 
-from convreg import GraphError
+from convreg import GraphError, OpTypeError
 from convreg.golden import layouts, manifest
 from convreg.golden.layouts import base
 
@@ -133,6 +133,20 @@ def test_equal_names_are_refused(tmp_path, cases, message):
     with pytest.raises(GraphError, match=message):
         layouts.write("bin", tmp_path / "root", goldens(cases))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("argument", "value"), [
+    ("goldens", None), ("goldens", [data_case()]), ("seed", "a"), ("fill", []), ("command", None)])
+def test_arguments_of_other_types_are_refused(tmp_path, argument, value):
+    given = {"goldens": list(goldens()), argument: value}
+    with pytest.raises(OpTypeError, match=f"convreg::golden: {argument}="):
+        layouts.write("bin", tmp_path / "root", **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_of_no_golden_vectors(filled):
+    with pytest.raises(OpTypeError, match="convreg::golden: golden=None"):
+        layouts.read_results(None, filled)
 
 
 def test_other_arguments_are_refused(tmp_path):

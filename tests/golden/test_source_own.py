@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plain_gradients import filled, outcome
 
 import convreg
-from convreg import GraphError
+from convreg import GraphError, OpTypeError
 from convreg.formats import FORMATS
 from convreg.golden import Case, Operand, cases, write_cases
 
@@ -162,3 +162,10 @@ def test_other_versions_are_refused(read, version):
 def test_cases_that_are_no_list(read):
     with pytest.raises(GraphError, match="a list of cases"):
         read(text='{"format": "convreg golden cases", "version": 1, "cases": {}}')
+
+
+@pytest.mark.parametrize("cases", [None, [3]])
+def test_only_cases_are_written(tmp_path, cases):
+    with pytest.raises(OpTypeError, match="cases="):
+        write_cases(cases, tmp_path / "cases.json")
+    assert not list(tmp_path.iterdir())

@@ -164,3 +164,8 @@ def test_a_full_disk_keeps_what_is_done(tmp_path):
     sweep(cases, folder, "bin", command="x", progress=stop)
     assert stop.seen[0][1] == 2
     assert files_of(folder) == written(tmp_path / "written", "bin", cases)
+
+
+def test_a_folder_whose_name_is_too_long():
+    with pytest.raises(GraphError, match="cannot be made: File name too long"):
+        sweep([data_case()], "x" * 1000)

@@ -14,14 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from ...archives import digest, load_one, load_together
-from ...errors import GraphError
+from ...calls.arguments import integer
+from ...errors import GraphError, shorten
 from ...files import PathLike, is_folder, new_folder, refuse_devices
 from ...guard import guarded
 from ...memory import Array
 from ...paths import path_of
+from ...spec import Rules
 from .. import archive, manifest
 from ..archive import check_array
-from ..calling import Parts, check_parts
+from ..calling import ASK, Parts, check_parts
 from ..data import digest_of_file, format_name, named, read_content
 from ..manifest import Entry, Manifest, Stored
 from ..record import Golden
@@ -53,7 +55,7 @@ def layout_of(name: str) -> Layout:
         If there is none of that name.
     """
     if not isinstance(name, str) or name not in _KINDS:
-        raise GraphError(f"layout {name!r} is refused; allowed: {', '.join(_KINDS)}")
+        raise GraphError(f"layout {shorten(name)} is refused; allowed: {', '.join(_KINDS)}")
     return _KINDS[name][1]()
 
 
@@ -83,16 +85,27 @@ def write(
 
     Raises
     ------
+    OpTypeError
+        If an argument has another type.
     GraphError
         If the folder holds something, a file cannot be written, two cases have one name, or the layout cannot express a
         case; also what the iterable raises.
     """
     kind = layout_of(layout)
+    if not isinstance(goldens, Iterable):
+        raise ASK.refuse("goldens", goldens, "Golden records", wrong_type=True)
+    if seed is not None:
+        seed = integer(ASK, Rules(), "seed", seed)
+    for argument, value in (("fill", "" if fill is None else fill), ("command", command)):
+        if not isinstance(value, str):
+            raise ASK.refuse(argument, value, "a text", wrong_type=True)
     with new_folder(folder, manifest.NAME) as root:
         cases: dict[str, Entry] = {}
         rows: list[Row] = []
         places = Places(kind, folder)
         for golden in goldens:
+            if not isinstance(golden, Golden):
+                raise ASK.refuse("goldens", golden, "Golden records", wrong_type=True)
             name = golden.name
             cases[name], added = write_case(kind, golden, places.take(name), root)
             rows += added
@@ -229,10 +242,14 @@ def read_results(
 
     Raises
     ------
+    OpTypeError
+        If `golden` is none.
     GraphError
         If a file is missing, unreadable, of another dtype or shape, or belongs to another case; or if a folder has
         several files for an output.
     """
+    if not isinstance(golden, Golden):
+        raise ASK.refuse("golden", golden, "Golden vectors", wrong_type=True)
     place = path_of(path)
     if not is_folder(place):
         return _of_file(golden, place)
