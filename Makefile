@@ -82,7 +82,8 @@ $(BIN)/python:
 
 # Copies the Python files to the places where a wheel installs them: mypy finds a module by its folder.
 define as_installed
-rm -rf build/types && mkdir -p build/types && cp -r convreg build/types && cp -r ops tools build/types/convreg
+rm -rf build/types && mkdir -p build/types
+cp -r convreg pytest_convreg build/types && cp -r ops tools build/types/convreg
 endef
 
 # Compiles a file that includes Python.h with the compiler that the build will use.
