@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 from torch import Tensor
@@ -81,9 +82,7 @@ def convolution_backward(
     def given(tensor: Tensor, scale: Tensor | None, name: str, rounding: Rounding | None) -> Codes:
         if scale is None:
             return rounded(tensor, name, rounding, arguments, number)
-        channels = tensor.shape[1] if name == "input" else found.output[1]
-        if scale.shape not in ((), (channels,)):
-            raise asking(op, layer).refuse(f"{name}_scale", list(scale.shape), f"shape [] or [{channels}]", "geometry")
+        _check_scale(op, layer, f"{name}_scale", scale, tensor.shape[1] if name == "input" else found.output[1])
         return Codes(tensor, scale if scale.ndim else scale.item())
 
     dy = gradient(second) if weight_wanted or bias_wanted else None
@@ -134,6 +133,16 @@ def _seed_of(op: str, layer: str, seed: Tensor | None) -> int:
         raise asking(op, layer).refuse("seed", given, "a tensor of one int64: the recipe rounds stochastically",
                                        wrong_type=True)
     return int(seed.item())
+
+
+def _check_scale(op: str, layer: str, name: str, scale: Tensor, channels: int) -> None:
+    if scale.dtype is not torch.float32:
+        raise asking(op, layer).refuse(name, str(scale.dtype), "torch.float32", wrong_type=True)
+    if scale.shape not in ((), (channels,)):
+        raise asking(op, layer).refuse(name, list(scale.shape), f"shape [] or [{channels}]", "geometry")
+    for number in scale.flatten().tolist():
+        if not 0 < number < inf:
+            raise asking(op, layer).refuse(name, number, "finite numbers above zero")
 
 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -80,7 +80,10 @@ def _joined(data: Codes, weight: Codes) -> tuple[Codes, Codes]:
     """Return the operands with the scales of both in the weight's numbers, where that changes no bit."""
     if isinstance(data.scale, Tensor) or isinstance(weight.scale, Tensor) or data.scale == weight.scale == 1.0:
         return data, weight
-    exponent = frexp(data.scale)[1] + frexp(weight.scale)[1] - 2
+    (data_part, data_exponent), (weight_part, weight_exponent) = frexp(data.scale), frexp(weight.scale)
+    if not data_part == weight_part == 0.5:  # callers of the operators may state scales that are no powers of two
+        return data, weight
+    exponent = data_exponent + weight_exponent - 2
     if exponent not in SAFE or not {format_of(data.tensor), format_of(weight.tensor)} <= {*EIGHT_BIT}:
         return data, weight
     return Codes(data.tensor), Codes(values_of(weight.tensor, torch.bfloat16, exponent))
@@ -106,7 +109,7 @@ def _scaled_kernels(problem: Problem, transposed: bool, **codes: Codes) -> Any:
 def _accumulator(bias: Tensor, out: Tensor) -> Array:
     """Return the bias as kernels add it."""
     wide = torch.float64 if out.dtype is torch.float64 else torch.float32
-    return stored(bias.detach().to(wide).contiguous())
+    return stored(values_of(bias.detach(), wide).contiguous())
 
 
 def delivered(

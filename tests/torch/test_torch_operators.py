@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 import convreg.torch  # noqa: E402
 from convreg.errors import OpError, OpTypeError, UnknownOp  # noqa: E402
+from convreg.torch.bridge import DTYPES  # noqa: E402
 from convreg.torch.vanishing import VanishedGradients, _warned  # noqa: E402
 
 convolution = torch.ops.convreg.convolution
@@ -136,13 +137,45 @@ def test_impossible_geometry_is_refused(at, value, argument):
     assert caught.value.argument == argument
 
 
-def test_scales_must_fit():
+@pytest.mark.parametrize("name", ["input_scale", "weight_scale"])
+@pytest.mark.parametrize(("scale", "said"), [
+    (torch.ones(7), "shape"), (torch.ones(1), "shape"), (torch.tensor(2), "float32"),
+    (torch.tensor(1.0, dtype=torch.float64), "float32"), (torch.tensor(0.0), "above zero"),
+    (torch.tensor(-2.0), "above zero"), (torch.tensor(np.inf), "finite"), (torch.tensor(np.nan), "finite")])
+def test_scales_must_fit(name, scale, said):
     x, w, _ = operands()
     codes = torch.zeros(x.shape, dtype=torch.uint8), torch.zeros(w.shape, dtype=torch.uint8)
-    for name in ("input_scale", "weight_scale"):
-        scale = {name: torch.ones(7)}
-        with pytest.raises(OpError, match=name):
-            backward(gradient(), *codes, None, *GEOMETRY, [True, True, True], recipe="hifloat8", **scale)
+    with pytest.raises(OpError, match=said) as caught:
+        backward(gradient(), *codes, None, *GEOMETRY, [True, True, True], recipe="hifloat8", **{name: scale})
+    assert caught.value.argument == name
+
+
+@pytest.mark.parametrize("format", ["hifloat8", "float8_e4m3fn", "float8_e5m2", "bfloat16"])
+@pytest.mark.parametrize("scales", [(3.0, 1.0), (1.0, 0.7), (2.0, 5.0), (0.1, 0.3), ([1.0, 3.0, 0.7, 2.0], 3.0)])
+def test_scales_need_not_be_powers_of_two(scales, format):
+    x, w, _ = operands()
+    dy = convreg.quantize(gradient().numpy(), "hifloat8")
+    arrays = [convreg.quantize(tensor.numpy(), format) for tensor in (x, w)]
+    codes = [torch.from_numpy(array.view("i2" if array.itemsize == 2 else "u1")).view(DTYPES[format])
+             for array in arrays]
+    numbers = [np.asarray(scale, np.float32) for scale in scales]
+    truth = convreg.aten.convolution_backward(
+        dy, *arrays, None, *GEOMETRY, [True, True, True], conformance="emulation", output_formats=["float32"] * 3,
+        scales=(np.asarray(np.float32(1)), *numbers))
+    ours = backward(torch.from_numpy(dy.view(np.uint8)), *codes, None, *GEOMETRY, [True, True, True],
+                    input_scale=torch.from_numpy(numbers[0]), weight_scale=torch.from_numpy(numbers[1]),
+                    input_dtype=torch.float32, weight_dtype=torch.float32)
+    for mine, other in zip(ours, truth, strict=True):
+        assert np.array_equal(mine.numpy(), other)
+
+
+@pytest.mark.parametrize("format", ["hifloat8", "float8_e4m3fn", "float8_e5m2"])
+def test_codes_of_a_bias_are_taken_as_its_numbers(format):
+    x, w, bias = operands()
+    codes = convreg.quantize(bias.numpy(), format)
+    numbers = torch.from_numpy(convreg.dequantize(codes, format))
+    given = torch.from_numpy(codes.view(np.uint8)).view(DTYPES[format])
+    assert torch.equal(convolution(x, w, given, *GEOMETRY), convolution(x, w, numbers, *GEOMETRY))
 
 
 def test_unknown_recipes_are_refused():
