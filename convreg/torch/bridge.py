@@ -57,7 +57,7 @@ _PLAIN = (_keys_of_plain(False), _keys_of_plain(True))
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is dense, in the CPU's memory, and no view with other signs, no subclass, wrapped by nothing."""
+    """Whether a tensor is dense, in the CPU's memory, no view with other signs, and nothing that dispatches itself."""
     return _keys(tensor) in _PLAIN
 
 
@@ -68,9 +68,9 @@ def asking(op: str, layer: str) -> Asking:
 
 def refuse_place(op: str, layer: str, name: str, tensor: Tensor) -> OpError:
     """Return the exception for a tensor that is not in the memory of the CPU, or not as plain numbers."""
-    kind = f"{tensor.device.type}, {tensor.layout}, {tensor.dtype}"
-    return asking(op, layer).refuse(name, kind, "a dense tensor on the CPU, torch.strided, of " + ALLOWED,
-                                    wrong_type=True)
+    kind = f"{tensor.device.type}, {tensor.layout}, {tensor.dtype}{', nested' if tensor.is_nested else ''}"
+    of = {"seed": "int64", "input_scale": "float32", "weight_scale": "float32"}.get(name, ALLOWED)
+    return asking(op, layer).refuse(name, kind, f"a dense tensor on the CPU, torch.strided, of {of}", wrong_type=True)
 
 
 def check_dtypes(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 from ..errors import OpError
 from . import passes
@@ -51,9 +52,9 @@ def _refuse(op: str) -> Any:
     """Return the kernel for what is not dense memory of the CPU."""
 
     def kernel(*args: Any, layer: str = "", **kwargs: Any) -> Any:
-        for name, tensor in zip(TENSORS[op], args, strict=False):
-            if tensor is not None and (tensor.device.type != "cpu" or tensor.layout is not torch.strided
-                                       or tensor.is_quantized):
+        for name, tensor in (*zip(TENSORS[op], args, strict=False), *kwargs.items()):
+            if isinstance(tensor, Tensor) and (tensor.device.type != "cpu" or tensor.layout is not torch.strided
+                                               or tensor.is_quantized or tensor.is_nested):
                 raise refuse_place(op, layer, name, tensor)
         raise refuse_place(op, layer, TENSORS[op][0], args[0])
 
@@ -75,14 +76,17 @@ def _refuse_vmap(op: str) -> Any:
 def check_input(input: Tensor, layer: str) -> None:
     """Refuse an input that is of a wrong kind, before a seed is drawn or counted for it.
 
-    These are integers, complex numbers, other devices and layouts, and tensors of vmap and of forward mode. Integers
-    are refused here alone: the operators would take bytes for codes of HiFloat8, which no layer means.
+    These are what is no tensor, integers, complex numbers, other devices and layouts, nested tensors, and tensors of
+    vmap and of forward mode. Integers are refused here alone: the operators would take bytes for codes of HiFloat8,
+    which no layer means.
     """
+    if not isinstance(input, Tensor):
+        raise asking("convolution", layer).refuse("input", type(input).__name__, "a torch.Tensor", wrong_type=True)
     if not input.is_floating_point():
         raise asking("convolution", layer).refuse("input", str(input.dtype), "a floating-point tensor", wrong_type=True)
     if torch.compiler.is_compiling():
         return
-    if input.device.type != "cpu" or input.layout is not torch.strided:
+    if input.device.type != "cpu" or input.layout is not torch.strided or input.is_nested:
         raise refuse_place("convolution", layer, "input", input)
     if torch._C._functorch.is_batchedtensor(input):
         raise _vmap_refusal("convolution", layer)
@@ -93,7 +97,7 @@ def _fake_convolution(
     input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
     output_padding: Ints, groups: int, *, recipe: str = "float32", seed: Tensor | None = None, layer: str = "",
 ) -> Tensor:
-    _check_fake("convolution", layer, (input, weight, bias))
+    _check_fake("convolution", layer, (input, weight, bias), seed=seed)
     check_dtypes("convolution", layer, settings(recipe).wide, TENSORS["convolution"], (input, weight, bias))
     shape = output_shape(input.shape, weight.shape, Arguments(
         tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups))
@@ -125,7 +129,8 @@ def _fake_backward(
     recipe: str = "float32", seed: Tensor | None = None, layer: str = "", input_scale: Tensor | None = None,
     weight_scale: Tensor | None = None, input_dtype: torch.dtype | None = None, weight_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    _check_fake("convolution_backward", layer, (grad_output, input, weight))
+    _check_fake("convolution_backward", layer, (grad_output, input, weight), seed=seed, input_scale=input_scale,
+                weight_scale=weight_scale)
     transposed, groups, mask = geometry[3], geometry[5], geometry[6]
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     input_dtype, weight_dtype = input_dtype or result_dtype(input.dtype), weight_dtype or result_dtype(weight.dtype)
@@ -136,9 +141,9 @@ def _fake_backward(
         weight.new_empty((channels,), dtype=weight_dtype) if mask[2] else None)
 
 
-def _check_fake(op: str, layer: str, tensors: tuple[Tensor | None, ...]) -> None:
+def _check_fake(op: str, layer: str, tensors: tuple[Tensor | None, ...], **others: Tensor | None) -> None:
     """Refuse tensors on the device "meta": they have no numbers. Those of a trace say that they are on the CPU."""
-    for name, tensor in zip(TENSORS[op], tensors, strict=True):
+    for name, tensor in (*zip(TENSORS[op], tensors, strict=True), *others.items()):
         if tensor is not None and tensor.device.type == "meta":
             raise refuse_place(op, layer, name, tensor)
 
@@ -287,13 +292,13 @@ for _name, _autograd, _fake in (
     torch.library.register_fake(f"convreg::{_name}", _fake, lib=LIBRARY)
 
 
-def _direct(*tensors: Tensor) -> bool:
+def _direct(*tensors: Tensor | None) -> bool:
     """Whether the dispatcher would do nothing but call the kernels, so that they can be called without it.
 
-    It takes some 25 us per call of an operator. Nobody may listen: no mode, no trace, no profiler.
+    It takes some 25 us per call of an operator. Nobody may listen: no mode, no trace, no profiler, no subclass.
     """
     for tensor in tensors:
-        if not is_plain(tensor):
+        if tensor is not None and not (is_plain(tensor) and type(tensor) in (Tensor, Parameter)):
             return False
     return not (torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch._C._is_tracing()
                 or torch.autograd._profiler_enabled())
@@ -303,7 +308,7 @@ def convolve(
     input: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any, recipe: str, seed: Tensor | None, layer: str
 ) -> Tensor:
     """Return what torch.ops.convreg.convolution does, in less time where nothing but the result is seen of it."""
-    if torch.compiler.is_compiling() or not _direct(input, weight):
+    if torch.compiler.is_compiling() or not _direct(input, weight, bias):
         output: Tensor = torch.ops.convreg.convolution(
             input, weight, bias, *geometry, recipe=recipe, seed=seed, layer=layer)
         return output

@@ -29,7 +29,7 @@ def first_seed(seed: int, layer: str) -> int:
 
 def drawn_seed() -> Tensor:
     """Return a seed from torch's default generator, which both kinds of checkpoint restore for a recomputation."""
-    return apart(torch.randint(2**62, (), dtype=torch.int64))
+    return apart(torch.randint(2**62, (), dtype=torch.int64, device="cpu"))
 
 
 def apart(seed: Tensor) -> Tensor:

@@ -212,6 +212,17 @@ def test_transformer_layers_call_their_linear_layers_in_inference_too(monkeypatc
     assert called == ["linear1", "linear2"]
 
 
+def test_traces_of_fx_are_converted_and_converted_layers_are_not_traced():
+    module, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36, 2)), torch.randn(2, 3, 5, 5)
+    converted = convreg.torch.convert(module, "hifloat8")
+    with pytest.raises(OpTypeError, match="Proxy"):
+        torch.fx.symbolic_trace(converted)
+    traced = convreg.torch.convert(torch.fx.symbolic_trace(module), "hifloat8")
+    assert names(traced) == names(converted)
+    truth = gradients(converted, x)
+    assert equal(gradients(traced, x), truth)
+
+
 def test_wrapped_modules_are_refused():
     with pytest.raises(OpTypeError, match="wrapped"):
         convreg.torch.convert(nn.DataParallel(nn.Linear(1, 1)), "hifloat8")
