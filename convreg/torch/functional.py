@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -77,6 +78,8 @@ def _convolve(input: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) ->
 def _listed(value: Ints, count: int) -> list[int]:
     if isinstance(value, int):
         return [value] * count
+    if not isinstance(value, Sequence):  # integers of NumPy, and tensors of one integer
+        return [index(value)] * count
     return list(value) * count if len(value) == 1 else list(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..errors import Asking
 from . import functional
+from .bridge import asking
 from .functional import How, Ints
 from .modules import NotConverted
 from .ops import check_input
@@ -25,7 +27,7 @@ _WHOLE = (
     (F, "multi_head_attention_forward"), (torch, "_native_multi_head_attention"),
     (torch, "_transformer_encoder_layer_fwd"), (torch, "lstm"), (torch, "gru"), (torch, "rnn_tanh"),
     (torch, "rnn_relu"), (torch, "lstm_cell"), (torch, "gru_cell"), (torch, "rnn_tanh_cell"), (torch, "rnn_relu_cell"),
-    (torch, "bilinear"), (F, "bilinear"))
+    (torch, "bilinear"), (F, "bilinear"), (torch, "conv_tbc"))
 
 COMPUTED_AS_A_WHOLE = {getattr(where, name): name for where, name in _WHOLE if hasattr(where, name)}
 """Functions that hold products and do not call the functions that are replaced."""
@@ -128,17 +130,26 @@ def _linear(mode: emulate, input: Tensor, weight: Tensor, bias: Tensor | None = 
 
 def _convolution(
     mode: emulate, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1,
-    padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1,
+    padding: Ints | str = 0, dilation: Ints = 1, groups: int = 1, *, axes: int | None = None,
 ) -> Tensor:
+    _check_axes(weight, axes)
     return functional.convolution(input, weight, bias, stride, padding, dilation, groups, mode._how(input, weight))
 
 
 def _transposed(
     mode: emulate, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints = 0,
-    output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
+    output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1, *, axes: int | None = None,
 ) -> Tensor:
+    _check_axes(weight, axes)
     return functional.transposed(input, weight, bias, stride, padding, output_padding, groups, dilation,
                                  mode._how(input, weight))
+
+
+def _check_axes(weight: Tensor, axes: int | None) -> None:
+    """Refuse weights of another number of spatial axes than the function has, as torch does."""
+    if axes is not None and weight.dim() != axes + 2:
+        raise asking("convolution", "").refuse("weight", list(weight.shape), f"{axes + 2} axes in this function",
+                                               "geometry")
 
 
 def _either(
@@ -152,7 +163,7 @@ def _either(
 
 REPLACED: dict[Any, Callable[..., Tensor]] = {
     F.linear: _linear, torch.convolution: _either,
-    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), _convolution),
-    **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), _transposed),
+    **{getattr(F, f"conv{axes}d"): partial(_convolution, axes=axes) for axes in (1, 2, 3)},
+    **{getattr(F, f"conv_transpose{axes}d"): partial(_transposed, axes=axes) for axes in (1, 2, 3)},
 }
 """The functions that are replaced."""

@@ -3,6 +3,7 @@
 import threading
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -56,6 +57,9 @@ def test_functions_are_replaced_in_every_spelling():
         lambda: torch.convolution(x, w, bias, [1, 1], [0, 0], [1, 1], False, [0, 0], 2),
         lambda: torch.convolution(x, w, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 2),
         lambda: F.conv3d(x[None], torch.ones(3, 2, 1, 3, 2), padding=(1, 0, 0)),
+        lambda: F.conv2d(x, w, bias, np.int64(2), [np.int64(1)], torch.tensor(1), np.int64(2)),
+        lambda: F.conv2d(x, w, padding="same", dilation=np.int64(3), groups=2),
+        lambda: F.conv_transpose2d(x, w, None, np.int64(2), np.int64(1), np.int64(1), 2),
         lambda: F.linear(x, torch.ones(3, 6), None), lambda: F.linear(input=x[0, 0, 0], weight=torch.ones(3, 6)),
         lambda: F.linear(x, torch.ones(6), torch.ones(())), lambda: F.linear(x[0, 0, 0], torch.ones(6))]
     for call in calls:
@@ -64,6 +68,19 @@ def test_functions_are_replaced_in_every_spelling():
             torch.testing.assert_close(call(), truth, rtol=1e-5, atol=1e-5)
         with convreg.torch.emulate("hifloat8"):
             assert not torch.equal(call(), truth)
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+                                  "conv_transpose3d"])
+def test_functions_take_weights_of_their_own_number_of_axes(name):
+    for axes in {1, 2, 3} - {int(name[-2])}:
+        tensors = torch.ones(1, 2, *[3] * axes), torch.ones(2, 2, *[2] * axes)
+        for x, w in (tensors, (tensors[0][0], tensors[1])):
+            with pytest.raises(RuntimeError):
+                getattr(F, name)(x, w)
+            with convreg.torch.emulate("float32"), pytest.raises(OpError, match="axes") as caught:
+                getattr(F, name)(x, w)
+            assert caught.value.argument == "weight"
 
 
 def test_converted_layers_keep_their_own_recipe():
@@ -86,6 +103,8 @@ def test_what_torch_computes_as_a_whole_is_named_once():
         heads(x, x, x)
     with pytest.warns(NotConverted, match="lstm"), convreg.torch.emulate("hifloat8"):
         nn.LSTM(2, 2)(torch.randn(3, 1, 2))
+    with pytest.warns(NotConverted, match="conv_tbc"), convreg.torch.emulate("hifloat8"):
+        torch.conv_tbc(torch.randn(5, 1, 2), torch.randn(3, 2, 4), torch.randn(4))
 
 
 def test_checkpoints_see_the_mode_or_are_refused():
