@@ -264,7 +264,7 @@ def _derived(plain: Any, base: Any) -> Any:
     mixin = CONVERTED[base].__bases__[0]
     return type(f"Convreg{plain.__name__}", (mixin, plain), {
         "__module__": plain.__module__, "__qualname__": f"Convreg{plain.__qualname__}", "__doc__": plain.__doc__,
-        "__reduce_ex__": lambda self, protocol: (_new, (plain, base), self.__dict__)})
+        "__reduce_ex__": lambda self, protocol: (_new, (plain, base), object.__reduce_ex__(self, 2)[2])})
 
 
 def _new(plain: Any, base: Any) -> nn.Module:

@@ -122,6 +122,18 @@ def test_subclasses_that_keep_the_forward_pass_are_converted():
         assert equal(gradients(copied, x), truth)
 
 
+def test_subclasses_are_pickled_and_copied_as_torch_does_it():
+    layer = convreg.torch.convert(Named(2), "hifloat8")
+    layer.compile(backend="eager")
+    x = torch.randn(1, 2, 5, 5)
+    for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert copied._compiled_call_impl is None  # torch leaves compiled code out of the state of a module
+        assert equal(gradients(copied, x), gradients(layer, x))
+    parametrized = convreg.torch.convert(nn.utils.parametrizations.weight_norm(Named(2)), "hifloat8")
+    with pytest.raises(RuntimeError, match="parametrized modules"):
+        pickle.dumps(parametrized)
+
+
 def test_a_converted_module_can_be_converted_to_another_recipe():
     module, x = nn.Sequential(nn.Conv2d(2, 3, 3)), torch.randn(1, 2, 6, 6)
     first = convreg.torch.convert(module, "hifloat8")
