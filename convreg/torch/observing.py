@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..guard import guarded
 from . import passes
+from .bridge import is_plain
 from .functional import WATCHES, How
 from .measuring import Record, measured
 from .observed import ASK, Observed
@@ -220,8 +221,8 @@ class Observation(Observed):
             seen = _Call(self, key[0], self._step, self._calls[key], arguments, self._recipe or how.recipe, how)
             self._calls[key] += 1
             if not again:
-                seen.operand("input", input)
-                seen.operand("weight", weight)
+                seen.operand("input", input.resolve_neg())
+                seen.operand("weight", weight.resolve_neg())
             if output.grad_fn is not None:
                 seen.keep(input, weight)
                 output.grad_fn.register_prehook(seen.arrived)
@@ -269,8 +270,8 @@ class _Call:
         self.wanted = [*wanted, False]
         for name, tensor in (("input", input), ("weight", weight)):
             how = getattr(self.stated, name)[1]
-            codes = rounded(tensor.detach(), name, how, self.arguments, self.number)
-            self.kept[name] = Codes(tensor.detach().clone()) if codes.tensor.data_ptr() == tensor.data_ptr() else codes
+            codes = rounded(tensor.detach().resolve_neg(), name, how, self.arguments, self.number)
+            self.kept[name] = Codes(codes.tensor.clone()) if codes.tensor.data_ptr() == tensor.data_ptr() else codes
 
     def arrived(self, gradients: tuple[Tensor | None, ...]) -> None:
         """Record the output gradient, and the results where they are rounded."""
@@ -278,6 +279,9 @@ class _Call:
         if gradient is None or type(gradient) is not Tensor:
             return
         with torch.no_grad(), _undisturbed():
+            gradient = gradient.resolve_neg()
+            if not is_plain(gradient):  # such as several directions at once, of is_grads_batched
+                return
             self.operand("grad_output", gradient)
             if self.kept:
                 self.results(gradient.detach())

@@ -326,3 +326,31 @@ def test_threads_are_kept_apart():
     for name in ("0", "1.0"):
         for tensor in ("input", "weight", "grad_output"):
             assert len(seen.select(layer=name, tensor=tensor)) == 12
+
+
+RESULTS = recipe("hifloat8", grad_input="hifloat8", grad_weight="bfloat16")
+
+
+def test_gradients_of_several_directions_are_computed_and_not_recorded():
+    net, x = convert(nn.Conv2d(3, 4, 3), RESULTS), torch.randn(2, 3, 5, 5, requires_grad=True)
+    directions = torch.randn(3, 2, 4, 3, 3)
+    with observe(net) as seen:
+        y = net(x)
+        found = torch.autograd.grad(y, net.weight, directions, is_grads_batched=True, retain_graph=True)[0]
+        assert {entry.tensor for entry in seen.records} == {"input", "weight"}
+        truth = [torch.autograd.grad(y, net.weight, direction, retain_graph=True)[0] for direction in directions]
+    assert torch.equal(found, torch.stack(truth))
+    assert len(seen.select(tensor="grad_output")) == 3
+
+
+def test_tensors_with_other_signs_are_recorded_as_their_numbers():
+    """Such as the imaginary part of a conjugate, which torch leaves unwritten."""
+    torch.manual_seed(3)
+    net, x, dy = convert(nn.Conv2d(3, 4, 3), RESULTS), torch.randn(2, 3, 5, 5), torch.randn(2, 4, 3, 3)
+    records = []
+    for turned in (torch._neg_view, torch.neg):
+        with observe(net) as seen:
+            net(turned(x).requires_grad_()).backward(turned(dy))
+        records.append(seen.records)
+    assert records[0] == records[1]
+    assert len(records[0]) == 5

@@ -111,6 +111,7 @@ def test_tensors_that_are_not_finite_are_told():
     assert entry.best_exponent is None
     assert entry.saturated == 3 / 8
     assert entry.flushed == 1 / 7
+    assert type(entry.flushed) is type(entry.saturated) is float
     assert seen.table().splitlines()[2].split()[5:7] == ["nan", "nan"]
     assert json.loads(seen.to_json())["records"][0]["snr_db"] == "nan"
 
