@@ -6,8 +6,6 @@ HiFloat8 as uint8, since torch has no dtype for it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,16 +15,16 @@ from ..errors import Asking, OpError
 from ..memory import Array
 from ..ops.kernels import check_isa
 
-STORED: dict[torch.dtype, tuple[str, torch.dtype | None, Any]] = {
-    torch.float32: ("float32", None, None),
-    torch.bfloat16: ("bfloat16", torch.int16, np.uint16),
-    torch.uint8: ("hifloat8", None, None),
-    torch.float8_e4m3fn: ("float8_e4m3fn", torch.uint8, None),
-    torch.float8_e5m2: ("float8_e5m2", torch.uint8, None),
-    torch.float16: ("float16", None, np.uint16),
-    torch.float64: ("float64", None, None),
+STORED: dict[torch.dtype, tuple[str, str, int]] = {
+    torch.float32: ("float32", "<f4", 4),
+    torch.bfloat16: ("bfloat16", "<u2", 2),
+    torch.uint8: ("hifloat8", "|u1", 1),
+    torch.float8_e4m3fn: ("float8_e4m3fn", "|u1", 1),
+    torch.float8_e5m2: ("float8_e5m2", "|u1", 1),
+    torch.float16: ("float16", "<u2", 2),
+    torch.float64: ("float64", "<f8", 8),
 }
-"""By dtype: the format, the dtype to view a tensor as for NumPy to take it, and the one to view its array as."""
+"""By dtype: the format, NumPy's type of the arrays that the kernels take, and its bytes."""
 
 DTYPES = {format: dtype for dtype, (format, _, _) in STORED.items()} | {"hf32": torch.float32}
 """The dtype of tensors that hold the numbers of a format."""
@@ -83,13 +81,24 @@ def check_dtypes(
             raise asking(op, layer).refuse(name, str(tensor.dtype), allowed, wrong_type=True)
 
 
+class _Memory:
+    """The memory of a tensor for NumPy. `Tensor.numpy` would forbid to resize it later, which sharded training does."""
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: Tensor, type: str, size: int) -> None:
+        self._tensor = tensor  # kept while an array uses its memory
+        self.__array_interface__ = {
+            "version": 3, "typestr": type, "shape": tuple(tensor.shape), "data": (tensor.data_ptr(), False),
+            "strides": tuple([size * stride for stride in tensor.stride()])}
+
+
 def stored(tensor: Tensor) -> Array:
     """Return the memory of a tensor as the kernels take it, with its strides."""
-    _, carrier, storage = STORED[tensor.dtype]
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    array: Array = (tensor if carrier is None else tensor.view(carrier)).numpy()
-    return array if storage is None else array.view(storage)
+    if tensor.is_neg():  # its memory has the opposite numbers
+        tensor = tensor.resolve_neg()
+    _, type, size = STORED[tensor.dtype]
+    return np.asarray(_Memory(tensor, type, size))
 
 
 def format_of(tensor: Tensor) -> str:

@@ -14,7 +14,7 @@ from ..memory import Array
 from ..numerics import Rounding as NumpyRounding
 from ..numerics import best_exponent
 from ..numerics.metrics import decibels, times_power, unit_of
-from .bridge import rounds
+from .bridge import rounds, stored
 from .operands import Codes, decoded, largest_magnitude, rounded
 from .problems import Arguments
 from .recipes import KNOWN, Rounding
@@ -137,8 +137,7 @@ def _compared(found: Array, exact: Array) -> tuple[float, float]:
 
 
 def _flat(tensor: Tensor) -> Array:
-    array: Array = tensor.contiguous().numpy()
-    return array.reshape(-1)
+    return stored(tensor.contiguous()).reshape(-1)
 
 
 def _sample(values: Array) -> Array:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..errors import Asking
-from .bridge import is_plain
+from .bridge import is_plain, stored
 
 MOST_CALLS = 4096
 """Calls that a layer remembers for their recomputation."""
@@ -98,7 +98,7 @@ def _likeness(input: Tensor) -> tuple[Any, ...]:
     """Return what tells inputs apart: shape, dtype and a hash of the numbers in their order."""
     numbers = input.detach().resolve_neg().contiguous().reshape(-1)
     if is_plain(numbers):
-        digest = hash(numbers.view(torch.uint8).numpy().tobytes())
+        digest = hash(stored(numbers.view(torch.uint8)).tobytes())
     else:  # of a subclass, which torch's operators alone can read
         bits = numbers.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[input.dtype.itemsize])
         digest = int((bits * (2 * torch.arange(bits.numel()) + 1)).sum().item())

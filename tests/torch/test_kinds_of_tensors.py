@@ -78,6 +78,20 @@ def test_the_default_device_does_not_matter(recipe):
         assert all(map(torch.equal, run(), truth))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("recipe", ["float32", "hifloat8", convreg.torch.recipe("hifloat8", rounding="stochastic",
+                                                                                seed=1)])
+def test_tensors_can_be_resized_after_a_call(recipe, dtype):
+    """Sharded training frees the memory of parameters so."""
+    layer = convreg.torch.convert(nn.Conv2d(4, 6, 3).to(dtype), recipe)
+    x, gradient = torch.randn(2, 4, 5, 5, dtype=dtype, requires_grad=True), torch.randn(2, 6, 3, 3, dtype=dtype)
+    with convreg.torch.observe(layer):
+        output = layer(x)
+        output.backward(gradient)
+    for tensor in (x, layer.weight, layer.bias, gradient, output, x.grad, layer.weight.grad, layer.bias.grad):
+        assert tensor.untyped_storage().resizable()
+
+
 @pytest.mark.parametrize("layer", [nn.Conv2d(4, 6, 3), nn.Linear(5, 3), nn.ConvTranspose1d(4, 6, 3)])
 def test_subclasses_are_seen_and_kept(layer):
     converted = convreg.torch.convert(layer, "hifloat8")

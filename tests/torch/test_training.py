@@ -126,15 +126,47 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["hifloat8", "stochastic"])
-def test_two_processes_train_together(recipe, tmp_path):
+def run_two(program, *arguments):
+    """Run a program in two processes that meet; its first argument is the rank."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
-    workers = [subprocess.Popen([sys.executable, "-c", DISTRIBUTED, str(rank), str(tmp_path / "meeting"), recipe],
+    workers = [subprocess.Popen([sys.executable, "-c", program, str(rank), *arguments],
                                 env=environment, stderr=subprocess.PIPE, text=True) for rank in range(2)]
     said = [worker.communicate(timeout=300)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["hifloat8", "stochastic"])
+def test_two_processes_train_together(recipe, tmp_path):
+    run_two(DISTRIBUTED, str(tmp_path / "meeting"), recipe)
+
+
+SHARDED = """
+import copy, sys, torch, torch.distributed as dist, convreg.torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 3))
+alone = convreg.torch.convert(copy.deepcopy(net), "hifloat8")
+sharded = FullyShardedDataParallel(convreg.torch.convert(net, "hifloat8"), device_id=torch.device("cpu"))
+x = torch.randn(8, 2, 8, 8)
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (alone, sharded)]
+for _ in range(3):
+    for model, optimizer in zip((alone, sharded), optimizers):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+assert torch.equal(sharded(x), alone(x))  # the mean of two equal gradients is each of them
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_with_shards_of_the_parameters(tmp_path):
+    run_two(SHARDED, str(tmp_path / "meeting"))
 
 
 def networks():
