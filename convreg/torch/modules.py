@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from pickle import PicklingError
 from typing import Any
 
 import torch
@@ -184,7 +185,11 @@ def convert(module: nn.Module, recipe: Recipe | str, *, skip: Skip = None) -> nn
     _check_whole(module)
     how = as_recipe(recipe)
     skipped = _skipped(module, skip)
-    converted = copy.deepcopy(module, _shared(module))
+    try:
+        converted = copy.deepcopy(module, _shared(module))
+    except (TypeError, RuntimeError, PicklingError) as error:  # such as locks, and results kept in a list
+        raise ASK.refuse("module", type(module).__name__, f"a module that copy.deepcopy copies; here it says: {error}",
+                         wrong_type=True) from error
     names = {}  # a shared layer has the first of its names
     for name, layer in converted.named_modules():
         names[layer] = name

@@ -99,9 +99,8 @@ def _scaled_kernels(problem: Problem, transposed: bool, **codes: Codes) -> Any:
     outputs: Side = "large" if transposed else "small"
     factors = {}
     for place, some in codes.items():
-        whole = isinstance(some.scale, float)
         values = np.asarray(some.scale, np.float64)
-        side: Any = None if whole else outputs if place == "taps" else place
+        side: Any = None if values.size == 1 else outputs if place == "taps" else place
         factors[place] = Factor(values, side, problem.geometry.groups)
     return ScaledKernels(kernels, Layout(outputs, outputs, problem.geometry.groups), factors)
 

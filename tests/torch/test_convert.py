@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import threading
 
 import pytest
 
@@ -233,6 +234,15 @@ def test_traces_of_fx_are_converted_and_converted_layers_are_not_traced():
     assert names(traced) == names(converted)
     truth = gradients(converted, x)
     assert equal(gradients(traced, x), truth)
+
+
+@pytest.mark.parametrize("held", [threading.Lock(), [torch.ones(2, requires_grad=True) * 2]])
+def test_modules_that_cannot_be_copied_are_refused(held):
+    module = nn.Sequential(nn.Linear(2, 2))
+    module.held = held
+    with pytest.raises(OpTypeError, match="deepcopy") as caught:
+        convreg.torch.convert(module, "hifloat8")
+    assert caught.value.argument == "module"
 
 
 def test_wrapped_modules_are_refused():

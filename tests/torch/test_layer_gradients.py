@@ -198,3 +198,18 @@ def test_a_scale_makes_the_most_of_a_results_format():
         errors.append(float((rounded - tiny.weight.grad).norm() / tiny.weight.grad.norm()))
     assert errors[0] > 2 * errors[1]
     assert errors[2] < 0.04
+
+
+def test_one_channel_is_scaled_as_a_whole_tensor_is():
+    """As in convreg's operators, where one scale belongs to the whole tensor; it shows where sums overflow."""
+    torch.manual_seed(0)
+    layer = torch.nn.ConvTranspose1d(4, 1, 1, bias=False)
+    layer.weight.data *= 2.0**-8
+    x, dy = torch.randn(2, 4, 5), torch.full((2, 1, 5), 3e37)
+    made = []
+    for scaling in ("tensor", "channel"):
+        recipe = convreg.torch.Recipe(weight="float8_e4m3fn", scaling=scaling)
+        [call] = record(convreg.torch.convert(layer, recipe), x, dy)
+        made.append(call.input.grad)
+    assert torch.equal(*made)
+    assert made[0].isinf().any()
