@@ -136,6 +136,9 @@ COMPUTED_AS_A_WHOLE: tuple[type[nn.Module], ...] = (
     nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase, nn.Bilinear)
 """Modules whose products torch computes in one function, without calls of layers."""
 
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "OptimizedModule", "DataParallel")
+"""Names, so that none of them has to be imported. A module of fully_shard is an FSDPModule too."""
+
 _OF_ATTENTION = nn.modules.linear.NonDynamicallyQuantizableLinear
 """MultiheadAttention's out_proj: its weight is read, and the layer is never called."""
 
@@ -285,7 +288,7 @@ def _check_whole(module: nn.Module) -> None:
         if isinstance(layer, torch.jit.ScriptModule):
             raise ASK.refuse("module", f"{name or 'the module'}, a {kind}", "modules that are not scripted or traced",
                              wrong_type=True)
-        if kind in ("DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule", "DataParallel"):
+        if any(known.__name__ in _WRAPPERS for known in type(layer).__mro__):
             raise ASK.refuse("module", f"{name or 'the module'}, a {kind}", "a module that is not wrapped: convert it, "
                              "then wrap the result", wrong_type=True)
 

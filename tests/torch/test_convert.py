@@ -250,6 +250,23 @@ def test_wrapped_modules_are_refused():
         convreg.torch.convert(nn.DataParallel(nn.Linear(1, 1)), "hifloat8")
 
 
+def test_sharded_modules_are_refused():
+    from torch import distributed
+
+    shard = getattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard", None)
+    if shard is None:
+        pytest.skip("this PyTorch has no fully_shard")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+        module = nn.Sequential(nn.Sequential(nn.Linear(2, 2)))
+        shard(module[0], mesh=mesh)
+        with pytest.raises(OpTypeError, match=r"0, a FSDPSequential.*wrapped"):
+            convreg.torch.convert(module, "hifloat8")
+    finally:
+        distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize("layer", [nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(2, 3, 3), nn.Linear(5, 2)])
 def test_layers_take_what_torchs_take(layer):
     converted = convreg.torch.convert(layer, "float32")
