@@ -88,9 +88,9 @@ class _Memory:
 
     def __init__(self, tensor: Tensor, type: str, size: int) -> None:
         self._tensor = tensor  # kept while an array uses its memory
-        self.__array_interface__ = {
-            "version": 3, "typestr": type, "shape": tuple(tensor.shape), "data": (tensor.data_ptr(), False),
-            "strides": tuple([size * stride for stride in tensor.stride()])}
+        strides = None if tensor.is_contiguous() else tuple([size * stride for stride in tensor.stride()])
+        self.__array_interface__ = {"version": 3, "typestr": type, "shape": tensor.shape, "strides": strides,
+                                    "data": (tensor.data_ptr(), False)}
 
 
 def stored(tensor: Tensor) -> Array:
