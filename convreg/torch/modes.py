@@ -125,6 +125,8 @@ def _linear(mode: emulate, input: Tensor, weight: Tensor, bias: Tensor | None = 
     how = mode._how(input, weight)
     if weight.dim() == 1:  # one output feature, without an axis
         return functional.linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1), how).squeeze(-1)
+    if bias is not None and bias.dim() < 2 and bias.numel() == 1:  # one number for all features
+        bias = bias.expand(weight.shape[0])
     return functional.linear(input, weight, bias, how)
 
 

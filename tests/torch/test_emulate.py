@@ -61,6 +61,7 @@ def test_functions_are_replaced_in_every_spelling():
         lambda: F.conv2d(x, w, padding="same", dilation=np.int64(3), groups=2),
         lambda: F.conv_transpose2d(x, w, None, np.int64(2), np.int64(1), np.int64(1), 2),
         lambda: F.linear(x, torch.ones(3, 6), None), lambda: F.linear(input=x[0, 0, 0], weight=torch.ones(3, 6)),
+        lambda: F.linear(x, torch.ones(3, 6), torch.ones(1)), lambda: F.linear(x, torch.ones(3, 6), torch.ones(())),
         lambda: F.linear(x, torch.ones(6), torch.ones(())), lambda: F.linear(x[0, 0, 0], torch.ones(6))]
     for call in calls:
         truth = call()
