@@ -34,17 +34,7 @@ INLINE void chain_rows_unit(int rows, int columns, int inside, int format, vecto
     }
     FURTHER(1) FURTHER(2) FURTHER(3) FURTHER(4)
 #undef FURTHER
-#pragma GCC unroll 5
-    for (int u = 0; u < rows; u++) {
-        const int64_t y = line - u * apart;
-        if (!inside && (y < 0 || y >= lines))
-            continue;
-        vector factor = *(const vector *)(small + y * small_line);
-        IN_TURN(factor);
-#pragma GCC unroll 5
-        for (int t = 0; t < columns; t++)
-            sum[u][t] = MULTIPLY_ADD_PAIRS(lanes[t], factor, sum[u][t]);
-    }
+    add_tap_rows(rows, columns, inside, sum, lanes, small, small_line, line, lines, apart);
 }
 
 INLINE void chain_rows_line(int rows, int columns, int inside, vector (*sum)[NCX_COLUMNS], const char *numbers, int format,
@@ -74,11 +64,7 @@ INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrd
     const int64_t before = (rows - 1) * apart, twos = units / 2 + 2;
     for (int64_t two = 0; two < twos && two < CHAIN_MASKS / 2; two++)
         masks[two] = two_chain_masks(large->low, large->high, two);
-#pragma GCC unroll 5
-    for (int u = 0; u < rows; u++)
-#pragma GCC unroll 5
-        for (int t = 0; t < columns; t++)
-            sum[u][t] = *(const vector *)(sums + u * sum_row + t * WIDTH);
+    load_tap_sums(rows, columns, sum, sums, sum_row);
     for (int64_t line = large->first; line < large->end; line++) {
         const char *numbers = at(large->numbers, format, line * large->line_stride);
         if (line >= before && line < lines)
@@ -86,11 +72,7 @@ INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrd
         else
             chain_rows_line(rows, columns, 0, sum, numbers, format, large, masks, &d, &met, small, small_line, line, lines, apart, units);
     }
-#pragma GCC unroll 5
-    for (int u = 0; u < rows; u++)
-#pragma GCC unroll 5
-        for (int t = 0; t < columns; t++)
-            *(vector *)(sums + u * sum_row + t * WIDTH) = sum[u][t];
+    store_tap_sums(rows, columns, sum, sums, sum_row);
     if (format == NUMBER_BFLOAT16)
         note_smallest(smallest, &met);
     else
