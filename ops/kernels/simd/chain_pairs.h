@@ -121,14 +121,37 @@ INLINE void lay_whole_lines(int beyond, float *place, const chain_units *u, cons
 }
 
 /* Two units of 8-bit codes. */
-INLINE void decode_two_units_of_bytes(const void *numbers, uint64_t mask, int format, const decoder *d, __m512i *unit)
+INLINE void two_units_of_bytes(__m512i codes, int format, const decoder *d, __m512i *unit)
 {
     const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(step, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(0x40005010));
     __m512i lower, upper;
-    decode_bytes(d, format, _mm512_maskz_loadu_epi8(mask, numbers), &lower, &upper);
+    decode_bytes(d, format, codes, &lower, &upper);
     unit[0] = look_up_bytes(order, lower, upper);
     unit[1] = look_up_bytes(_mm512_add_epi32(order, _mm512_set1_epi32(0x20202020)), lower, upper);
+}
+
+/* The codes of one unit of a line and of the next line, those that the masks tell. */
+INLINE __m512i codes_of_two_lines(const char *line, uint32_t mask, const char *next, uint32_t next_mask)
+{
+    __m512i codes = _mm512_castsi256_si512(_mm256_maskz_loadu_epi8(mask, line));
+    return _mm512_inserti64x4(codes, _mm256_maskz_loadu_epi8(next_mask, next_mask ? next : line), 1);
+}
+
+/* Lines of one unit of 8-bit codes, two at a time. */
+INLINE void lay_short_bytes(float *place, const chain_units *u, const chain_lines *l, const char *source, int format, const decoder *d)
+{
+    const uint32_t mask = chain_mask(u->low[0], u->high[0], 0);
+    for (int64_t line = 0; line < l->lines; line += 2, place += 2 * l->pitch) {
+        const char *first = at(source, format, line * l->line_stride);
+        const uint32_t taken = line >= l->first[0] && line < l->end[0] ? mask : 0;
+        const uint32_t next = line + 1 >= l->first[0] && line + 1 < l->end[0] ? mask : 0;
+        __m512i unit[2];
+        two_units_of_bytes(codes_of_two_lines(first, taken, at(first, format, l->line_stride), next), format, d, unit);
+        _mm512_storeu_si512(place, unit[0]);
+        if (line + 1 < l->lines)
+            _mm512_storeu_si512(place + l->pitch, unit[1]);
+    }
 }
 
 /* The same lines of 8-bit codes. */
@@ -150,7 +173,7 @@ INLINE void lay_whole_bytes(int beyond, float *place, const chain_units *u, cons
             const uint64_t mask = unit < CHAIN_MASKS ? masks[unit / 2] : two_chain_masks(u->low[0], u->high[0], unit / 2);
             __m512i pairs[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
             if (mask) /* most often none of those after a line */
-                decode_two_units_of_bytes(numbers + unit * SUM_BLOCK, mask, format, d, pairs);
+                two_units_of_bytes(_mm512_maskz_loadu_epi8(mask, numbers + unit * SUM_BLOCK), format, d, pairs);
             if (beyond && unit > 0)
                 _mm512_storeu_si512(next - u->width + WIDTH, half_a_unit_further(format, before, pairs[0]));
             if (unit == u->units)
@@ -163,6 +186,16 @@ INLINE void lay_whole_bytes(int beyond, float *place, const chain_units *u, cons
             before = pairs[1];
         }
     }
+}
+
+INLINE void lay_bytes(float *place, const chain_units *u, const chain_lines *l, const char *source, int format, const decoder *d)
+{
+    if (u->past > 0)
+        lay_whole_bytes(1, place, u, l, source, format, d);
+    else if (u->units > 1)
+        lay_whole_bytes(0, place, u, l, source, format, d);
+    else
+        lay_short_bytes(place, u, l, source, format, d);
 }
 
 /* Other lines, unit after unit. */
@@ -192,9 +225,9 @@ INLINE void lay_chains_format(float *block, const chain_units *u, const chain_li
         float *place = block + channel * l->channel_pitch + image * l->image_pitch;
         const int once = u->step == 1 && u->whole && u->past <= WIDTH, bytes = once && code_size(format) == 1 && byte_look_ups;
         if (bytes && format == NUMBER_HIFLOAT8)
-            lay_whole_bytes(u->past > 0, place, u, l, start, NUMBER_HIFLOAT8, &d);
+            lay_bytes(place, u, l, start, NUMBER_HIFLOAT8, &d);
         else if (bytes) /* the others differ in tables alone */
-            lay_whole_bytes(u->past > 0, place, u, l, start, NUMBER_FLOAT8_E4M3FN, &d);
+            lay_bytes(place, u, l, start, NUMBER_FLOAT8_E4M3FN, &d);
         else if (once && u->past == 0)
             lay_whole_lines(0, place, u, l, start, format, &d, &met);
         else if (once)

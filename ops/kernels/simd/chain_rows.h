@@ -11,10 +11,11 @@ INLINE void decode_two_units(const char *numbers, int format, const chain_rows *
     if (!mask) /* most often those after a line */
         return;
     if (format != NUMBER_BFLOAT16) {
-        decode_two_units_of_bytes(place, mask, format, d, unit);
+        two_units_of_bytes(_mm512_maskz_loadu_epi8(mask, place), format, d, unit);
         return;
     }
-    for (int i = 0; i < 2; i++) {
+    const int units = mask >> SUM_BLOCK ? 2 : 1;
+    for (int i = 0; i < units; i++) {
         unit[i] = _mm512_permutexvar_epi16(
             halves_order(), load_words_masked(at(place, format, i * SUM_BLOCK), format, (uint32_t)(mask >> i * SUM_BLOCK)));
         note(met, unit[i]);
@@ -54,6 +55,26 @@ INLINE void chain_rows_line(int rows, int columns, int inside, vector (*sum)[NCX
     }
 }
 
+/* Lines of 8-bit codes that have one unit, two at a time. */
+INLINE void chain_rows_of_short_lines(int rows, int columns, int format, vector (*sum)[NCX_COLUMNS], const chain_rows *large, uint32_t mask,
+                                      const decoder *d, const float *small, ptrdiff_t small_line, int64_t lines, int64_t apart)
+{
+    const int64_t before = (rows - 1) * apart;
+    const __m512i nothing = _mm512_setzero_si512();
+    for (int64_t line = large->first; line < large->end; line += 2) {
+        const char *numbers = at(large->numbers, format, line * large->line_stride);
+        const int both = line + 1 < large->end;
+        __m512i unit[2];
+        two_units_of_bytes(codes_of_two_lines(numbers, mask, at(numbers, format, large->line_stride), both ? mask : 0), format, d, unit);
+        if (both && line >= before && line + 1 < lines) {
+            chain_rows_unit(rows, columns, 1, format, sum, unit[0], nothing, small, small_line, line, lines, apart);
+            chain_rows_unit(rows, columns, 1, format, sum, unit[1], nothing, small, small_line, line + 1, lines, apart);
+        } else
+            for (int i = 0; i <= both; i++)
+                chain_rows_unit(rows, columns, 0, format, sum, unit[i], nothing, small, small_line, line + i, lines, apart);
+    }
+}
+
 INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrdiff_t sum_row, const chain_rows *large, const float *small,
                             ptrdiff_t small_line, int64_t lines, int64_t apart, int64_t units, uint16_t *smallest)
 {
@@ -65,7 +86,10 @@ INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrd
     for (int64_t two = 0; two < twos && two < CHAIN_MASKS / 2; two++)
         masks[two] = two_chain_masks(large->low, large->high, two);
     load_tap_sums(rows, columns, sum, sums, sum_row);
-    for (int64_t line = large->first; line < large->end; line++) {
+    const int in_twos = format != NUMBER_BFLOAT16 && units == 1 && masks[0] >> SUM_BLOCK == 0;
+    if (in_twos)
+        chain_rows_of_short_lines(rows, columns, format, sum, large, (uint32_t)masks[0], &d, small, small_line, lines, apart);
+    for (int64_t line = large->first; line < large->end && !in_twos; line++) {
         const char *numbers = at(large->numbers, format, line * large->line_stride);
         if (line >= before && line < lines)
             chain_rows_line(rows, columns, 1, sum, numbers, format, large, masks, &d, &met, small, small_line, line, lines, apart, units);

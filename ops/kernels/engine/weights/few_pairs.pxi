@@ -355,21 +355,23 @@ cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
     """Of products with whole vectors, and of units that are laid out."""
     cdef const Weights* w = q.weights
     cdef const FewPairs* p = &q.few_pairs
-    cdef double lines = <double>w.N * w.Y[1] * w.G, decoded = 0, taps = p.taps, strided = 1
+    cdef double lines = <double>w.N * w.Y[1] * w.G, decoded = 0, taps = p.taps, factor = 1
     cdef double units = p.small.units * (ceiling(w.Y[1], 2) / <double>w.Y[1] if p.by_lines else 1)
     if p.taps_together:
         if p.taps < CHAIN_TAPS_LEAST:
             taps = CHAIN_TAPS_LOADS if loads_wait() else CHAIN_TAPS_LEAST
         if w.s[2] > 1 and loads_wait():
-            strided = CHAIN_TAPS_STRIDED
+            factor = CHAIN_TAPS_STRIDED
         if p.in_place:
-            return lines * (CHAIN_ROWS_LINE + CHAIN_TAPS * units * w.M * w.C * taps + w.C * rows_decoded(&w.large, p.small.units)
-                            + w.M * rows_decoded(&w.small, p.small.units))
+            if p.small.units == 1 and element_size(w.large.format) == 1:
+                factor = CHAIN_ROWS_SHORT
+            return factor * lines * (CHAIN_ROWS_LINE + CHAIN_TAPS * units * w.M * w.C * taps
+                                     + w.C * rows_decoded(&w.large, p.small.units) + w.M * rows_decoded(&w.small, p.small.units))
         if element_size(w.large.format) == 1:
             decoded = w.C * w.s[1] * (units + 1)
         if element_size(w.small.format) == 1:
             decoded += w.M * units
-        return strided * lines * (CHAIN_TAPS * units * w.M * w.C * taps + CHAIN_DECODED * decoded * 2 * DOT_LANES
+        return factor * lines * (CHAIN_TAPS * units * w.M * w.C * taps + CHAIN_DECODED * decoded * 2 * DOT_LANES
                                   + CHAIN_TAPS_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
     return lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
                     + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + p.parts * w.M * units * DOT_LANES))
