@@ -12,7 +12,7 @@ from shutil import rmtree
 from stat import S_ISDIR
 from typing import Any, BinaryIO
 
-from .errors import GraphError
+from .errors import GraphError, shorten
 from .memory import physical_memory
 from .paths import path_of
 
@@ -239,16 +239,13 @@ def refuse_unwritable(argument: str, path: PathLike) -> None:
         It names the argument.
     """
     try:
-        target = path_of(path)
-    except GraphError as error:
-        raise GraphError(f"{argument}: {error}") from None
-    try:
-        target = target.resolve()
+        target = path_of(path).resolve()
         refuse_devices(target)
         tempfile.TemporaryFile(dir=target.parent).close()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links that form a circle
-        raise GraphError(f"{argument}={os.fspath(path)!r} is refused: {reason(error)}; allowed: a file, new or not, in "
-                         "a folder that exists and takes files") from None
+        given = repr(os.fspath(path)) if isinstance(path, str | os.PathLike) else shorten(path)
+        raise GraphError(f"{argument}={given} is refused: {reason(error)}; allowed: a file, new or not, in a folder "
+                         "that exists and takes files") from None
 
 
 def refuse_devices(path: Path) -> None:

@@ -3,6 +3,7 @@
 import inspect
 from doctest import NORMALIZE_WHITESPACE, DocTestFinder, DocTestRunner
 from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 
@@ -27,8 +28,12 @@ def test_sections_name_arguments_and_results(function):
         assert "\nReturns\n-------\n" in text
 
 
+OPTIONAL = {"convreg.distributed.apply": "dask"}
+"""What examples import that need not be installed."""
+
+
 def examples_of(package):
-    """Return the examples in the docstrings of what a package makes public."""
+    """Return the examples in the docstrings of what a package makes public, if what they need is installed."""
     names = {"convreg": import_module("convreg"), "np": import_module("numpy"), package.__name__: package}
     if package.__name__ == "convreg.torch":
         names["torch"] = import_module("torch")
@@ -36,7 +41,7 @@ def examples_of(package):
     public = [(name, getattr(package, name)) for name in package.__all__]
     return [example for name, value in public if callable(value)
             for example in finder.find(value, f"{package.__name__}.{name}", module=False, globs=names)
-            if example.examples]
+            if example.examples and (example.name not in OPTIONAL or find_spec(OPTIONAL[example.name]))]
 
 
 @pytest.mark.parametrize("name", [*PACKAGES, "convreg.torch"])

@@ -194,7 +194,8 @@ def test_a_loss_of_the_model_beside_an_output_named_loss():
     ({"shuffle": "x"}, "shuffle='x' is refused; allowed: True or False"), ({"shuffle": 1}, "shuffle=1"),
     ({"resume": "no", "checkpoint": "c"}, "resume='no' is refused; allowed: True or False"),
     ({"progress": 3}, "progress=3 is refused; allowed: a callable, or None"),
-    ({"checkpoint": []}, "checkpoint: the path [] is a list"), ({"checkpoint": ""}, "checkpoint: the path '' is empty"),
+    ({"checkpoint": []}, "checkpoint=[] is refused: the path [] is a list"),
+    ({"checkpoint": ""}, "checkpoint='' is refused: the path '' is empty"),
 ])
 def test_arguments_of_fit(change, said):
     trainer = convreg.onnx.Trainer(convreg.onnx.training_step(line(), loss="mse"), engine="reference")
