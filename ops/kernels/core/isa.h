@@ -424,7 +424,8 @@ typedef struct {
 /* Best first, `generic` last; `count` of them were compiled. */
 const instruction_set *const *instruction_sets(int *count);
 
-/* Whether vectors look up tables of 128 bytes, and shift two numbers as one (AVX-512 VBMI and VBMI2): if that is wanted, and the processor can. */
+/* Whether vectors look up tables of 128 bytes, and shift two numbers as one (AVX-512 VBMI and VBMI2): if that is wanted, and the
+ * processor can. */
 extern int byte_look_ups;
 void want_byte_look_ups(int wanted);
 

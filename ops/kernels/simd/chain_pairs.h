@@ -52,13 +52,76 @@ INLINE void lay_vectors(int noted, float *place, const chain_units *u, const cha
     }
 }
 
-enum { CHAIN_MASKS = 32 };
+enum { CHAIN_MASKS = 16 };
 
-/* Which of the 64 numbers of two units lie in [low, high); pairs lie within a line. */
-INLINE uint64_t two_chain_masks(int64_t low, int64_t high, int64_t two)
+/* Which of the 64 numbers of units 2*two and 2*two + 1 of a line lie in [low, high); the first masks are kept. */
+typedef struct {
+    int64_t low;
+    int64_t high;
+    uint64_t kept[CHAIN_MASKS];
+} two_unit_masks;
+
+INLINE uint64_t find_two_unit_mask(const two_unit_masks *masks, int64_t two)
 {
     const int64_t first = 2 * two * SUM_BLOCK;
-    return (uint64_t)chain_mask(low, high, first + SUM_BLOCK) << SUM_BLOCK | chain_mask(low, high, first);
+    return (uint64_t)chain_mask(masks->low, masks->high, first + SUM_BLOCK) << SUM_BLOCK | chain_mask(masks->low, masks->high, first);
+}
+
+INLINE two_unit_masks begin_two_unit_masks(int64_t low, int64_t high, int64_t units)
+{
+    two_unit_masks masks = {.low = low, .high = high};
+    for (int64_t two = 0; two < CHAIN_MASKS && 2 * two < units; two++)
+        masks.kept[two] = find_two_unit_mask(&masks, two);
+    return masks;
+}
+
+/* The pairs that begin where the lower halves of a unit do: those with the upper halves of the next.  One instruction has them where
+ * codes are `looked_up` (AVX-512 VBMI2, `byte_look_ups`); as text, since the target does not say VBMI2. */
+INLINE __m512i half_a_unit_further(int looked_up, __m512i unit, __m512i next)
+{
+    if (looked_up) {
+        __m512i further;
+        __asm__("vpshldd $16, %2, %1, %0" : "=v"(further) : "v"(unit), "v"(next));
+        return further;
+    }
+    return _mm512_or_si512(_mm512_slli_epi32(unit, 16), _mm512_srli_epi32(next, 16));
+}
+
+/* Two units of 8-bit codes. */
+INLINE void look_up_two_units(__m512i codes, int format, const decoder *d, __m512i *unit)
+{
+    const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(step, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(0x40005010));
+    __m512i lower, upper;
+    decode_bytes(d, format, codes, &lower, &upper);
+    unit[0] = look_up_bytes(order, lower, upper);
+    unit[1] = look_up_bytes(_mm512_add_epi32(order, _mm512_set1_epi32(0x20202020)), lower, upper);
+}
+
+/* A unit of a line whose pairs lie within it, of bfloat16 or of codes that are not looked up. */
+INLINE __m512i decode_unit(const void *numbers, uint32_t mask, int format, const decoder *d, magnitudes *met)
+{
+    __m512i pairs = decode_words(d, format, _mm512_permutexvar_epi16(halves_order(), load_words_masked(numbers, format, mask)));
+    note(met, pairs);
+    return pairs;
+}
+
+/* Units 2*two and 2*two + 1 of a line, whose pairs lie within it.  Those without a number inside are zeros, and are not noted. */
+INLINE void decode_two_units(int looked_up, const char *numbers, const two_unit_masks *masks, int64_t two, int format, const decoder *d,
+                             magnitudes *met, __m512i *unit)
+{
+    const uint64_t mask = two < CHAIN_MASKS ? masks->kept[two] : find_two_unit_mask(masks, two);
+    const char *place = at(numbers, format, 2 * two * SUM_BLOCK);
+    unit[0] = unit[1] = _mm512_setzero_si512();
+    if (!mask) /* most often those after a line */
+        return;
+    if (looked_up) {
+        look_up_two_units(_mm512_maskz_loadu_epi8(mask, place), format, d, unit);
+        return;
+    }
+    unit[0] = decode_unit(place, (uint32_t)mask, format, d, met);
+    if (mask >> SUM_BLOCK)
+        unit[1] = decode_unit(at(place, format, SUM_BLOCK), (uint32_t)(mask >> SUM_BLOCK), format, d, met);
 }
 
 INLINE void clear_chain_line(float *place, int64_t floats)
@@ -67,37 +130,13 @@ INLINE void clear_chain_line(float *place, int64_t floats)
         _mm512_storeu_si512(place + i, _mm512_setzero_si512());
 }
 
-/* The pairs that begin where the lower halves of a unit do: those with the upper halves of the next.  Those of 8-bit codes are met
- * where `byte_look_ups` says that one instruction does (AVX-512 VBMI2); as text, since the target does not say VBMI2. */
-INLINE __m512i half_a_unit_further(int format, __m512i unit, __m512i next)
-{
-    if (format != NUMBER_BFLOAT16) {
-        __m512i further;
-        __asm__("vpshldd $16, %2, %1, %0" : "=v"(further) : "v"(unit), "v"(next));
-        return further;
-    }
-    return _mm512_or_si512(_mm512_slli_epi32(unit, 16), _mm512_srli_epi32(next, 16));
-}
-
-/* A unit of a line, decoded, those of its numbers that its mask tells. */
-INLINE __m512i load_unit(const char *numbers, const chain_units *u, const uint32_t *masks, int64_t unit, int format, const decoder *d,
-                         magnitudes *met)
-{
-    const int64_t number = unit * SUM_BLOCK;
-    const uint32_t mask = unit < CHAIN_MASKS ? masks[unit] : chain_mask(u->low[0], u->high[0], number);
-    __m512i words = load_words_masked(at(numbers, format, number), format, mask);
-    __m512i pairs = decode_words(d, format, _mm512_permutexvar_epi16(halves_order(), words));
-    note(met, pairs);
-    return pairs;
-}
-
 /* Lines whose pairs lie within them, each number decoded once.  What taps reach `beyond` the first vector of a unit is the other halves of
  * its pairs beside those of the next; vectors overrun their unit, and what follows is written after them. */
 INLINE void lay_whole_lines(int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
                             const decoder *d, magnitudes *met)
 {
-    uint32_t masks[CHAIN_MASKS];
-    for (int64_t unit = 0; unit < CHAIN_MASKS; unit++)
+    uint32_t masks[2 * CHAIN_MASKS];
+    for (int64_t unit = 0; unit < 2 * CHAIN_MASKS; unit++)
         masks[unit] = chain_mask(u->low[0], u->high[0], unit * SUM_BLOCK);
     for (int64_t line = 0; line < l->lines; line++, place += l->pitch) {
         if (line < l->first[0] || line >= l->end[0]) {
@@ -106,13 +145,14 @@ INLINE void lay_whole_lines(int beyond, float *place, const chain_units *u, cons
         }
         const char *numbers = at(source, format, line * l->line_stride);
         float *next = place;
-        __m512i pairs = load_unit(numbers, u, masks, 0, format, d, met);
+        __m512i pairs = decode_unit(numbers, masks[0], format, d, met);
         _mm512_storeu_si512(next, pairs);
         for (int64_t unit = 1; unit < u->units + beyond; unit++) {
+            const uint32_t mask = unit < 2 * CHAIN_MASKS ? masks[unit] : chain_mask(u->low[0], u->high[0], unit * SUM_BLOCK);
             __m512i before = pairs;
-            pairs = load_unit(numbers, u, masks, unit, format, d, met);
+            pairs = decode_unit(at(numbers, format, unit * SUM_BLOCK), mask, format, d, met);
             if (beyond)
-                _mm512_storeu_si512(next + WIDTH, half_a_unit_further(NUMBER_BFLOAT16, before, pairs));
+                _mm512_storeu_si512(next + WIDTH, half_a_unit_further(0, before, pairs));
             next += u->width;
             if (!beyond || unit < u->units)
                 _mm512_storeu_si512(next, pairs);
@@ -120,15 +160,33 @@ INLINE void lay_whole_lines(int beyond, float *place, const chain_units *u, cons
     }
 }
 
-/* Two units of 8-bit codes. */
-INLINE void two_units_of_bytes(__m512i codes, int format, const decoder *d, __m512i *unit)
+/* The same of codes that are looked up, two units at a time.  Units of other numbers take longer that way. */
+INLINE void lay_looked_up(int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
+                          const decoder *d, magnitudes *met)
 {
-    const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i order = _mm512_add_epi32(_mm512_mullo_epi32(step, _mm512_set1_epi32(0x01010101)), _mm512_set1_epi32(0x40005010));
-    __m512i lower, upper;
-    decode_bytes(d, format, codes, &lower, &upper);
-    unit[0] = look_up_bytes(order, lower, upper);
-    unit[1] = look_up_bytes(_mm512_add_epi32(order, _mm512_set1_epi32(0x20202020)), lower, upper);
+    const two_unit_masks masks = begin_two_unit_masks(u->low[0], u->high[0], u->units + beyond);
+    for (int64_t line = 0; line < l->lines; line++, place += l->pitch) {
+        if (line < l->first[0] || line >= l->end[0]) {
+            clear_chain_line(place, l->pitch);
+            continue;
+        }
+        const char *numbers = at(source, format, line * l->line_stride);
+        float *next = place;
+        __m512i before = _mm512_setzero_si512(), unit[2];
+        for (int64_t i = 0; i < u->units + beyond; i += 2, next += 2 * u->width) {
+            decode_two_units(1, numbers, &masks, i / 2, format, d, met, unit);
+            if (beyond && i > 0)
+                _mm512_storeu_si512(next - u->width + WIDTH, half_a_unit_further(1, before, unit[0]));
+            if (i == u->units)
+                break;
+            _mm512_storeu_si512(next, unit[0]);
+            if (beyond)
+                _mm512_storeu_si512(next + WIDTH, half_a_unit_further(1, unit[0], unit[1]));
+            if (i + 1 < u->units)
+                _mm512_storeu_si512(next + u->width, unit[1]);
+            before = unit[1];
+        }
+    }
 }
 
 /* The codes of one unit of a line and of the next line, those that the masks tell. */
@@ -139,7 +197,7 @@ INLINE __m512i codes_of_two_lines(const char *line, uint32_t mask, const char *n
 }
 
 /* Lines of one unit of 8-bit codes, two at a time. */
-INLINE void lay_short_bytes(float *place, const chain_units *u, const chain_lines *l, const char *source, int format, const decoder *d)
+INLINE void lay_lines_of_one_unit(float *place, const chain_units *u, const chain_lines *l, const char *source, int format, const decoder *d)
 {
     const uint32_t mask = chain_mask(u->low[0], u->high[0], 0);
     for (int64_t line = 0; line < l->lines; line += 2, place += 2 * l->pitch) {
@@ -147,55 +205,27 @@ INLINE void lay_short_bytes(float *place, const chain_units *u, const chain_line
         const uint32_t taken = line >= l->first[0] && line < l->end[0] ? mask : 0;
         const uint32_t next = line + 1 >= l->first[0] && line + 1 < l->end[0] ? mask : 0;
         __m512i unit[2];
-        two_units_of_bytes(codes_of_two_lines(first, taken, at(first, format, l->line_stride), next), format, d, unit);
+        look_up_two_units(codes_of_two_lines(first, taken, at(first, format, l->line_stride), next), format, d, unit);
         _mm512_storeu_si512(place, unit[0]);
         if (line + 1 < l->lines)
             _mm512_storeu_si512(place + l->pitch, unit[1]);
     }
 }
 
-/* The same lines of 8-bit codes. */
-INLINE void lay_whole_bytes(int beyond, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
-                            const decoder *d)
+/* Lines whose pairs lie within them, of any numbers. */
+INLINE void lay_lines_once(int looked_up, float *place, const chain_units *u, const chain_lines *l, const char *source, int format,
+                           const decoder *d, magnitudes *met)
 {
-    uint64_t masks[CHAIN_MASKS / 2];
-    for (int64_t two = 0; two < CHAIN_MASKS / 2; two++)
-        masks[two] = two_chain_masks(u->low[0], u->high[0], two);
-    for (int64_t line = 0; line < l->lines; line++, place += l->pitch) {
-        if (line < l->first[0] || line >= l->end[0]) {
-            clear_chain_line(place, l->pitch);
-            continue;
-        }
-        const char *numbers = at(source, format, line * l->line_stride);
-        float *next = place;
-        __m512i before = _mm512_setzero_si512();
-        for (int64_t unit = 0; unit < u->units + beyond; unit += 2, next += 2 * u->width) {
-            const uint64_t mask = unit < CHAIN_MASKS ? masks[unit / 2] : two_chain_masks(u->low[0], u->high[0], unit / 2);
-            __m512i pairs[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-            if (mask) /* most often none of those after a line */
-                two_units_of_bytes(_mm512_maskz_loadu_epi8(mask, numbers + unit * SUM_BLOCK), format, d, pairs);
-            if (beyond && unit > 0)
-                _mm512_storeu_si512(next - u->width + WIDTH, half_a_unit_further(format, before, pairs[0]));
-            if (unit == u->units)
-                break;
-            _mm512_storeu_si512(next, pairs[0]);
-            if (beyond)
-                _mm512_storeu_si512(next + WIDTH, half_a_unit_further(format, pairs[0], pairs[1]));
-            if (unit + 1 < u->units)
-                _mm512_storeu_si512(next + u->width, pairs[1]);
-            before = pairs[1];
-        }
-    }
-}
-
-INLINE void lay_bytes(float *place, const chain_units *u, const chain_lines *l, const char *source, int format, const decoder *d)
-{
-    if (u->past > 0)
-        lay_whole_bytes(1, place, u, l, source, format, d);
+    if (!looked_up && u->past > 0)
+        lay_whole_lines(1, place, u, l, source, format, d, met);
+    else if (!looked_up)
+        lay_whole_lines(0, place, u, l, source, format, d, met);
+    else if (u->past > 0)
+        lay_looked_up(1, place, u, l, source, format, d, met);
     else if (u->units > 1)
-        lay_whole_bytes(0, place, u, l, source, format, d);
+        lay_looked_up(0, place, u, l, source, format, d, met);
     else
-        lay_short_bytes(place, u, l, source, format, d);
+        lay_lines_of_one_unit(place, u, l, source, format, d);
 }
 
 /* Other lines, unit after unit. */
@@ -218,27 +248,25 @@ INLINE void lay_units(float *place, const chain_units *u, const chain_lines *l, 
 INLINE void lay_chains_format(float *block, const chain_units *u, const chain_lines *l, const char *source, int format, uint16_t *smallest)
 {
     const decoder d = decoder_of(format);
+    const int once = u->step == 1 && u->whole && u->past <= WIDTH, looked_up = once && code_size(format) == 1 && byte_look_ups;
     magnitudes met = none_met;
     for (int64_t part = 0; part < l->channels * l->images; part++) {
         const int64_t channel = part / l->images, image = part % l->images;
         const char *start = at(source, format, channel * l->channel_stride + image * l->image_stride);
         float *place = block + channel * l->channel_pitch + image * l->image_pitch;
-        const int once = u->step == 1 && u->whole && u->past <= WIDTH, bytes = once && code_size(format) == 1 && byte_look_ups;
-        if (bytes && format == NUMBER_HIFLOAT8)
-            lay_bytes(place, u, l, start, NUMBER_HIFLOAT8, &d);
-        else if (bytes) /* the others differ in tables alone */
-            lay_bytes(place, u, l, start, NUMBER_FLOAT8_E4M3FN, &d);
-        else if (once && u->past == 0)
-            lay_whole_lines(0, place, u, l, start, format, &d, &met);
+        if (looked_up && format == NUMBER_HIFLOAT8)
+            lay_lines_once(1, place, u, l, start, NUMBER_HIFLOAT8, &d, &met);
+        else if (looked_up) /* the others differ in tables alone */
+            lay_lines_once(1, place, u, l, start, NUMBER_FLOAT8_E4M3FN, &d, &met);
         else if (once)
-            lay_whole_lines(1, place, u, l, start, format, &d, &met);
+            lay_lines_once(0, place, u, l, start, format, &d, &met);
         else
             lay_units(place, u, l, start, format, &d, &met);
         for (int64_t i = 0; i < u->past; i += WIDTH)
             _mm512_storeu_si512(place + l->lines * l->pitch + i, _mm512_setzero_si512());
-        if (bytes)
-            note_bytes(smallest);
     }
+    if (looked_up)
+        note_bytes(smallest);
     note_smallest(smallest, &met);
 }
 

@@ -1,32 +1,11 @@
 /* Chains of one channel of either side, of taps that lie side by side: the large side is decoded as it is met, not laid out first.
  * Included by simd/pairs.h after simd/chain_taps.h, whose sums these are. */
 
-/* Units `two` * 2 and the next of a line. */
-INLINE void decode_two_units(const char *numbers, int format, const chain_rows *large, const uint64_t *masks, int64_t two,
-                             const decoder *d, magnitudes *met, __m512i *unit)
-{
-    const uint64_t mask = two < CHAIN_MASKS / 2 ? masks[two] : two_chain_masks(large->low, large->high, two);
-    const char *place = at(numbers, format, 2 * two * SUM_BLOCK);
-    unit[0] = unit[1] = _mm512_setzero_si512();
-    if (!mask) /* most often those after a line */
-        return;
-    if (format != NUMBER_BFLOAT16) {
-        two_units_of_bytes(_mm512_maskz_loadu_epi8(mask, place), format, d, unit);
-        return;
-    }
-    const int units = mask >> SUM_BLOCK ? 2 : 1;
-    for (int i = 0; i < units; i++) {
-        unit[i] = _mm512_permutexvar_epi16(
-            halves_order(), load_words_masked(at(place, format, i * SUM_BLOCK), format, (uint32_t)(mask >> i * SUM_BLOCK)));
-        note(met, unit[i]);
-    }
-}
-
 /* What a unit and the next hold, against the same unit of a line of the small side for each row of taps. */
 INLINE void chain_rows_unit(int rows, int columns, int inside, int format, vector (*sum)[NCX_COLUMNS], __m512i here, __m512i next,
                             const float *small, ptrdiff_t small_line, int64_t line, int64_t lines, int64_t apart)
 {
-    const __m512i further = columns > 1 ? half_a_unit_further(format, here, next) : here;
+    const __m512i further = columns > 1 ? half_a_unit_further(format != NUMBER_BFLOAT16, here, next) : here;
     vector lanes[NCX_COLUMNS] = {(vector)here};
 #define FURTHER(t)                                                      \
     if (columns > t) {                                                  \
@@ -39,13 +18,14 @@ INLINE void chain_rows_unit(int rows, int columns, int inside, int format, vecto
 }
 
 INLINE void chain_rows_line(int rows, int columns, int inside, vector (*sum)[NCX_COLUMNS], const char *numbers, int format,
-                            const chain_rows *large, const uint64_t *masks, const decoder *d, magnitudes *met, const float *small,
-                            ptrdiff_t small_line, int64_t line, int64_t lines, int64_t apart, int64_t units)
+                            const two_unit_masks *masks, const decoder *d, magnitudes *met, const float *small, ptrdiff_t small_line,
+                            int64_t line, int64_t lines, int64_t apart, int64_t units)
 {
+    const int looked_up = format != NUMBER_BFLOAT16;
     __m512i unit[2], following[2];
-    decode_two_units(numbers, format, large, masks, 0, d, met, unit);
+    decode_two_units(looked_up, numbers, masks, 0, format, d, met, unit);
     for (int64_t i = 0; i < units; i += 2, small += 2 * WIDTH) {
-        decode_two_units(numbers, format, large, masks, i / 2 + 1, d, met, following);
+        decode_two_units(looked_up, numbers, masks, i / 2 + 1, format, d, met, following);
         chain_rows_unit(rows, columns, inside, format, sum, unit[0], unit[1], small, small_line, line, lines, apart);
         if (i + 1 < units)
             chain_rows_unit(rows, columns, inside, format, sum, unit[1], following[0], small + WIDTH, small_line, line, lines,
@@ -65,7 +45,7 @@ INLINE void chain_rows_of_short_lines(int rows, int columns, int format, vector 
         const char *numbers = at(large->numbers, format, line * large->line_stride);
         const int both = line + 1 < large->end;
         __m512i unit[2];
-        two_units_of_bytes(codes_of_two_lines(numbers, mask, at(numbers, format, large->line_stride), both ? mask : 0), format, d, unit);
+        look_up_two_units(codes_of_two_lines(numbers, mask, at(numbers, format, large->line_stride), both ? mask : 0), format, d, unit);
         if (both && line >= before && line + 1 < lines) {
             chain_rows_unit(rows, columns, 1, format, sum, unit[0], nothing, small, small_line, line, lines, apart);
             chain_rows_unit(rows, columns, 1, format, sum, unit[1], nothing, small, small_line, line + 1, lines, apart);
@@ -79,23 +59,21 @@ INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrd
                             ptrdiff_t small_line, int64_t lines, int64_t apart, int64_t units, uint16_t *smallest)
 {
     const decoder d = decoder_of(large->format);
+    const two_unit_masks masks = begin_two_unit_masks(large->low, large->high, units + 2);
+    const int64_t before = (rows - 1) * apart;
     magnitudes met = none_met;
-    uint64_t masks[CHAIN_MASKS / 2];
     vector sum[NCX_COLUMNS][NCX_COLUMNS];
-    const int64_t before = (rows - 1) * apart, twos = units / 2 + 2;
-    for (int64_t two = 0; two < twos && two < CHAIN_MASKS / 2; two++)
-        masks[two] = two_chain_masks(large->low, large->high, two);
     load_tap_sums(rows, columns, sum, sums, sum_row);
-    const int in_twos = format != NUMBER_BFLOAT16 && units == 1 && masks[0] >> SUM_BLOCK == 0;
-    if (in_twos)
-        chain_rows_of_short_lines(rows, columns, format, sum, large, (uint32_t)masks[0], &d, small, small_line, lines, apart);
-    for (int64_t line = large->first; line < large->end && !in_twos; line++) {
-        const char *numbers = at(large->numbers, format, line * large->line_stride);
-        if (line >= before && line < lines)
-            chain_rows_line(rows, columns, 1, sum, numbers, format, large, masks, &d, &met, small, small_line, line, lines, apart, units);
-        else
-            chain_rows_line(rows, columns, 0, sum, numbers, format, large, masks, &d, &met, small, small_line, line, lines, apart, units);
-    }
+    if (format != NUMBER_BFLOAT16 && units == 1 && masks.kept[0] >> SUM_BLOCK == 0)
+        chain_rows_of_short_lines(rows, columns, format, sum, large, (uint32_t)masks.kept[0], &d, small, small_line, lines, apart);
+    else
+        for (int64_t line = large->first; line < large->end; line++) {
+            const char *numbers = at(large->numbers, format, line * large->line_stride);
+            if (line >= before && line < lines)
+                chain_rows_line(rows, columns, 1, sum, numbers, format, &masks, &d, &met, small, small_line, line, lines, apart, units);
+            else
+                chain_rows_line(rows, columns, 0, sum, numbers, format, &masks, &d, &met, small, small_line, line, lines, apart, units);
+        }
     store_tap_sums(rows, columns, sum, sums, sum_row);
     if (format == NUMBER_BFLOAT16)
         note_smallest(smallest, &met);
@@ -118,12 +96,4 @@ INLINE void chain_rows_body(int rows, int columns, int format, float *sums, ptrd
         else                                                                                                                  \
             CHAIN_ROWS_OF(rows, columns, NUMBER_FLOAT8_E4M3FN);                                                               \
     }
-#define CHAIN_ROWS_COLUMNS(rows) \
-    CHAIN_ROWS(rows, 1) CHAIN_ROWS(rows, 2) CHAIN_ROWS(rows, 3) CHAIN_ROWS(rows, 4) CHAIN_ROWS(rows, 5)
-#define CHAIN_ROWS_ENTRY(rows, columns) SUFFIX(chain_rows_##rows##_##columns)
-#define CHAIN_ROWS_ENTRIES(rows)                                                                                              \
-    {CHAIN_ROWS_ENTRY(rows, 1), CHAIN_ROWS_ENTRY(rows, 2), CHAIN_ROWS_ENTRY(rows, 3), CHAIN_ROWS_ENTRY(rows, 4),              \
-     CHAIN_ROWS_ENTRY(rows, 5)}
-CHAIN_ROWS_COLUMNS(1) CHAIN_ROWS_COLUMNS(2) CHAIN_ROWS_COLUMNS(3) CHAIN_ROWS_COLUMNS(4) CHAIN_ROWS_COLUMNS(5)
-#define ALL_CHAIN_ROWS \
-    {CHAIN_ROWS_ENTRIES(1), CHAIN_ROWS_ENTRIES(2), CHAIN_ROWS_ENTRIES(3), CHAIN_ROWS_ENTRIES(4), CHAIN_ROWS_ENTRIES(5)}
+TAP_SIZES(CHAIN_ROWS)

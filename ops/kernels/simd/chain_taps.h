@@ -76,12 +76,14 @@ INLINE void chain_taps_body(int rows, int columns, float *sums, ptrdiff_t sum_ro
         chain_taps_body(rows, columns, sums, sum_row, large, large_line, large_unit, places, small, small_line, lines, apart, \
                         units);                                                                                               \
     }
-#define CHAIN_TAPS_ROWS(rows) \
-    CHAIN_TAPS(rows, 1) CHAIN_TAPS(rows, 2) CHAIN_TAPS(rows, 3) CHAIN_TAPS(rows, 4) CHAIN_TAPS(rows, 5)
-#define CHAIN_TAPS_ENTRY(rows, columns) SUFFIX(chain_taps_##rows##_##columns)
-#define CHAIN_TAPS_ENTRIES(rows)                                                                                              \
-    {CHAIN_TAPS_ENTRY(rows, 1), CHAIN_TAPS_ENTRY(rows, 2), CHAIN_TAPS_ENTRY(rows, 3), CHAIN_TAPS_ENTRY(rows, 4),              \
-     CHAIN_TAPS_ENTRY(rows, 5)}
-CHAIN_TAPS_ROWS(1) CHAIN_TAPS_ROWS(2) CHAIN_TAPS_ROWS(3) CHAIN_TAPS_ROWS(4) CHAIN_TAPS_ROWS(5)
-#define ALL_CHAIN_TAPS \
-    {CHAIN_TAPS_ENTRIES(1), CHAIN_TAPS_ENTRIES(2), CHAIN_TAPS_ENTRIES(3), CHAIN_TAPS_ENTRIES(4), CHAIN_TAPS_ENTRIES(5)}
+/* Functions of up to NCX_COLUMNS rows and columns of taps, and their table. */
+#define TAP_SIZES_OF(define, rows) define(rows, 1) define(rows, 2) define(rows, 3) define(rows, 4) define(rows, 5)
+#define TAP_SIZES(define) \
+    TAP_SIZES_OF(define, 1) TAP_SIZES_OF(define, 2) TAP_SIZES_OF(define, 3) TAP_SIZES_OF(define, 4) TAP_SIZES_OF(define, 5)
+#define TAP_ENTRY(name, rows, columns) SUFFIX(name##_##rows##_##columns)
+#define TAP_ENTRIES(name, rows)                                                                                               \
+    {TAP_ENTRY(name, rows, 1), TAP_ENTRY(name, rows, 2), TAP_ENTRY(name, rows, 3), TAP_ENTRY(name, rows, 4),                  \
+     TAP_ENTRY(name, rows, 5)}
+#define TAP_TABLE(name) \
+    {TAP_ENTRIES(name, 1), TAP_ENTRIES(name, 2), TAP_ENTRIES(name, 3), TAP_ENTRIES(name, 4), TAP_ENTRIES(name, 5)}
+TAP_SIZES(CHAIN_TAPS)

@@ -243,45 +243,44 @@ cdef void add_units(const Weights* w, const FewPairs* p, const pair_functions* p
         first += count
 
 
+cdef void rows_in_place(const Weights* w, const FewPairs* p, const PairsBlock* block, int64_t image, int64_t c, int64_t row,
+                        int64_t rows, int64_t column, chain_rows* met) noexcept nogil:
+    """Where the lines of a channel of an image lie that some rows of taps meet, from `row` and `column` on."""
+    cdef int64_t line = block.y * w.s[1] - w.b[1] + row * w.d[1], number = column - w.b[2]
+    cdef int64_t start = (block.n + image) * w.large.n + block.g * w.large.g + c * w.large.c + line * w.large.x[1] + number
+    met.numbers, met.format = <const char*>w.large.data + element_size(w.large.format) * start, w.large.format
+    met.line_stride, met.low, met.high = w.s[1] * w.large.x[1], -number, w.X[2] - number
+    meet_inside(line, w.s[1], w.X[1], block.lines + (rows - 1) * p.apart, &met.first, &met.end)
+
+
 cdef void add_taps(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, Ahead* large,
                    Ahead* small, FewPairsScratch* s) noexcept nogil:
     """Several taps of a channel of either side together."""
-    cdef int64_t image, m, c, part, row = 0, rows, run, column
+    cdef int64_t image, m, c, part, row = 0, rows, run, column, columns, sum_row = p.rows_step * w.K[2] * DOT_LANES
+    cdef const float* lines
+    cdef float* sums
+    cdef chain_rows met
     for image in range(block.images):
         for m in range(w.M):
+            lines = s.small + m * p.small_channel + image * p.small_image
             for c in range(w.C):
                 for part in range(p.rows):
                     rows = tap_rows_of(w, p.rows_step, NCX_COLUMNS, part, &row)
                     for run in range(p.columns):
                         column = share(w.K[2], p.columns, run)
+                        columns = share(w.K[2], p.columns, run + 1) - column
+                        sums = s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES
                         ask_ahead(large)
                         ask_ahead(small)
                         if p.in_place:
-                            add_rows(w, p, pairs, block, image, c, row, rows, column, share(w.K[2], p.columns, run + 1) - column,
-                                     s.small + m * p.small_channel + image * p.small_image,
-                                     s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES, s)
-                            continue
-                        pairs.chain_taps[rows - 1][share(w.K[2], p.columns, run + 1) - column - 1](
-                            s.sums + ((m * w.C + c) * p.taps + row * w.K[2] + column) * DOT_LANES, p.rows_step * w.K[2] * DOT_LANES,
-                            s.large + c * p.large_channel + image * p.large_image + row * w.d[1] * p.large_line,
-                            w.s[1] * p.large_line, p.large.ways * p.large.width, p.places + column,
-                            s.small + m * p.small_channel + image * p.small_image, p.small_line, block.lines, p.apart,
-                            p.small.units)
-
-
-cdef void add_rows(const Weights* w, const FewPairs* p, const pair_functions* pairs, const PairsBlock* block, int64_t image, int64_t c,
-                   int64_t row, int64_t rows, int64_t column, int64_t columns, const float* small, float* sums,
-                   FewPairsScratch* s) noexcept nogil:
-    """Some rows and columns of taps, which meet the lines of a channel of an image where they lie."""
-    cdef int64_t line = block.y * w.s[1] - w.b[1] + row * w.d[1], start
-    cdef chain_rows large
-    start = ((block.n + image) * w.large.n + block.g * w.large.g + c * w.large.c + line * w.large.x[1] + column - w.b[2])
-    large.numbers, large.format = <const char*>w.large.data + element_size(w.large.format) * start, w.large.format
-    large.line_stride = w.s[1] * w.large.x[1]
-    large.low, large.high = w.b[2] - column, w.b[2] - column + w.X[2]
-    meet_inside(line, w.s[1], w.X[1], block.lines + (rows - 1) * p.apart, &large.first, &large.end)
-    pairs.chain_rows[rows - 1][columns - 1](sums, p.rows_step * w.K[2] * DOT_LANES, &large, small, p.small_line, block.lines, p.apart,
-                                            p.small.units, &s.smallest_large)
+                            rows_in_place(w, p, block, image, c, row, rows, column, &met)
+                            pairs.chain_rows[rows - 1][columns - 1](sums, sum_row, &met, lines, p.small_line, block.lines, p.apart,
+                                                                    p.small.units, &s.smallest_large)
+                        else:
+                            pairs.chain_taps[rows - 1][columns - 1](
+                                sums, sum_row, s.large + c * p.large_channel + image * p.large_image + row * w.d[1] * p.large_line,
+                                w.s[1] * p.large_line, p.large.ways * p.large.width, p.places + column, lines, p.small_line,
+                                block.lines, p.apart, p.small.units)
 
 
 cdef inline int64_t calls_of_block(const Weights* w, const FewPairs* p, const PairsBlock* block) noexcept nogil:
