@@ -30,3 +30,13 @@ def isa(request):
     engine.use_isa(request.param)
     yield request.param
     engine.use_isa(before)
+
+
+@pytest.fixture
+def rules(monkeypatch):
+    """The registry of gradient rules, restored afterwards."""
+    from convreg.onnx.training import rule_registry
+
+    monkeypatch.setattr(rule_registry, "_rules", dict(rule_registry._rules))
+    monkeypatch.setattr(rule_registry, "_plugins_loaded", False)
+    return rule_registry

@@ -24,6 +24,18 @@ OTHER_ARGUMENTS = ("out", "threads", "conformance")
 """Arguments of an operator's Python function that are no attributes of a case."""
 
 
+def check_texts(**given: Any) -> None:
+    """Refuse an argument that is no text.
+
+    Raises
+    ------
+    OpTypeError
+    """
+    for argument, value in given.items():
+        if not isinstance(value, str):
+            raise ASK.refuse(argument, value, "a text", wrong_type=True)
+
+
 class Parts(NamedTuple):
     """What a call consists of, in the order of the fields of `Golden` after its name."""
 

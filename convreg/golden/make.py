@@ -9,7 +9,7 @@ from ..calls.signature import Operator
 from ..files import PathLike
 from ..guard import guarded
 from . import archive
-from .calling import ASK, called
+from .calling import called, check_texts
 from .record import Golden
 
 
@@ -57,8 +57,7 @@ def make(
     >>> golden.outputs["diff_src"].tolist()
     [[[1.0, 1.0]]]
     """
-    if not isinstance(name, str):
-        raise ASK.refuse("name", name, "a text", wrong_type=True)
+    check_texts(name=name)
     return Golden(name, *called(op, inputs, attributes, conformance, threads))
 
 

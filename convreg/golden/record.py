@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..once import once
 from . import archive
 from .analysis import analyse
 from .bounds import Analysis
-from .calling import ASK, called
+from .calling import ASK, called, check_texts
 from .fills import drawn
 
 
@@ -60,10 +60,9 @@ class Operand:
 
 def _check_types(record: Case | Golden, mappings: Sequence[str]) -> None:
     """Refuse a record whose parts are none of their types; `mappings` names those that have parts by name."""
-    for argument in ("name", "op", "conformance"):
-        value = getattr(record, argument)
-        if not isinstance(value, str) and (value is not None or argument != "conformance"):
-            raise ASK.refuse(argument, value, "a text", wrong_type=True)
+    check_texts(name=record.name, op=record.op)
+    if record.conformance is not None:
+        check_texts(conformance=record.conformance)
     for argument in mappings:
         held = getattr(record, argument)
         if not isinstance(held, Mapping) or not all(isinstance(name, str) for name in held):
@@ -215,11 +214,18 @@ class Golden:
         return analyse(self)
 
 
-def checked_cases(cases: Any) -> Iterator[Case]:
-    """Yield the records of an iterable; refuse what is none."""
-    if not isinstance(cases, Iterable):
-        raise ASK.refuse("cases", cases, "Case records", wrong_type=True)
-    for case in cases:
-        if not isinstance(case, Case):
-            raise ASK.refuse("cases", case, "Case records", wrong_type=True)
-        yield case
+Record = TypeVar("Record", Case, Golden)
+
+
+def checked(argument: str, records: Any, kind: type[Record]) -> Iterator[Record]:
+    """Refuse what is no iterable; return an iterator that refuses what is no record of a kind, and keeps none."""
+    allowed = f"{kind.__name__} records"
+    if not isinstance(records, Iterable):
+        raise ASK.refuse(argument, records, allowed, wrong_type=True)
+
+    def one(record: Any) -> Record:
+        if not isinstance(record, kind):
+            raise ASK.refuse(argument, record, allowed, wrong_type=True)
+        return record
+
+    return map(one, records)

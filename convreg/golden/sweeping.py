@@ -29,12 +29,12 @@ from ..progress import Progress
 from ..registry import resolve
 from ..spec import Rules
 from . import manifest
-from .calling import ASK
+from .calling import ASK, check_texts
 from .data import digest_of_file
 from .layouts import Places, close, layout_of, write_case
 from .layouts.base import Layout, Row
 from .manifest import Entry, Manifest
-from .record import Case, checked_cases
+from .record import Case, checked
 
 WORK = ".convreg.sweep"
 """The folder of what is done, inside of the one that is filled."""
@@ -100,10 +100,8 @@ def sweep(
     known: dict[str, Case] = {}
     places, taken = Places(kind, folder), {}
     seed = integer(ASK, Rules(), "seed", seed)
-    for argument, value in (("fill", fill), ("command", command)):
-        if not isinstance(value, str):
-            raise ASK.refuse(argument, value, "a text", wrong_type=True)
-    for case in checked_cases(cases):
+    check_texts(fill=fill, command=command)
+    for case in checked("cases", cases, Case):
         taken[case.name] = places.take(case.name)
         known[case.name] = case
     wanted = Manifest(layout, {}, {}, seed, fill, command)

@@ -15,18 +15,18 @@ from ..errors import Asking, OpError
 from ..memory import Array
 from ..ops.kernels import check_isa
 
-STORED: dict[torch.dtype, tuple[str, str, int]] = {
-    torch.float32: ("float32", "<f4", 4),
-    torch.bfloat16: ("bfloat16", "<u2", 2),
-    torch.uint8: ("hifloat8", "|u1", 1),
-    torch.float8_e4m3fn: ("float8_e4m3fn", "|u1", 1),
-    torch.float8_e5m2: ("float8_e5m2", "|u1", 1),
-    torch.float16: ("float16", "<u2", 2),
-    torch.float64: ("float64", "<f8", 8),
+STORED: dict[torch.dtype, tuple[str, str]] = {
+    torch.float32: ("float32", "<f4"),
+    torch.bfloat16: ("bfloat16", "<u2"),
+    torch.uint8: ("hifloat8", "|u1"),
+    torch.float8_e4m3fn: ("float8_e4m3fn", "|u1"),
+    torch.float8_e5m2: ("float8_e5m2", "|u1"),
+    torch.float16: ("float16", "<u2"),
+    torch.float64: ("float64", "<f8"),
 }
-"""By dtype: the format, NumPy's type of the arrays that the kernels take, and its bytes."""
+"""By dtype: the format, and NumPy's type of the arrays that the kernels take."""
 
-DTYPES = {format: dtype for dtype, (format, _, _) in STORED.items()} | {"hf32": torch.float32}
+DTYPES = {format: dtype for dtype, (format, _) in STORED.items()} | {"hf32": torch.float32}
 """The dtype of tensors that hold the numbers of a format."""
 
 ALLOWED = ("float32, bfloat16, float16, float8_e4m3fn, float8_e5m2, or uint8 with the codes of HiFloat8; float64 for "
@@ -86,9 +86,9 @@ class _Memory:
 
     __slots__ = ("__array_interface__", "_tensor")
 
-    def __init__(self, tensor: Tensor, type: str, size: int) -> None:
+    def __init__(self, tensor: Tensor, type: str) -> None:
         self._tensor = tensor  # kept while an array uses its memory
-        strides = None if tensor.is_contiguous() else tuple([size * stride for stride in tensor.stride()])
+        strides = None if tensor.is_contiguous() else tuple([tensor.itemsize * stride for stride in tensor.stride()])
         self.__array_interface__ = {"version": 3, "typestr": type, "shape": tensor.shape, "strides": strides,
                                     "data": (tensor.data_ptr(), False)}
 
@@ -97,8 +97,7 @@ def stored(tensor: Tensor) -> Array:
     """Return the memory of a tensor as the kernels take it, with its strides."""
     if tensor.is_neg():  # its memory has the opposite numbers
         tensor = tensor.resolve_neg()
-    _, type, size = STORED[tensor.dtype]
-    return np.asarray(_Memory(tensor, type, size))
+    return np.asarray(_Memory(tensor, STORED[tensor.dtype][1]))
 
 
 def format_of(tensor: Tensor) -> str:

@@ -133,7 +133,7 @@ def _compared(found: Array, exact: Array) -> tuple[float, float]:
             wanted, made = (times_power(values.astype(np.float64), unit) for values in (wanted, made))
             made -= wanted
             signal, noise = signal + float(wanted @ wanted), noise + float(made @ made)
-    return float(zeros / nonzero) if nonzero else 0.0, decibels(signal, noise) if isfinite(noise) else -np.inf
+    return zeros / nonzero if nonzero else 0.0, decibels(signal, noise) if isfinite(noise) else -np.inf
 
 
 def _flat(tensor: Tensor) -> Array:

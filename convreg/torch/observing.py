@@ -218,11 +218,12 @@ class Observation(Observed):
         arguments = Arguments(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
         key = names[-1], again
         with _undisturbed():
+            input, weight = input.resolve_neg(), weight.resolve_neg()
             seen = _Call(self, key[0], self._step, self._calls[key], arguments, self._recipe or how.recipe, how)
             self._calls[key] += 1
             if not again:
-                seen.operand("input", input.resolve_neg())
-                seen.operand("weight", weight.resolve_neg())
+                seen.operand("input", input)
+                seen.operand("weight", weight)
             if output.grad_fn is not None:
                 seen.keep(input, weight)
                 output.grad_fn.register_prehook(seen.arrived)
@@ -270,7 +271,7 @@ class _Call:
         self.wanted = [*wanted, False]
         for name, tensor in (("input", input), ("weight", weight)):
             how = getattr(self.stated, name)[1]
-            codes = rounded(tensor.detach().resolve_neg(), name, how, self.arguments, self.number)
+            codes = rounded(tensor.detach(), name, how, self.arguments, self.number)
             self.kept[name] = Codes(codes.tensor.clone()) if codes.tensor.data_ptr() == tensor.data_ptr() else codes
 
     def arrived(self, gradients: tuple[Tensor | None, ...]) -> None:

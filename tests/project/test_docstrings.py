@@ -7,8 +7,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from convreg.onnx.training import rule_registry
-
 PACKAGES = ("convreg", "convreg.distributed", "convreg.golden", "convreg.golden.layouts", "convreg.numerics",
             "convreg.onnx", "convreg.tools.onnx_io")
 FUNCTIONS = [getattr(package, name) for package in map(import_module, PACKAGES) for name in package.__all__
@@ -46,9 +44,9 @@ def examples_of(package):
             if example.examples and (example.name not in OPTIONAL or find_spec(OPTIONAL[example.name]))]
 
 
+@pytest.mark.usefixtures("rules")
 @pytest.mark.parametrize("name", [*PACKAGES, "convreg.torch"])
-def test_examples_print_what_they_show(name, capsys, monkeypatch):
-    monkeypatch.setattr(rule_registry, "_rules", {**rule_registry._rules})  # rules of examples are for them alone
+def test_examples_print_what_they_show(name, capsys):
     if name == "convreg.torch":
         pytest.importorskip("torch")
     examples = examples_of(import_module(name))

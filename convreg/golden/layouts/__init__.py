@@ -23,10 +23,10 @@ from ...paths import path_of
 from ...spec import Rules
 from .. import archive, manifest
 from ..archive import check_array
-from ..calling import ASK, Parts, check_parts
+from ..calling import ASK, Parts, check_parts, check_texts
 from ..data import digest_of_file, format_name, named, read_content
 from ..manifest import Entry, Manifest, Stored
-from ..record import Golden
+from ..record import Golden, checked
 from .base import Files, Layout, Row, write_bytes
 from .bin import Bin
 from .hipdnn import Hipdnn
@@ -92,20 +92,17 @@ def write(
         case; also what the iterable raises.
     """
     kind = layout_of(layout)
-    if not isinstance(goldens, Iterable):
-        raise ASK.refuse("goldens", goldens, "Golden records", wrong_type=True)
+    records = checked("goldens", goldens, Golden)
     if seed is not None:
         seed = integer(ASK, Rules(), "seed", seed)
-    for argument, value in (("fill", "" if fill is None else fill), ("command", command)):
-        if not isinstance(value, str):
-            raise ASK.refuse(argument, value, "a text", wrong_type=True)
+    if fill is not None:
+        check_texts(fill=fill)
+    check_texts(command=command)
     with new_folder(folder, manifest.NAME) as root:
         cases: dict[str, Entry] = {}
         rows: list[Row] = []
         places = Places(kind, folder)
-        for golden in goldens:
-            if not isinstance(golden, Golden):
-                raise ASK.refuse("goldens", golden, "Golden records", wrong_type=True)
+        for golden in records:
             name = golden.name
             cases[name], added = write_case(kind, golden, places.take(name), root)
             rows += added

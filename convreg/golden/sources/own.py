@@ -35,7 +35,7 @@ from ...memory import Array
 from ...spec import snake_case
 from ..calling import OTHER_ARGUMENTS
 from ..data import INTEGERS
-from ..record import Case, Operand, checked_cases
+from ..record import Case, Operand, checked
 from .ascend import shape_of
 
 FORMAT, VERSION = "convreg golden cases", 1
@@ -75,7 +75,7 @@ def write_cases(cases: Iterable[Case], path: PathLike) -> None:
     GraphError
         If an attribute has no JSON form, or the file cannot be written.
     """
-    lines = ",\n".join(json.dumps(_written(case), allow_nan=False) for case in checked_cases(cases))
+    lines = ",\n".join(json.dumps(_written(case), allow_nan=False) for case in checked("cases", cases, Case))
     text = f'{{"format": {json.dumps(FORMAT)}, "version": {VERSION}, "cases": [\n{lines}\n]}}\n'
     write_atomically(path, lambda file: file.write(text.encode()))
 

@@ -12,14 +12,6 @@ from convreg.onnx import gradient_of
 from convreg.onnx.training import rule_registry
 
 
-@pytest.fixture
-def rules(monkeypatch):
-    """The registry, restored afterwards."""
-    monkeypatch.setattr(rule_registry, "_rules", dict(rule_registry._rules))
-    monkeypatch.setattr(rule_registry, "_plugins_loaded", False)
-    return rule_registry
-
-
 def model(op_type):
     return onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 20]>
