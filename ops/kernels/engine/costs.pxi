@@ -8,7 +8,7 @@ A unit of "cycles" is of one core; a "number" is a float or a pair of bfloat16 n
 uses: core/isa.pxi (vectors_a_cycle), engine/algorithms.pxi (Problem), engine/product/pairs.pxi (on_matrix),
     engine/product/product.pxi (Product)
 gives: BLOCKS_IN_PLACE, BLOCKS_JOINED, BLOCKS_PACKED, CHAIN_DECODED, CHAIN_MOVED, CHAIN_PAIRS, CHAIN_ROWS_BYTES,
-    CHAIN_ROWS_LINE, CHAIN_ROWS_SHORT, CHAIN_ROWS_UNIT, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_LOADS,
+    CHAIN_ROWS_LINE, CHAIN_ROWS_SHORT, CHAIN_ROWS_UNIT, CHAIN_SUMS, CHAIN_TAPS, CHAIN_TAPS_LEAST, CHAIN_TAPS_LOADS,
     CHAIN_TAPS_MOVED, CHAIN_TAPS_STRIDED, CLASS_SHARE, COPY_HASTE, DECODED, FAR_AND_BACK, FAR_CHANNELS, FAR_COLUMNS,
     FAR_INPUT, FAR_PANEL, FAR_WEIGHTS, FEW_TAPS, FRAGMENT_CYCLES, FRAME_LOADS, FRAME_PAIRS, FRAME_PATCH,
     FRAME_PATCH_PART, HALF_OF_PEAK, LAID_OUT_BIAS, LAID_OUT_CLASSES, LAID_OUT_GROUPS, LAID_OUT_SHORT, LANES_SHARED,
@@ -173,6 +173,7 @@ cdef double BLOCKS_PACKED = 1.15       # ... with dot products, measured over mo
 
 cdef double CHAIN_PAIRS = 0.35         # cycles for a unit of 16 pairs, a tap and two channels
 cdef double CHAIN_MOVED = 0.05         # ... for a pair that is laid out
+cdef double CHAIN_SUMS = 2.5           # ... for a vector of sums, of a piece: cleared, carried through memory, added up (machine 1)
 cdef double CHAIN_TAPS = 0.47          # cycles for a unit and a tap of taps together, beside products of floats in place, whose estimate
                                        # is as low (machine 1, "Depthwise weights in pairs") ...
 cdef double CHAIN_TAPS_LEAST = 5       # taps as which fewer count: their sums wait for one another

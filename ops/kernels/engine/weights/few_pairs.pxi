@@ -50,7 +50,7 @@ cdef struct FewPairs:
     int64_t images           # ... or so many images
     int64_t large_image      # floats of one
     int64_t small_image
-    int64_t parts            # of the channels of the large side, one after the other, so that their sums stay near
+    int64_t parts            # of the channels of the large side, each a task: their sums stay near, and threads have enough of them
     int64_t taps
     int64_t rows             # tiles of the channels of the small side, or of the rows of taps ...
     int64_t columns          # ... and of the large side, or of the columns of taps
@@ -107,11 +107,13 @@ cdef Weights channels_of_part(const Weights* w, const FewPairs* p, int64_t part)
     return some
 
 
-cdef bint plan_channels(const Weights* w, const instruction_set* isa, FewPairs* p) noexcept nogil:
+cdef bint plan_channels(const Weights* w, const instruction_set* isa, int threads, FewPairs* p) noexcept nogil:
     cdef Weights some
+    cdef int64_t near
     p.parts = 1
     if in_dot_tiles(w):
-        p.parts = max(1, min(w.C // PAIRS_CHANNELS, ceiling(4 * DOT_LANES * w.M * w.C * w.K[1] * w.K[2], PAIRS_SUMS_BYTES)))
+        near = ceiling(4 * DOT_LANES * w.M * w.C * w.K[1] * w.K[2], PAIRS_SUMS_BYTES)
+        p.parts = max(1, min(w.C // PAIRS_CHANNELS, max(near, ceiling(threads, max(1, w.G * w.cut.pieces)))))
     some = channels_of_part(w, p, 0)
     return plan_few_pairs(&some, isa, p)
 
@@ -186,10 +188,11 @@ cdef void lay_out_pairs_block(const Weights* w, const FewPairs* p, const pair_fu
 
 cdef PairsBlock pairs_block(const Weights* w, const FewPairs* p, int64_t task, int64_t line) noexcept nogil:
     """From line `line` of a piece on, or none."""
-    cdef int64_t positions = w.N * w.Y[1] * w.Y[2], first = piece_start(&p.cut, task % p.cut.pieces, positions) // w.Y[2] + line
-    cdef int64_t end = piece_start(&p.cut, task % p.cut.pieces + 1, positions) // w.Y[2]
+    cdef int64_t positions = w.N * w.Y[1] * w.Y[2], piece = task // p.parts % p.cut.pieces
+    cdef int64_t first = piece_start(&p.cut, piece, positions) // w.Y[2] + line
+    cdef int64_t end = piece_start(&p.cut, piece + 1, positions) // w.Y[2]
     cdef int64_t images = min(p.images, (end - first) // w.Y[1]) if first % w.Y[1] == 0 else 1
-    return PairsBlock(task // p.cut.pieces, first // w.Y[1], first % w.Y[1],
+    return PairsBlock(task // p.parts // p.cut.pieces, first // w.Y[1], first % w.Y[1],
                       max(0, min(end - first, min(p.block, w.Y[1] - first % w.Y[1]))), max(1, images))
 
 
@@ -301,39 +304,30 @@ cdef Ahead next_pairs(const Weights* w, const FewPairs* p, const PairsBlock* blo
                        block.n * w.large.n + block.g * w.large.g + first * w.large.x[1], (end - first) * w.large.x[1], calls, False)
 
 
-cdef void run_few_pairs_piece(const Weights* w, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks,
+cdef void run_few_pairs_piece(const Weights* all, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks,
                               FewPairsScratch* s) noexcept nogil:
-    """One piece of one group."""
-    cdef float* partial = p.partials + task * w.M * w.C * p.taps
-    cdef int64_t part, first = 0
-    cdef Weights some
-    for part in range(p.parts):
-        some = channels_of_part(w, p, part)
-        run_channels_piece(&some, p, q, task, tasks, partial + first * p.taps, w.C * p.taps, s)
-        first += some.C
-
-
-cdef void run_channels_piece(const Weights* w, const FewPairs* p, const Problem* q, int64_t task, int64_t tasks, float* partial,
-                             int64_t pitch, FewPairsScratch* s) noexcept nogil:
-    """Its sums for the channels of a part, `pitch` from a channel of the small side to the next."""
-    cdef int64_t line = 0, count = w.M * w.C * p.taps, m
-    cdef PairsBlock block = pairs_block(w, p, task, 0), following
+    """A part of the channels of one piece of one group."""
+    cdef Weights w = channels_of_part(all, p, task % p.parts), further = channels_of_part(all, p, (task + 1) % p.parts)
+    cdef int64_t line = 0, count = w.M * w.C * p.taps, m, pitch = all.C * p.taps
+    cdef float* partial = p.partials + task // p.parts * all.M * pitch + share(all.C, p.parts, task % p.parts) * p.taps
+    cdef PairsBlock block = pairs_block(&w, p, task, 0), following
+    cdef const Weights* next_channels
     cdef Ahead large, small
-    check_room(b"run_channels_piece", s.sums, 4 * count * DOT_LANES)
-    check_room(b"run_channels_piece", partial, 4 * ((w.M - 1) * pitch + w.C * p.taps))
+    check_room(b"run_few_pairs_piece", s.sums, 4 * count * DOT_LANES)
+    check_room(b"run_few_pairs_piece", partial, 4 * ((w.M - 1) * pitch + w.C * p.taps))
     memset(s.sums, 0, count * DOT_LANES * sizeof(float))
     while block.lines > 0:
-        lay_out_pairs_block(w, p, q.pairs, &block, s)
+        lay_out_pairs_block(&w, p, q.pairs, &block, s)
         line += block.lines * block.images
-        following = pairs_block(w, p, task, line)
+        following, next_channels = pairs_block(&w, p, task, line), &w
         if following.lines == 0 and task + 1 < tasks:
-            following = pairs_block(w, p, task + 1, 0)
-        large, small = next_pairs(w, p, &following, True), next_pairs(w, p, &following, False)
+            following, next_channels = pairs_block(&w, p, task + 1, 0), &further
+        large, small = next_pairs(next_channels, p, &following, True), next_pairs(next_channels, p, &following, False)
         if p.taps_together:
-            add_taps(w, p, q.pairs, &block, &large, &small, s)
+            add_taps(&w, p, q.pairs, &block, &large, &small, s)
         else:
-            add_units(w, p, q.pairs, &block, &large, &small, s)
-        block = pairs_block(w, p, task, line)
+            add_units(&w, p, q.pairs, &block, &large, &small, s)
+        block = pairs_block(&w, p, task, line)
     s.unbounded = s.unbounded or not q.isa.finite(s.sums, count * DOT_LANES)
     for m in range(w.M):
         q.isa.sum_chains(partial + m * pitch, s.sums + m * w.C * p.taps * DOT_LANES, w.C * p.taps)
@@ -342,7 +336,7 @@ cdef void run_channels_piece(const Weights* w, const FewPairs* p, const Problem*
 cdef bint fits_few_pairs(Problem* q) noexcept nogil:
     if (q.weights == NULL or q.pairs == NULL or on_matrix(q.pairs) or q.weights.cut.chains == 1):
         return False
-    return plan_channels(q.weights, q.isa, &q.few_pairs)
+    return plan_channels(q.weights, q.isa, q.threads, &q.few_pairs)
 
 
 cdef inline double rows_decoded(const Operand* o, int64_t units) noexcept nogil:
@@ -372,8 +366,9 @@ cdef double few_pairs_cycles(const Problem* q) noexcept nogil:
             decoded += w.M * units
         return factor * lines * (CHAIN_TAPS * units * w.M * w.C * taps + CHAIN_DECODED * decoded * 2 * DOT_LANES
                                   + CHAIN_TAPS_MOVED * (w.C * w.s[1] * p.large_line + w.M * units * DOT_LANES))
-    return lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
-                    + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + p.parts * w.M * units * DOT_LANES))
+    return (lines * (CHAIN_PAIRS * units * w.M * w.C * p.taps
+                     + CHAIN_MOVED * (w.C * w.s[1] * p.large_line + p.parts * w.M * units * DOT_LANES))
+            + CHAIN_SUMS * w.G * p.cut.pieces * w.M * w.C * p.taps)
 
 
 cdef void lay_out_few_pairs(Problem* q, workspace* memory) noexcept nogil:
@@ -399,7 +394,7 @@ cdef bint run_few_pairs(Problem* q, workspace* memory) noexcept nogil:
     cdef const Weights* w = q.weights
     cdef const FewPairs* p = &q.few_pairs
     cdef FewPairsScratch* scratch = p.scratch
-    cdef int64_t count = w.M * w.C * p.taps, tasks = w.G * p.cut.pieces, task, t
+    cdef int64_t count = w.M * w.C * p.taps, tasks = w.G * p.cut.pieces * p.parts, task, t
     cdef uint16_t smallest_large = 0xffff, smallest_small = 0xffff
     cdef bint unbounded = False
     cdef int threads = q.threads, worker
