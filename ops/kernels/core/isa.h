@@ -194,6 +194,9 @@ typedef void (*dot_tile_function)(float *sums, ptrdiff_t row_sums, ptrdiff_t col
 typedef void (*tile64_function)(const tile_run *runs, ptrdiff_t run_count, const double *rows, const int64_t *offsets,
                                 ptrdiff_t row_step, const double *lanes, double *c);
 
+/* sums[i] = fma(numbers[i*step], weight, sums[i]) */
+typedef void (*line64_function)(double *sums, const double *numbers, ptrdiff_t step, double weight, int64_t count);
+
 /* sums[row][REDUCTION_CHAINS] += products of `large` and of the rows of `small`, `pitch` apart: chain j takes the numbers j modulo
  * REDUCTION_CHAINS.  `count` is a multiple of that. */
 typedef void (*dot64_function)(double *sums, const double *large, const double *small, ptrdiff_t pitch, ptrdiff_t count);
@@ -404,6 +407,7 @@ typedef struct {
     int dot_columns[DOT_TILE];                   /* channels of large, at most, for [channels of small - 1], in dot and chain tiles */
     dot_tile_function dot_tile[DOT_TILE][DOT_LARGE]; /* [channels of small - 1][channels of large - 1], or NULL */
     tile64_function tile64[TILE_ROWS][TILE_VECTORS];
+    line64_function line64;
     dot64_function dot64[REDUCTION_FEW];         /* [rows - 1] */
     gather_function gather;
     gather_taps_function gather_taps;

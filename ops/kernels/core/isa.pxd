@@ -118,6 +118,7 @@ cdef extern from "core/isa.h" nogil:
     ctypedef void (*dot_tile_function)(
         float*, Py_ssize_t, Py_ssize_t, const void*, int, Py_ssize_t, Py_ssize_t, const float*, Py_ssize_t, Py_ssize_t, int64_t,
         int64_t) noexcept
+    ctypedef void (*line64_function)(double*, const double*, Py_ssize_t, double, int64_t) noexcept
     ctypedef void (*tile64_function)(
         const tile_run*, Py_ssize_t, const double*, const int64_t*, Py_ssize_t, const double*, double*) noexcept
     ctypedef void (*dot64_function)(double*, const double*, const double*, Py_ssize_t, Py_ssize_t) noexcept
@@ -362,6 +363,7 @@ cdef extern from "core/isa.h" nogil:
         int dot_columns[4]
         dot_tile_function dot_tile[4][8]  # [DOT_TILE][DOT_LARGE]
         tile64_function tile64[8][3]
+        line64_function line64
         dot64_function dot64[8]  # REDUCTION_FEW
         gather_function gather
         gather_taps_function gather_taps

@@ -13,7 +13,8 @@ uses: core/isa.pxi (current), core/team.pxi (team_for), engine/costs.pxi (peak_c
     (run_depthwise_planes), engine/product/depthwise_planes_plan.pxi (Planes, depthwise_planes_cycles,
     fits_depthwise_planes, lay_out_depthwise_planes), engine/product/few_columns.pxi (FewColumns, few_columns_cycles,
     fits_few_columns, lay_out_few_columns, run_few_columns), engine/product/float64.pxi (DoubleTasks, doubles_cycles,
-    fits_doubles, lay_out_all_doubles, run_doubles), engine/product/gathered.pxi (fits_gathered, gathered_cycles,
+    fits_doubles, lay_out_all_doubles, run_doubles), engine/product/float64_lines.pxi (DoubleLines, fits_double_lines,
+    lay_out_double_lines, run_double_lines), engine/product/gathered.pxi (fits_gathered, gathered_cycles,
     lay_out_gathered, run_gathered), engine/product/laid_out.pxi (fits_laid_out, laid_out_cycles, lay_out_laid_out,
     run_laid_out_products), engine/product/laid_out_plan.pxi (Layout), engine/product/pairs.pxi (on_matrix),
     engine/product/patches.pxi (Patches, fits_patches, lay_out_patches, patches_cycles, run_patches),
@@ -71,6 +72,7 @@ cdef struct Problem:
     NcxCall ncx
     Planes planes
     DoubleTasks doubles
+    DoubleLines double_lines
     WeightsPlan weights_plan
     FewChannels few_channels
     FewPairs few_pairs
@@ -108,7 +110,7 @@ cdef struct Inquiry:  # what a caller wants to know or decides
 
 
 cdef enum:
-    ALGORITHMS = 20
+    ALGORITHMS = 21
     CHOICES = 2 * ALGORITHMS  # of trials: in pairs where a problem names some, then without; core/trials.h has room for TRIAL_ALGORITHMS
     NO_MEMORY = 2             # instead of whether an algorithm has run
 
@@ -130,6 +132,8 @@ algorithms[:] = [
     Algorithm(b"patches", b"product/patches.pxi", True, fits_patches, patches_cycles, lay_out_patches, run_patches),
     Algorithm(b"few_columns", b"product/few_columns.pxi", False, fits_few_columns, few_columns_cycles,
               lay_out_few_columns, run_few_columns),
+    Algorithm(b"float64_lines", b"product/float64_lines.pxi", False, fits_double_lines, peak_cycles, lay_out_double_lines,
+              run_double_lines),
     Algorithm(b"float64", b"product/float64.pxi", False, fits_doubles, doubles_cycles, lay_out_all_doubles, run_doubles),
     Algorithm(b"weights_depthwise_nxc", b"weights/depthwise_nxc.pxi", False, fits_depthwise_nxc_weights, peak_cycles,
               lay_out_depthwise_nxc_weights, run_depthwise_nxc_weights),

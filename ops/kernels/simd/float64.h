@@ -1,4 +1,6 @@
 /* Sums in float64: the register tile and dot products, on vectors of half as many lanes; simd/tile.h includes it. */
+#include <math.h>
+
 #define DOUBLES (WIDTH / 2) /* lanes of a vector */
 
 typedef double vector_double __attribute__((vector_size(8 * DOUBLES), aligned(8), may_alias));
@@ -54,6 +56,21 @@ TILES64(1) TILES64(2) TILES64(3) TILES64(4)
 #if ROWS == 8
 TILES64(5) TILES64(6) TILES64(7) TILES64(8)
 #endif
+
+/* Numbers side by side are loaded as vectors. */
+static void SUFFIX(line64)(double *sums, const double *numbers, ptrdiff_t step, double weight, int64_t count)
+{
+    int64_t i = 0;
+    if (step == 1) {
+        const vector_double factor = BROADCAST_DOUBLE(weight);
+        for (; i + DOUBLES <= count; i += DOUBLES) {
+            vector_double *sum = (vector_double *)(sums + i);
+            *sum = MULTIPLY_ADD_DOUBLE(*(const vector_double *)(numbers + i), factor, *sum);
+        }
+    }
+    for (; i < count; i++)
+        sums[i] = fma(numbers[i * step], weight, sums[i]);
+}
 
 INLINE void dot64_body(int rows, double *sums, const double *large, const double *small, ptrdiff_t pitch, ptrdiff_t count)
 {

@@ -397,6 +397,7 @@ const instruction_set SUFFIX(instruction_set) = {
     .dot_columns = DOT_MOST_COLUMNS,
     .dot_tile = DOT_TABLE(dot_tile),
     .tile64 = ALL_ENTRIES(tile64),
+    .line64 = SUFFIX(line64),
     .dot64 = {SUFFIX(dot64_1), SUFFIX(dot64_2), SUFFIX(dot64_3), SUFFIX(dot64_4), SUFFIX(dot64_5), SUFFIX(dot64_6),
               SUFFIX(dot64_7), SUFFIX(dot64_8)},
     .gather = SUFFIX(gather),
