@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
 
 from . import registry
 from .calls.arguments import UNSET_SHAPE, shape_value, tensor_type, tensor_value
-from .calls.binding import asking, make_call, plan_of
+from .calls.binding import asking, check_conformance, make_call, plan_of
 from .calls.signature import Arguments, reader_of, tensor_port
 from .errors import Asking, OpError, UnknownOp, shorten
+from .formats import FORMATS
 from .geometry import Axis, Geometry, effective, ints
 from .geometry.standard import Settings, check_window, conv_transpose_window
-from .guard import guarded
+from .guard import guarded, thread_count
 from .spec import Call, OpSpec, Shape, TensorType, by_conformance, snake_case
 
 
@@ -121,9 +126,11 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
         An operator's name, as `get` takes it.
     *shapes, **arguments
         The arguments of the operator's function, with a shape in place of each array. Arrays are accepted.
+        `conformance` and `threads` are checked and change nothing: all conformances are shown.
     dtypes : str or mapping
         Number format of all tensors, or of each by its name in the vendor's spelling or in Python's. Those that a
-        mapping does not name are float32.
+        mapping does not name are float32. The name of another dtype of NumPy, such as ``"int8"``, is a format that
+        operators refuse.
 
     Returns
     -------
@@ -132,7 +139,9 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     Raises
     ------
     OpTypeError
-        If an argument or a name in `dtypes` is unknown, or an argument is not a shape.
+        If an argument or a name in `dtypes` is unknown, an argument is not a shape, or ``out`` is given.
+    OpError
+        If a format or the conformance is unknown.
     UnknownOp
         If there is no such operator.
 
@@ -147,10 +156,21 @@ def explain(name: str, *shapes: Any, dtypes: str | Mapping[str, str] = "float32"
     """
     spec = registry.resolve(name).spec
     given = reader_of(spec)(shapes, dict(arguments))
+    _check_options(spec, given)
     formats = _formats(spec, dtypes)
     tensors = tuple(_tensor(spec, index, value, formats) for index, value in enumerate(given.tensors))
     return Explanation(spec.qualified_name, tuple(_readings(spec, tensors, given)),
                        tuple(_neighbours(spec, tensors, given)))
+
+
+def _check_options(spec: OpSpec, given: Arguments) -> None:
+    """Refuse options of a call that no call could have; none of them changes what is explained."""
+    ask = asking(spec, spec.conformances[0])
+    if given.conformance is not None:
+        check_conformance(spec, given.conformance)
+    thread_count(ask, given.threads)
+    if given.out is not None:
+        raise ask.refuse("out", "given", "None: nothing is computed", "arguments", wrong_type=True)
 
 
 def _readings(spec: OpSpec, tensors: tuple[TensorType | None, ...], given: Arguments) -> Iterator[Reading]:
@@ -170,6 +190,8 @@ def _formats(spec: OpSpec, dtypes: str | Mapping[str, str]) -> dict[str, str]:
         if not isinstance(format, str):
             raise ask.refuse("dtypes", dtypes, "the name of a format, or a mapping from ports to names", "arguments",
                              wrong_type=True)
+        if format not in _dtypes():
+            raise ask.refuse("dtypes", format, " or ".join(FORMATS), "arguments")
     formats: dict[str, str] = {}
     for name, format in given.items():
         port = tensor_port(spec, name)
@@ -180,6 +202,14 @@ def _formats(spec: OpSpec, dtypes: str | Mapping[str, str]) -> dict[str, str]:
             raise ask.refuse("dtypes", dtypes, f"one format for {snake_case(port.name)}", "arguments", wrong_type=True)
         formats[port.name] = format
     return dict.fromkeys(spec.input_names, dtypes if isinstance(dtypes, str) else "float32") | formats
+
+
+@lru_cache(maxsize=1)
+def _dtypes() -> frozenset[str]:
+    """Return the names that the format of a tensor can have: ours, and the dtypes of arrays that operators refuse."""
+    kinds = (*np.sctypeDict.values(), *vars(ml_dtypes).values())
+    return frozenset({*FORMATS, *(np.dtype(kind).name for kind in kinds
+                                  if isinstance(kind, type) and issubclass(kind, np.generic))})
 
 
 def _tensor(spec: OpSpec, index: int, value: Any, formats: Mapping[str, str]) -> TensorType | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 import numpy as np
 
 import convreg
 from convreg import GraphError, UnknownOp
-from convreg.calls.signature import tensor_port
-from convreg.errors import Asking, near_misses
+from convreg.calls.signature import signature_of, tensor_port
+from convreg.errors import Asking, near_misses, shorten
+from convreg.formats import FORMATS
 from convreg.memory import Array, max_bytes
 from convreg.spec import OpSpec, snake_case
 
@@ -79,15 +80,33 @@ def _describing(parser: argparse.ArgumentParser) -> None:
                         help="the shape of an input; may be repeated")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
                         help="an attribute; commas separate the entries of a list; may be repeated")
-    parser.add_argument("--dtype", metavar="[PORT=]FORMAT", action="append", default=[],
-                        help="the number format of all inputs or of one (default float32)")
+    parser.add_argument("--dtype", metavar="[PORT=]FORMAT", action="append", default=[], type=_stated_format,
+                        help=f"the number format of all inputs or of one: {', '.join(FORMATS)} (default float32)")
+
+
+def _stated_format(text: str) -> str:
+    """Return the text of an option ``--dtype`` if its format exists; which ports there are, the operator decides."""
+    format = text.rpartition("=")[2]
+    if format not in FORMATS:
+        raise argparse.ArgumentTypeError(
+            f"no number format named {shorten(format)}; allowed: {', '.join(FORMATS)}{_hint(format, FORMATS)}")
+    return text
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = near_misses(name, known)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _arguments(spec: OpSpec, args: argparse.Namespace, shaped: Callable[[str, str], object]) -> dict[str, object]:
     """Return the arguments of the operator's function; `shaped` reads the name and the text of a shape."""
     arguments: dict[str, object] = {}
+    known = [name for name in signature_of(spec).parameters if name not in ("out", "threads")]
     for option, texts in (("--shape", args.shape), ("--set", args.set)):
         for name, text in _pairs(option, texts):
+            if snake_case(name) not in known:  # "threads" and the like would be taken for options of the functions
+                raise GraphError(f"{option} {name}={text}: allowed: one of {', '.join(known)}"
+                                 f"{_hint(snake_case(name), known)}")
             if snake_case(name) in arguments:  # in the vendor's spelling, in Python's, or in one of each
                 raise GraphError(f"{option} {name}={text}: {snake_case(name)} is given twice; allowed: one value")
             arguments[snake_case(name)] = shaped(name, text) if option == "--shape" else _value(spec, name, text)
@@ -107,9 +126,8 @@ def _formats(spec: OpSpec, args: argparse.Namespace) -> dict[str, str]:
         port = tensor_port(spec, name)
         if equals and port is None:
             known = [snake_case(port.name) for port in spec.vendor_inputs if not port.shape]
-            near = near_misses(name, known)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise GraphError(f"--dtype {text}: allowed: FORMAT, or PORT=FORMAT with one of {', '.join(known)}{hint}")
+            raise GraphError(f"--dtype {text}: allowed: FORMAT, or PORT=FORMAT with one of {', '.join(known)}"
+                             f"{_hint(name, known)}")
         if of_all if port is None else port.name in formats:
             raise GraphError(f"--dtype {text}: the format of {name or 'all inputs'} is given twice; allowed: one value")
         if port is None:
@@ -125,7 +143,7 @@ def _operand(name: str, extents: Sequence[int], format: str) -> Array:
     if any(extent < 0 for extent in extents):
         raise GraphError(f"--shape {name}={','.join(map(str, extents))}: allowed: the shape of a tensor, without an "
                          "extent below 0")
-    dtype = convreg.formats()[format].dtype
+    dtype = FORMATS[format].dtype
     limit = max_bytes(Asking("convreg::algorithm"))
     try:
         if prod(extents) * dtype.itemsize > limit:

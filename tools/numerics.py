@@ -36,7 +36,7 @@ def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     parser.add_argument("-i", "--input", metavar="NAME=VALUE", action="append", default=[],
                         help="one input of MODEL.onnx, as for run")
     parser.add_argument("--random", action="store_true", help="fill the other inputs of MODEL.onnx with random values")
-    parser.add_argument("--draw", metavar="DIST", default="lognormal",
+    parser.add_argument("--draw", metavar="DIST",
                         help="the distribution of a layer's output gradient: " + "; ".join(
                             f"{name} ({text})" for name, text in numerics.DISTRIBUTIONS.items())
                         + ". The data is relu; the weights are normal with variance 2 over the fan-in "
@@ -90,9 +90,11 @@ def _cases(args: argparse.Namespace) -> dict[str, Case]:
     kinds = [subject.rpartition(".")[2] if subject.endswith((".onnx", ".npz")) else "layer"
              for subject in args.subjects]
     for option, given, wanted in (("--op", args.op, "npz"), ("--inputs", args.inputs, "onnx"),
-                                  ("--input", args.input, "onnx"), ("--random", args.random, "onnx")):
+                                  ("--input", args.input, "onnx"), ("--random", args.random, "onnx"),
+                                  ("--draw", args.draw is not None, "layer")):
         if given and wanted not in kinds:
-            raise GraphError(f"{option} needs a subject that ends in .{wanted}")
+            raise GraphError(f"{option} needs a subject that "
+                             f"{'is a layer' if wanted == 'layer' else f'ends in .{wanted}'}")
     cases: dict[str, Case] = {}
     for subject, kind in zip(args.subjects, kinds, strict=True):
         of_kind = {"onnx": _of_model, "npz": _of_archive, "layer": _of_layers}[kind]
@@ -133,7 +135,8 @@ def _of_layers(subject: str, args: argparse.Namespace) -> Iterator[tuple[str, Ca
                 function, names, settings = user_call(Job(problem, direction, "f32", "ncx", "f32"))
             except Unsupported as why:
                 raise GraphError(f"{problem.name}: {why}") from None
-            operands = [_drawn(problem, name, args.draw, args.seed) for name in names]
+            distribution = "lognormal" if args.draw is None else args.draw
+            operands = [_drawn(problem, name, distribution, args.seed) for name in names]
             yield f"{problem.name} {direction}", Case(getattr(convreg.onednn, function), operands, settings)
 
 

@@ -222,6 +222,11 @@ def test_command_line_takes_both_spellings(shape, dtype, capsys):
      "grad_output, input, weight"),
     (["--dtype", "gradoutput=bfloat16"], "(did you mean 'grad_output'?)"),
     (["--dtype", "=bfloat16"], "allowed: FORMAT"),
+    (["--set", "threads=2"], "--set threads=2: allowed: one of grad_output, input, weight,"),
+    (["--set", "dtypes=float16"], "--set dtypes=float16: allowed: one of"),
+    (["--set", "out=1"], "--set out=1: allowed: one of"),
+    (["--set", "strid=1"], "(did you mean 'stride'?)"),
+    (["--set", "conformance=nope"], "conformance='nope' is refused; allowed: 'document' or 'ascend950'"),
     (["--dtype", "input=float16", "--dtype", "input=float32"], "the format of input is given twice"),
     (["--dtype", "float16", "--dtype", "float32"], "the format of all inputs is given twice"),
     (["--shape", "gradOutput=1,2,3", "--shape", "grad_output=1,2,4"], "--shape grad_output=1,2,4: grad_output is given "
@@ -235,6 +240,35 @@ def test_command_line_takes_both_spellings(shape, dtype, capsys):
 def test_command_line_refuses_what_it_cannot_mean(verb, arguments, message, capsys):
     assert main([verb, *ASCEND, *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["explain", "algorithm"])
+@pytest.mark.parametrize("text", ["nope", "input=nope", "", "hf32", "int8", "f32"])
+def test_command_line_knows_the_formats(verb, text, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([verb, *ASCEND, "--shape", "gradOutput=1,2,3", "--dtype", text])
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    format = text.rpartition("=")[2]
+    assert f"argument --dtype: no number format named {format!r}; allowed: float64, float32, " in captured.err
+
+
+def test_formats_that_exist():
+    for dtypes in ("nope", {"weights": "nope"}, "f4", ""):
+        with pytest.raises(OpError, match=r"dtypes='\w*' is refused; allowed: float64 or float32 or .* or hifloat8"):
+            same("VALID", dtypes=dtypes)
+    for name in ("int8", "uint4", "float8_e4m3fnuz", "object", "hifloat8"):  # dtypes of arrays, which a rule refuses
+        assert {reading.rule for reading in same("VALID", dtypes=name).readings} == {"R10"}
+
+
+def test_options_of_a_call_are_checked():
+    assert str(same("VALID", conformance="library", threads=2)) == str(same("VALID"))
+    for options, message in (({"conformance": "nope"}, "conformance='nope' is refused; allowed: 'document'"),
+                             ({"threads": 0}, "threads=0 is refused"), ({"threads": "2"}, "threads='2' is refused"),
+                             ({"out": np.zeros((1, 3, 6), np.float32)}, "out='given' is refused; allowed: None")):
+        with pytest.raises(OpError, match=message):
+            same("VALID", **options)
 
 
 def test_names_of_tensors_in_dtypes():

@@ -119,6 +119,7 @@ def test_verb_on_a_model(tmp_path, capsys):
     (["mb1ic3ih5oc4kh3ph1", "--inputs", "data.npz"], "ends in .onnx"),
     (["mb1ic3ih5oc4kh3ph1", "--formats", "f8"], "no format named 'f8'"),
     (["mb1ic3ih5oc4kh3ph1", "--draw", "gauss"], "distribution='gauss'"),
+    (["nowhere.onnx", "--draw", "normal"], "--draw needs a subject that is a layer"),
     (["mb1ic3ih5oc4kh3ph1", "--plot", "errors.gif"], "--plot='errors.gif' is refused: it has the suffix '.gif'"),
     (["mb1ic3ih5oc4kh3ph1", "--plot", "no/where.png"], "--plot='no/where.png' is refused: No such file or directory"),
     (["mb1ic3ih5oc4kh3ph1", "--json", "no/where.json"], "--json='no/where.json' is refused: No such file or directory"),
