@@ -23,7 +23,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def explain(parser: argparse.ArgumentParser) -> Action:
-    """Show the result of every conformance for a call or a model's nodes, and how other vendors would read them."""
+    """Add the arguments of ``convreg explain``; return the action."""
     parser.add_argument("subject", metavar="NAME|MODEL", help="an operator's name, or an ONNX file")
     _describing(parser)
     parser.add_argument("--node", metavar="NAME", help="only this node of a model: its name or the name of an output")
@@ -55,7 +55,7 @@ def _is_model(subject: str) -> bool:
 
 
 def algorithm(parser: argparse.ArgumentParser) -> Action:
-    """Show the algorithm that computes a call, and what it was chosen over. Nothing is computed."""
+    """Add the arguments of ``convreg algorithm``; return the action."""
     parser.add_argument("name", metavar="NAME", help="an operator's name")
     _describing(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="the number of threads (default: convreg's)")

@@ -33,7 +33,7 @@ SHOWN = 10
 
 
 def golden_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    """Write golden vectors: inputs, exact results and the bound of errors, in the files of another tool."""
+    """Add the arguments of ``convreg golden``; return the action."""
     parser.add_argument("source", metavar="SOURCE",
                         help="a benchdnn descriptor or batch file, an ONNX model, a case table of the Ascend operator "
                         "test kit (CSV) or of ATK (JSON), or convreg's own JSON of cases; the content decides which")
@@ -142,7 +142,7 @@ def _command(args: argparse.Namespace) -> str:
 
 
 def compare(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """Judge results of a kernel by golden vectors; the exit status is 0, 1 for wrong results, 2 without a verdict."""
+    """Add the arguments of ``convreg compare``; return the action."""
     parser.add_argument("golden", metavar="GOLDEN",
                         help="an .npz file of golden vectors, a folder that `convreg golden` filled, or a case in it")
     parser.add_argument("result", metavar="RESULT",

@@ -27,7 +27,7 @@ from .options import names
 
 
 def numerics_(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    """Measure the error of gradients in low-precision formats against float64, with and without scales."""
+    """Add the arguments of ``convreg numerics``; return the action."""
     parser.add_argument("subjects", metavar="SUBJECT", nargs="+", help="a layer, MODEL.onnx or CALL.npz; a layer is a "
                         "name that `convreg bench` knows, in which * matches any characters, or a benchdnn problem "
                         "descriptor such as mb2_ic64ih28oc64oh28kh3ph1; CALL.npz holds the arguments of --op by name")

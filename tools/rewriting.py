@@ -26,7 +26,7 @@ def _save(model: object, path: str) -> None:
 
 
 def lower(parser: argparse.ArgumentParser) -> Action:
-    """Rewrite every convreg node of a model to standard ONNX, so that any runtime can run it."""
+    """Add the arguments of ``convreg lower``; return the action."""
     _writing(parser)
 
     def act(args: argparse.Namespace) -> None:
@@ -36,7 +36,7 @@ def lower(parser: argparse.ArgumentParser) -> Action:
 
 
 def functions(parser: argparse.ArgumentParser) -> Action:
-    """Add a function body to every convreg node of a model, for runtimes without convreg."""
+    """Add the arguments of ``convreg functions``; return the action."""
     _writing(parser)
 
     def act(args: argparse.Namespace) -> None:
@@ -46,7 +46,7 @@ def functions(parser: argparse.ArgumentParser) -> Action:
 
 
 def translate(parser: argparse.ArgumentParser) -> Action:
-    """Rewrite the gradient nodes of a model to the operators of one dialect."""
+    """Add the arguments of ``convreg translate``; return the action."""
     _writing(parser)
     parser.add_argument("--to", metavar="DIALECT", required=True,
                         help="the dialect: ascend, onednn, openvino, aten or onnx")

@@ -75,7 +75,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def train_step(parser: argparse.ArgumentParser) -> Action:
-    """Make a training step of a forward model: loss, gradients and the optimizer's update in one ONNX file."""
+    """Add the arguments of ``convreg train-step``; return the action."""
     parser.add_argument("model", metavar="FORWARD", help="the ONNX file of the forward model, weights included")
     parser.add_argument("-o", "--output-file", metavar="STEP", required=True, dest="to",
                         help="the ONNX file to write")
@@ -101,7 +101,7 @@ def train_step(parser: argparse.ArgumentParser) -> Action:
 
 
 def train(parser: argparse.ArgumentParser) -> Action:
-    """Train with a step model over the samples of an .npz file, and write the forward model with trained weights."""
+    """Add the arguments of ``convreg train``; return the action."""
     parser.add_argument("model", metavar="STEP", help="the ONNX file that `convreg train-step` wrote")
     parser.add_argument("--data", metavar="FILE.npz", required=True,
                         help="an array for every input of the forward model and the target, by name; the first axis "

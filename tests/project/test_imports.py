@@ -148,3 +148,18 @@ def test_what_import_convreg_leaves_for_later():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
     assert {"__version__", "onnx", "quantize"} <= {*dir(convreg)}
+
+
+@pytest.mark.parametrize(("arguments", "needed"), [
+    (["--help"], set()), (["--version"], set()), (["capabilities"], set()), (["list"], set()),
+    (["show", "ConvGrad"], set()), (["explain", "ConvGrad"], set()), (["run", "--help"], set()),
+    (["golden", "--help"], {"convreg.golden"}), (["numerics", "--help"], {"convreg.numerics", "convreg.tools.bench"}),
+    (["train", "--help"], {"convreg.onnx", "onnx"})])
+def test_a_verb_imports_what_it_needs(arguments, needed):
+    later = {"convreg.golden", "convreg.numerics", "convreg.onnx", "convreg.tools.bench", "dask", "matplotlib", "onnx",
+             "onnxruntime", "torch"}
+    code = ("import atexit, sys, numpy, ml_dtypes; known = set(sys.modules); from convreg.tools.cli import main; "
+            f"atexit.register(lambda: print('imported:', *({later!r} & set(sys.modules) - known))); "
+            f"main({arguments!r})")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.splitlines()[-1].split()[1:]) == needed

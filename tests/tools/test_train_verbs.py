@@ -27,6 +27,7 @@ def folder(tmp_path_factory):
 def test_every_option_is_explained(capsys):
     """The verbs take most of their options and the words on them from the functions that they call."""
     for command in parser_of()._subparsers._group_actions[0].choices.values():
+        assert len(command.complete()._actions) > 1 or command.prog in ("convreg list", "convreg capabilities")
         unexplained = [action.dest for action in command._actions if not action.help]
         assert unexplained == [], command.prog
         texts = [action.help for action in command._actions]

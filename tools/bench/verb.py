@@ -36,7 +36,7 @@ WITH_BIAS = ("FWD_B", "BWD_WB")
 
 
 def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
-    """Time convreg and other libraries on layers of networks, and check each result first."""
+    """Add the arguments of ``convreg bench``; return the action."""
     parser.allow_abbrev = False  # benchdnn has many more options, and half a name must not be taken for another
     parser.add_argument("problems", metavar="PROBLEM", nargs="*",
                         help="a benchdnn problem descriptor such as mb8_ic64ih56oc64oh56kh3ph1")
