@@ -57,7 +57,7 @@ class Record:
         Share of the numbers that are not zero which became zero.
     saturated : float
         Share of the numbers that are too large for the format, whether they became its largest number, infinity or
-        NaN.
+        NaN. Infinite numbers count; NaN in the tensor does not, and `largest` is NaN then.
     largest : float
         Largest magnitude of the tensor before it is scaled.
     best_exponent : int or None
@@ -115,7 +115,7 @@ def measured(
     if not isfinite(largest) or (how.scaling == "none" and largest >= KNOWN[how.format].largest):
         whole = decoded(Codes(tensor.detach().to(wide), 1.0 / codes.scale), name, arguments, wide)
         lost = NumpyRounding(KNOWN[how.format]).lost(_flat(whole), found, 0)
-        entries["saturated"] = float(lost.mean())
+        entries["saturated"] = float((lost & ~np.isnan(exact)).mean())
     return entries
 
 

@@ -109,11 +109,25 @@ def test_tensors_that_are_not_finite_are_told():
     entry = seen.select(tensor="input")[0]
     assert math.isnan(entry.snr_db)
     assert entry.best_exponent is None
-    assert entry.saturated == 3 / 8
+    assert entry.saturated == 2 / 8  # NaN is not too large
     assert entry.flushed == 1 / 7
     assert type(entry.flushed) is type(entry.saturated) is float
     assert seen.table().splitlines()[2].split()[5:7] == ["nan", "nan"]
     assert json.loads(seen.to_json())["records"][0]["snr_db"] == "nan"
+
+
+@pytest.mark.parametrize("format", ["hifloat8", "fp8_hybrid", "bfloat16"])
+def test_nan_does_not_count_as_too_large(format):
+    net = identity(4, format)
+    x = torch.tensor([[1.0, math.nan, 0.0, 3.0], [math.nan, 1.0, 1.0, 2.0]])
+    with observe(net) as seen:
+        net(x)
+    entry = seen.select(tensor="input")[0]
+    assert entry.saturated == 0
+    assert math.isnan(entry.largest)
+    with observe(net) as seen:
+        net(torch.full((2, 4), math.nan))
+    assert seen.select(tensor="input")[0].saturated == 0
 
 
 def test_zeros_and_empty_batches_are_exact():
