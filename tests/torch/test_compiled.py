@@ -103,6 +103,25 @@ def test_emulate_compiles_inside_of_a_function():
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("recipe", ["hifloat8", STOCHASTIC], ids=["hifloat8", "stochastic"])
+def test_a_mode_from_outside_is_entered_in_a_whole_graph(recipe):
+    """As the documentation says; `emulate` itself is not called in the compiled function."""
+    module, x = chain(), torch.randn(2, 2, 8, 8)
+    parameters = list(module.parameters())
+
+    def step_under(mode):
+        def step(x):
+            with mode:
+                return module(x)
+        return step
+
+    eager = step_under(convreg.torch.emulate(recipe))
+    compiled = torch.compile(step_under(convreg.torch.emulate(recipe)), fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        for one, other in zip(gradients(eager, x, parameters), gradients(compiled, x, parameters), strict=True):
+            assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_exported_programs_keep_the_operators(strict):
     converted, x = convreg.torch.convert(chain(), "fp8_hybrid").eval(), torch.randn(2, 2, 8, 8)
