@@ -9,6 +9,7 @@ from ... import registry
 from ...errors import GraphError, OpError, UnknownOp, shorten
 from ...guard import guarded
 from ..graph import nodes_of, place, sentence
+from ..schema.schemas import know_nodes
 from ..schema.whole_inference import inferred
 from .files import Source, opened
 from .node_names import check_node_names
@@ -65,7 +66,18 @@ def infer_shapes(source: Source) -> ModelProto:
     GraphError
         If a node refuses its inputs, or a declared type or shape contradicts the inferred one.
     """
-    model = opened(source)
+    return types_of(opened(source))
+
+
+def types_of(model: ModelProto) -> ModelProto:
+    """Return what `infer_shapes` returns for an opened model, or for one that was made of opened ones.
+
+    Raises
+    ------
+    GraphError
+        As `infer_shapes`.
+    """
+    know_nodes(model)
     try:
         return inferred(model)
     except Exception as error:

@@ -15,7 +15,7 @@ from ...errors import GraphError, shorten
 from ...guard import guarded
 from ...paths import path_of
 from .. import payload
-from ..graph import has_broken_text, messages_of, place, sentence, tensors_of
+from ..graph import Message, flattened, has_broken_text, messages_of, place, sentence, tensors_of
 from ..limits import ADDED_BYTES, PROTOBUF_BYTES
 from ..schema.onnx_faults import check_node
 from ..schema.schemas import know_nodes
@@ -104,7 +104,7 @@ def opened(source: Source) -> ModelProto:
         raise GraphError(f"a model is an onnx.ModelProto or a path, not {type(source).__name__}")
     if not source.HasField("graph"):
         raise GraphError("the model has no graph")
-    _check_messages(source)
+    check_messages(source)
     check_expansion(source)
     source = in_normal_form(source)
     know_nodes(source)
@@ -113,10 +113,29 @@ def opened(source: Source) -> ModelProto:
     return source
 
 
-def _check_messages(model: ModelProto) -> None:
-    """Refuse what is wrong in itself, wherever it stands."""
+def opened_flat(source: Source) -> ModelProto:
+    """Return what `opened` returns with local functions inlined; what stood in them is checked where it stands then.
+
+    Raises
+    ------
+    GraphError
+        As `opened`.
+    """
+    model = opened(source)
+    flat = flattened(model)
+    return model if flat is model else opened(flat)
+
+
+def check_messages(root: Message) -> None:
+    """Refuse what is wrong in itself, wherever it stands in a message.
+
+    Raises
+    ------
+    GraphError
+        It says what is wrong.
+    """
     dense = 0
-    for message in messages_of(model):
+    for message in messages_of(root):
         if has_broken_text(message):
             raise GraphError(f"a {type(message).__name__} of the model holds text that is not UTF-8")
         if isinstance(message, TensorProto):

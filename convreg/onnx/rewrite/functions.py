@@ -8,7 +8,7 @@ from onnx import FunctionProto, ModelProto, helper
 
 from ...guard import guarded
 from ...roles import Role
-from ..model.files import Source
+from ..model.files import Source, opened_flat
 from .builder import Builder, Names
 from .conversion import Conversion
 from .lower import rewrite, write_standard
@@ -42,7 +42,7 @@ def attach_functions(source: Source) -> ModelProto:
         As `lower`: a body is what `lower` writes for the node.
     """
     library = _Library()
-    model = rewrite(source, library.write)
+    model = rewrite(opened_flat(source), library.write)
     ours = {(function.domain, function.name) for function in library.functions}
     others = [function for function in model.functions if (function.domain, function.name) not in ours]
     del model.functions[:]

@@ -13,9 +13,9 @@ from ...formats import FORMATS
 from ...geometry import Geometry
 from ...guard import guarded
 from ...roles import Role
-from ..graph import Scope, contradiction, empty, flattened, graphs_of, nodes_of, scope_of
-from ..model.checks import infer_shapes
-from ..model.files import Source, opened
+from ..graph import Scope, contradiction, empty, graphs_of, nodes_of, scope_of
+from ..model.checks import types_of
+from ..model.files import Source, opened_flat
 from . import parts
 from .builder import Builder, Names, prefix_of
 from .conversion import CASTS, Conversion, conversion_of, write_conversion
@@ -55,13 +55,13 @@ def lower(source: Source) -> ModelProto:
     Gradients with respect to data become ConvTranspose or Conv, those with respect to weights a Conv whose kernel is
     the other operand, bias gradients ReduceSum; Quantize and Dequantize become Cast, with Div and Mul for a scale.
     """
-    return rewrite(source, write_standard)
+    return rewrite(opened_flat(source), write_standard)
 
 
-def rewrite(source: Source, write: Write) -> ModelProto:
-    """Return a copy of a model in which `write` has replaced nodes of ours, at every level."""
+def rewrite(flat: ModelProto, write: Write) -> ModelProto:
+    """Return a copy of what `opened_flat` returned in which `write` has replaced nodes of ours, at every level."""
     model = ModelProto()
-    model.CopyFrom(flattened(opened(source)))
+    model.CopyFrom(flat)
     imports = {entry.domain: entry.version for entry in model.opset_import}
     if not any(_is_ours(node, imports) for node in nodes_of(model)):
         return model
@@ -75,7 +75,7 @@ def rewrite(source: Source, write: Write) -> ModelProto:
     elif standard < OLDEST_OPSET:
         raise GraphError(f"the model imports version {standard} of standard ONNX; rewriting needs {OLDEST_OPSET} or "
                          "later; onnx.version_converter can convert it")
-    _rewrite_graph(model.graph, infer_shapes(model).graph, None, imports, write, Names.of(model))
+    _rewrite_graph(model.graph, types_of(model).graph, None, imports, write, Names.of(model))
     _clean(model)
     return model
 

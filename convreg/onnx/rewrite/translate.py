@@ -13,7 +13,7 @@ from ...geometry import Geometry
 from ...guard import guarded
 from ...roles import OPERANDS, RESULTS, Role
 from ...spec import Shape, TensorType
-from ..model.files import Source
+from ..model.files import Source, opened_flat
 from . import parts
 from .builder import Builder, Names
 from .conversion import Conversion
@@ -21,7 +21,6 @@ from .lower import (
     check_formats,
     compute_format,
     deliver,
-    lower,
     operand,
     rewrite,
     rounding_stage,
@@ -69,12 +68,23 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
     for name, value in (("to", to), ("rest", rest)):
         if not isinstance(value, str):
             raise GraphError(f"{name}={shorten(value)} is refused; allowed: the name as a str")
-    if to == "onnx":
-        return lower(source)
-    if to not in TARGETS:
+    if to not in (*TARGETS, "onnx"):
         raise GraphError(f"no dialect {to!r} to translate to; allowed: {', '.join([*TARGETS, 'onnx'])}")
     if rest not in ("error", "lower"):
         raise GraphError(f"rest={rest!r}; allowed: 'error' or 'lower'")
+    return translated(opened_flat(source), to, rest)
+
+
+def translated(flat: ModelProto, to: str, rest: str = "error") -> ModelProto:
+    """Return what `translate` returns, for what `opened_flat` returned or a model that was made of that.
+
+    Raises
+    ------
+    GraphError
+        As `translate`.
+    """
+    if to == "onnx":
+        return rewrite(flat, write_standard)
 
     def write(problem: Problem | Conversion, builder: Builder) -> bool:
         if isinstance(problem, Conversion):
@@ -92,7 +102,7 @@ def translate(source: Source, to: str, *, rest: Literal["error", "lower"] = "err
             write_standard(problem, builder)
         return True
 
-    return rewrite(source, write)
+    return rewrite(flat, write)
 
 
 class _Unstated(Exception):

@@ -9,7 +9,7 @@ from onnx import ModelProto, helper
 from ...errors import GraphError, shorten
 from ...guard import guarded
 from ..graph import Declared
-from ..model.files import Source
+from ..model.files import Source, opened
 from .batch_norm import Mode
 from .inference import check_typed, typed
 from .prepare import prepare
@@ -82,5 +82,5 @@ def gradient(
             kind, shape = tensors[name].data_type, tuple(tensors[name].dims)
         whole.graph.output.append(helper.make_tensor_value_info(made, kind, shape))
     tidy(whole)
-    check_typed(whole)
+    check_typed(opened(whole))
     return typed(whole)

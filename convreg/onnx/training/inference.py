@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from ..graph import dtype_of
-from ..model.checks import check_opened, infer_shapes
+from ..model.checks import check_opened, types_of
 
 SMALL = 4096
 """Bytes of a tensor that inference may read, such as a shape or scales."""
 
 
 def typed(model: ModelProto) -> ModelProto:
-    """Return a copy of a model with the types and shapes that inference finds.
+    """Return a copy of an opened model, or of one made of it, with the types and shapes that inference finds.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def typed(model: ModelProto) -> ModelProto:
     """
     bare, hidden = _bare(model)
     _show_shapes(bare.graph)
-    known = infer_shapes(bare).graph
+    known = types_of(bare).graph
     whole = ModelProto()
     whole.CopyFrom(model)
     for field, values in ((whole.graph.value_info, known.value_info), (whole.graph.output, known.output)):
@@ -33,7 +33,7 @@ def typed(model: ModelProto) -> ModelProto:
 
 
 def check_typed(model: ModelProto) -> None:
-    """Check a model in full.
+    """Check an opened model in full.
 
     Raises
     ------

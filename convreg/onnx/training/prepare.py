@@ -8,9 +8,9 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper, version_converter
 
 from ...errors import GraphError
-from ..graph import contradiction, flattened, scope_of, sentence
+from ..graph import contradiction, scope_of, sentence
 from ..model.checks import check_made_once
-from ..model.files import Source, opened
+from ..model.files import Source, opened_flat
 from .batch_norm import Mode, set_batch_norm
 from .folding import Folding
 from .inference import check_typed, typed
@@ -29,7 +29,7 @@ ROUNDS = 8
 
 
 def prepare(source: Source, *, batch_norm: Mode = "as_exported", forward_format: str | None = None) -> ModelProto:
-    """Return a copy of a forward model as `add_gradients` takes it.
+    """Return a copy of a forward model as `add_gradients` takes it. It is checked in full on the way.
 
     Parameters
     ----------
@@ -52,9 +52,20 @@ def prepare(source: Source, *, batch_norm: Mode = "as_exported", forward_format:
         If the model is wrong, has no floating-point input or initializer, cannot be converted to version 18, or an
         argument has a wrong value.
     """
+    return prepared(opened_flat(source), batch_norm, forward_format)
+
+
+def prepared(flat: ModelProto, batch_norm: Mode, forward_format: str | None) -> ModelProto:
+    """Return what `prepare` returns, for what `opened_flat` returned.
+
+    Raises
+    ------
+    GraphError
+        As `prepare`.
+    """
     check_format("forward_format", forward_format)
     model = ModelProto()
-    model.CopyFrom(flattened(opened(source)))
+    model.CopyFrom(flat)
     check_made_once(model.graph)
     model = _converted(model)
     _forget_symbols(model)

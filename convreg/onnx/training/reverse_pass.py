@@ -9,7 +9,8 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from ...errors import GraphError, near_misses, shorten
-from ..graph import Declared, graphs_of, place, scope_of, used_names
+from ..graph import Declared, Scope, graphs_of, place, scope_of, used_names
+from ..model.files import check_messages
 from ..rewrite.builder import Names
 from . import rule_registry, rules
 from .batch_norm import is_training, use_batch_statistics
@@ -26,7 +27,8 @@ FLAT = {"Sign", "Floor", "Ceil", "Round", "RandomUniformLike", "RandomNormalLike
 
 
 def add_gradients(
-    model: ModelProto, y: str, wrt: Sequence[str], *, seed: str | None = None, format: str | None = None
+    model: ModelProto, y: str, wrt: Sequence[str], *, seed: str | None = None, format: str | None = None,
+    known: Scope | None = None,
 ) -> tuple[ModelProto, dict[str, str]]:
     """Append the nodes that compute the gradients of one value.
 
@@ -42,6 +44,8 @@ def add_gradients(
         A scalar value of the graph that all gradients are multiplied by.
     format : str, optional
         Number format to which the operands of the gradients of Conv, ConvTranspose, Gemm and MatMul are rounded.
+    known : mapping, optional
+        What inference finds of the values of the model; by default it is found here.
 
     Returns
     -------
@@ -58,10 +62,13 @@ def add_gradients(
     """
     whole = ModelProto()
     whole.CopyFrom(model)
-    reverse = Reverse(whole, check_format("format", format))
+    reverse = Reverse(whole, check_format("format", format), known)
     made = reverse.gradients(y, wrt, seed)
     graph = whole.graph
-    graph.node.extend(reverse.writer.taken())
+    nodes = reverse.writer.taken()
+    for node in nodes:  # rules of others may write anything
+        check_messages(node)
+    graph.node.extend(nodes)
     graph.initializer.extend(reverse.writer.constants)
     sort_nodes(graph)
     unstated = {name for node in graph.node for name in node.output} - {
@@ -101,12 +108,13 @@ def listed(wrt: Any) -> list[str]:
     return names
 
 
-def dependent(model: ModelProto, y: str) -> list[str]:
+def dependent(model: ModelProto, y: str, known: Scope | None = None) -> list[str]:
     """Return the floating-point inputs and initializers of a prepared model on which a value depends, in their order.
 
-    Gradients reach them: paths through comparisons, integers and operators such as Floor do not count.
+    Gradients reach them: paths through comparisons, integers and operators such as Floor do not count. `known` is as in
+    `add_gradients`.
     """
-    reverse = Reverse(model, None)
+    reverse = Reverse(model, None, known)
     found = reverse.reached_from(y)
     return [name for name in reverse.sources if name in found and reverse.is_float(name)]
 
@@ -114,11 +122,10 @@ def dependent(model: ModelProto, y: str) -> list[str]:
 class Reverse:
     """A graph with what is known of its values, and the nodes that are appended to it."""
 
-    def __init__(self, model: ModelProto, format: str | None) -> None:
+    def __init__(self, model: ModelProto, format: str | None, known: Scope | None) -> None:
         self.graph: GraphProto = model.graph
         self.format = format
-        scope = dict(scope_of(typed(model).graph))
-        self.writer = Writer(Names.of(model), scope)
+        self.writer = Writer(Names.of(model), dict(scope_of(typed(model).graph) if known is None else known))
         self.sources = list(dict.fromkeys([*(value.name for value in self.graph.input),
                                            *(tensor.name for tensor in self.graph.initializer)]))
         self.imports = {entry.domain: entry.version for entry in model.opset_import}

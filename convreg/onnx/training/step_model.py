@@ -10,17 +10,18 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ...errors import GraphError, near_misses, shorten
 from ...guard import guarded
-from ..graph import dtype_of, flattened, scope_of
-from ..model.checks import check, infer_shapes
-from ..model.files import Source, opened
+from ..graph import Scope, dtype_of, scope_of
+from ..model.checks import check, types_of
+from ..model.files import Source, opened_flat
 from ..rewrite.builder import Names
-from ..rewrite.translate import translate
+from ..rewrite.translate import translated
 from .batch_norm import Mode, running_statistics
 from .forward import keep_forward
+from .inference import typed
 from .initial import put_apart
 from .losses import Loss, Made, add_loss, check_loss
 from .optimizers import LEARNING_RATE, Moment, Optimizer, flag, number, optimizer_of
-from .prepare import prepare
+from .prepare import prepared
 from .record import NEXT, StepRecord
 from .reverse_pass import add_gradients, dependent
 from .rounding import check_format
@@ -151,15 +152,17 @@ def training_step(
     target = _output(forward, output)
     parameters = _asked(forward, wrt)
 
-    whole = prepare(forward, batch_norm=batch_norm, forward_format=forward_format)
+    whole = prepared(forward, batch_norm, forward_format)
     _seed(whole, seed)
     statistics = running_statistics(whole)
     writer = Writer(Names.of(whole), dict(scope_of(whole.graph)))
     made = add_loss(whole, target, loss, writer)
     inputs = {name: _scalar_input(whole, writer, name, value) for name, value in scalars.items()}
     _flush(whole, writer)
-    parameters = _trained(whole, made, parameters, forward, statistics)
-    whole, gradients = add_gradients(whole, made.loss, parameters, seed=inputs.get("loss_scale"), format=format)
+    known = scope_of(typed(whole).graph)
+    parameters = _trained(whole, made, parameters, forward, statistics, known)
+    whole, gradients = add_gradients(whole, made.loss, parameters, seed=inputs.get("loss_scale"), format=format,
+                                     known=known)
 
     update = _Update(whole, chosen, constants, inputs)
     update.write(parameters, gradients, norm)
@@ -177,7 +180,7 @@ def training_step(
         settings={"loss": loss, "output": target, "optimizer": optimizer, **constants, "clip_norm": norm,
                   "format": format, "forward_format": forward_format, "batch_norm": batch_norm, "dialect": dialect},
     ).write(whole)
-    whole = translate(whole, dialect)
+    whole = translated(whole, dialect)
     if not defaults:
         put_apart(whole)
     check(whole)
@@ -187,7 +190,7 @@ def training_step(
 def _forward(source: Source) -> ModelProto:
     """Return a copy of a model whose inputs are those that have to be given."""
     model = ModelProto()
-    model.CopyFrom(flattened(opened(source)))
+    model.CopyFrom(opened_flat(source))
     held = {tensor.name for tensor in model.graph.initializer}
     for index in range(len(model.graph.input) - 1, -1, -1):
         if model.graph.input[index].name in held:  # older models list their weights there too
@@ -225,11 +228,12 @@ def _asked(model: ModelProto, wrt: Any) -> list[str] | None:
 
 
 def _trained(
-    model: ModelProto, made: Made, asked: list[str] | None, forward: ModelProto, statistics: Mapping[str, str]
+    model: ModelProto, made: Made, asked: list[str] | None, forward: ModelProto, statistics: Mapping[str, str],
+    known: Scope,
 ) -> list[str]:
     """The initializers that are trained."""
     sources = {tensor.name: tensor for tensor in forward.graph.initializer}
-    reached = set(dependent(infer_shapes(model), made.loss))
+    reached = set(dependent(model, made.loss, known))
     if asked is None:
         frozen = {name for node in model.graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]}
         asked = [name for name, tensor in sources.items()
@@ -287,7 +291,7 @@ def _flush(model: ModelProto, writer: Writer) -> None:
 
 def _set_outputs(model: ModelProto, loss: str, outputs: Sequence[str], state: Mapping[str, str]) -> None:
     """Make the loss, the outputs of the forward model and the next state the outputs, and state their types."""
-    inferred = infer_shapes(model).graph
+    inferred = types_of(model).graph
     known: dict[str, ValueInfoProto] = {value.name: value for value in (*inferred.input, *inferred.value_info,
                                                                         *inferred.output)}
     before = {made: known[name] for name, made in state.items()}
@@ -310,7 +314,7 @@ class _Update:
     ) -> None:
         self.model, self.optimizer, self.constants = model, optimizer, constants
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.writer = Writer(Names.of(model), dict(scope_of(infer_shapes(model).graph)))
+        self.writer = Writer(Names.of(model), dict(scope_of(types_of(model).graph)))
         self.rate = self.writer.value(inputs["learning_rate"])
         self.scale = self.writer.value(inputs["loss_scale"]) if "loss_scale" in inputs else None
         self.state: dict[str, str] = {}

@@ -79,3 +79,16 @@ def test_a_gradient_at_an_input_without_one_is_refused(rules):
     gradient_of("Acos", inputs=[])(acos)
     with pytest.raises(convreg.errors.GraphError, match=r"Acos node that makes 'a'.*no gradient for input 0 \('x'\)"):
         convreg.onnx.gradient(model("Acos"), "y", ["x"])
+
+
+@pytest.mark.parametrize("use", [lambda made: convreg.onnx.gradient(made, "y", ["w"]),
+                                 lambda made: convreg.onnx.training_step(made, loss=None)], ids=["gradient", "step"])
+def test_what_a_rule_writes_is_checked(rules, use):
+    """onnx's inference never returns from some wrong equations, so nodes of rules are looked at before."""
+    gradient_of("Acos")(lambda step: step.g.apply("Einsum", equation="i->i->i"))
+    made = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20]>
+        g (float[3] x) => (float y) <float[3] w = {1, 2, 3}>
+        { a = Mul(x, w) b = Acos(a) y = ReduceSum<keepdims=0>(b) }""")
+    with pytest.raises(convreg.errors.GraphError, match=r"Einsum node .*: equation='i->i->i' is refused"):
+        use(made)
