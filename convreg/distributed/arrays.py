@@ -45,6 +45,16 @@ class Shared(NamedTuple):
     stated: tuple[Hollow, ...]
     """Shapes and dtypes that the Dask arrays at `places` state."""
 
+    def operand(self, index: int, slices: Sequence[Any]) -> Array:
+        """Return slices of a chunked operand as one array, refused if one is no array: Dask looks at no chunk."""
+        for each in slices:
+            if not isinstance(each, np.ndarray):
+                spec = self.operator.found().spec
+                raise asking(spec, spec.conformances[0]).refuse(
+                    spec.inputs[self.places[index]].name, f"a chunk of type {type(each).__name__}",
+                    "a Dask array whose chunks are NumPy arrays", "arguments", wrong_type=True)
+        return slices[0] if len(slices) == 1 else np.concatenate(slices)
+
     def parts(self, operands: Sequence[Array], samples: range) -> Parts:
         """Return the call for these samples of its batch, refused if a chunk is not as its Dask array states."""
         operator = self.operator.found()
@@ -102,7 +112,8 @@ def apply(op: str | Operator, *inputs: Any, client: Any = None, **attributes: An
     Raises
     ------
     OpError, OpTypeError
-        As the call would; if an array is chunked along another axis, or has chunks of unknown extent.
+        As the call would; if an array is chunked along another axis, or has chunks of unknown extent. When the
+        results are computed, if a chunk is no NumPy array or not as its Dask array states.
     GraphError
         If dask and distributed are not installed.
 
@@ -342,15 +353,16 @@ def _task(function: Callable[..., Any]) -> Any:
     return delayed(function, pure=False)
 
 
-def _sliced(block: Array, start: int, stop: int) -> Array:
-    """Return some samples of a chunk, without the memory of the others."""
-    return block[start:stop].copy()
+def _sliced(block: Any, start: int, stop: int) -> Any:
+    """Return some samples of a chunk, without the memory of the others; what is no array is refused where it is read.
+    """
+    return block[start:stop].copy() if isinstance(block, np.ndarray) else block
 
 
 def rows(shared: Shared, name: str, samples: range, *blocks: Array) -> Array:
     """Compute a result for the samples of a chunk."""
     try:
-        parts = shared.parts(blocks, samples)
+        parts = shared.parts([shared.operand(index, [block]) for index, block in enumerate(blocks)], samples)
         size = prod(parts.made()[name].extents[1:])
         with numbered_from(samples.start * size):
             return run_for(parts.bind(parts.arguments.tensors), name, kernels, parts.arguments.threads or 0)
@@ -362,7 +374,7 @@ def rows(shared: Shared, name: str, samples: range, *blocks: Array) -> Array:
 def part(shared: Shared, *slices: list[Array], name: str, pieces: range, samples: range) -> Partial:
     """Sum some pieces of a result, given samples among which are those that they need."""
     try:
-        operands = [own[0] if len(own) == 1 else np.concatenate(own) for own in slices]
+        operands = [shared.operand(index, own) for index, own in enumerate(slices)]
         return partial_of(shared.parts(operands, samples), name, pieces, samples.start)
     except Exception as error:
         add_note(error, _words(shared, samples))

@@ -19,6 +19,7 @@ from convreg.distributed import apply
 from convreg.partial_calls import BATCHED
 from convreg.spec import OpSpec
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
 
@@ -154,6 +155,23 @@ def test_chunks_that_are_not_as_stated_are_refused(spoilt, found):
             "ascend::ConvolutionBackward", spoilt, spoilt, w, **layer, conformance="emulation")):
         with pytest.raises(OpError, match=found + allowed):
             result.compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("chunk", [None, 3.0, "words", np.float32(1), [[1.0] * 5] * 5], ids=lambda chunk: type(
+    chunk).__name__)
+@pytest.mark.parametrize("samples", [(2, 2), (1, 3), (4,)], ids=str)
+def test_chunks_that_are_no_arrays_are_refused(chunk, samples):
+    x = da.concatenate([da.from_delayed(dask.delayed(lambda: chunk, pure=False)(), (count, 5, 5), np.float32)
+                        for count in samples])
+    w, layer = np.ones((5, 5, 1), np.float32), {"stride": (1,), "padding": (0,), "dilation": (1,)}
+    gradients = apply("ascend::ConvolutionBackward", x, x, w, **layer, conformance="emulation")
+    for op, results in (("nodes::Quantize: x", [apply("nodes::Quantize", x)]),
+                        ("ascend::ConvolutionBackward: gradOutput", gradients)):
+        for result in results:
+            with pytest.raises(OpTypeError, match=f"{op}='a chunk of type {type(chunk).__name__}' is refused; allowed: "
+                                                  "a Dask array whose chunks are NumPy arrays") as caught:
+                result.compute(scheduler="synchronous")
+            assert caught.value.__notes__[0].startswith("in samples ")
 
 
 def test_refusals():
