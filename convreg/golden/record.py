@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ..errors import shorten
 from ..files import PathLike
 from ..guard import guarded
 from ..memory import Array
@@ -18,6 +19,21 @@ from .analysis import analyse
 from .bounds import Analysis
 from .calling import ASK, called, check_texts
 from .fills import drawn
+
+
+def _shown(value: Any) -> str:
+    """Return a short text for a part of a record: of an array the dtype and the shape."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{shorten(name)}: {_shown(part)}' for name, part in value.items())}}}"
+    return repr(value) if isinstance(value, Operand) else shorten(value)
+
+
+def _short(record: Any) -> str:
+    """Return the text of a record without the numbers of its arrays."""
+    parts = [f"{entry.name}={_shown(getattr(record, entry.name))}" for entry in fields(record)]
+    return f"{type(record).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,8 @@ class Operand:
     high: float | None = None
     occurring: tuple[float, ...] = ()
     values: Array | None = None
+
+    __repr__ = _short
 
     def __post_init__(self) -> None:
         """Refuse a shape or a format of another type."""
@@ -94,6 +112,8 @@ class Case:
     attributes: Mapping[str, Any]
     conformance: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
+
+    __repr__ = _short
 
     def __post_init__(self) -> None:
         """Refuse a part of another type: whoever reads the record relies on them."""
@@ -159,6 +179,8 @@ class Golden:
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
     fields: Mapping[str, str] = field(default_factory=dict)
+
+    __repr__ = _short
 
     def __post_init__(self) -> None:
         """Refuse a part of another type."""

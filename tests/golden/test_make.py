@@ -111,3 +111,20 @@ def test_a_case_refuses_what_the_operator_does():
     for conformance in (None, "document"):
         with pytest.raises(OpTypeError, match="conformance='given' is refused"):
             replace(data_case(conformance="library"), conformance=conformance).make()
+
+
+def test_texts_of_records_hold_no_numbers_of_arrays():
+    case = replace(ascend_case(), fields={"row": "7" * 5000})
+    golden = case.make()
+    text = repr(golden)
+    assert text.startswith("Golden(name=")
+    for name, array in (*golden.inputs.items(), *golden.outputs.items()):
+        assert f"{name!r}: {array.dtype} {array.shape}" in text
+    values = np.ones((30, 40), np.float32)
+    operand = Operand((30, 40), "float32", values=values)
+    assert repr(operand) == ("Operand(shape=(30, 40), format='float32', low=None, high=None, occurring=(), "
+                             "values=float32 (30, 40))")
+    held = replace(case, inputs={**case.inputs, "bias": operand}, attributes={**case.attributes, "scale": values})
+    assert repr(operand) in repr(held)
+    assert "'scale': float32 (30, 40)" in repr(held)
+    assert all("1.," not in text and len(text) < 2000 for text in (text, repr(held), repr([golden])))
