@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..calls.function import function_of
 from ..calls.signature import Operator
@@ -32,8 +32,21 @@ GROUP = "convreg.ops"
 
 _lock = threading.RLock()
 _operators: dict[str, dict[int, Operator]] = {}
+_registrations = 0
+"""How often something was registered."""
 _broken: dict[str, str] = {}
 _plugins_loaded = False
+
+
+class _Nodes(NamedTuple):
+    """The operators by the domain and the name of their nodes, as of some registrations."""
+
+    operators: dict[str, dict[int, Operator]]
+    registrations: int
+    found: dict[tuple[str, str], dict[int, Operator]]
+
+
+_nodes = _Nodes(_operators, 0, {})
 
 
 @guarded("convreg::register")
@@ -60,6 +73,7 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
     """
     if not isinstance(replace, bool):
         raise ASKING.refuse("replace", replace, "True or False", wrong_type=True)
+    global _registrations
     with _lock:
         check_declaration(spec, _parts())
         if spec.since_version in _operators.get(spec.qualified_name, {}) and not replace:
@@ -68,8 +82,10 @@ def register(spec: OpSpec, *, replace: bool = False) -> Operator:
                 "a name and version that are not registered yet, or replace=True")
         _check_free(spec)
         operator = function_of(spec)
-        versions = _operators.setdefault(spec.qualified_name, {})
+        versions = _operators.get(spec.qualified_name, {})
         versions[spec.since_version] = operator
+        _operators[spec.qualified_name] = versions  # other threads find no name without a version
+        _registrations += 1
         if max(versions) == spec.since_version:
             setattr(namespace(spec.vendor), spec.function_name, operator)
         return operator
@@ -237,11 +253,21 @@ def find_node(domain: str, op_type: str, version: int | None = None) -> Operator
     version = None if version is None else _checked_version(version)
     if not isinstance(domain, str) or not isinstance(op_type, str):
         return None
-    for versions in list(_operators.values()):
-        spec = next(iter(versions.values())).spec
-        if spec.onnx_domain == domain and spec.name == op_type:
-            return _newest(versions, version)
-    return None
+    versions = _by_node().get((domain, op_type))
+    return None if versions is None else _newest(versions, version)
+
+
+def _by_node() -> dict[tuple[str, str], dict[int, Operator]]:
+    """Return the versions of every operator by domain and name: graphs ask several times for each of their nodes."""
+    global _nodes
+    nodes, operators, registrations = _nodes, _operators, _registrations
+    if nodes.operators is not operators or nodes.registrations != registrations:
+        found = {}
+        for versions in list(operators.values()):
+            spec = next(iter(versions.values())).spec
+            found[spec.onnx_domain, spec.name] = versions
+        nodes = _nodes = _Nodes(operators, registrations, found)
+    return nodes.found
 
 
 def _candidates(name: str) -> list[str]:

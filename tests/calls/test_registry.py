@@ -50,6 +50,22 @@ def test_names_are_qualified_sorted_and_complete():
     } == set(convreg.names())
 
 
+def test_nodes_are_found_as_soon_as_they_are_registered(spare):
+    assert registry.find_node("convreg.acme", "Spare") is None
+    first = convreg.register(spare)
+    assert registry.find_node("convreg.acme", "Spare") is first
+    second = convreg.register(replace(spare, since_version=3))
+    assert registry.find_node("convreg.acme", "Spare") is second
+    assert registry.find_node("convreg.acme", "Spare", 2) is first
+    third = convreg.register(replace(spare, since_version=3), replace=True)
+    assert registry.find_node("convreg.acme", "Spare", 3) is third is not second
+    assert registry.find_node("", "Spare") is registry.find_node("convreg.acme", "Conv") is None
+
+
+def test_nodes_of_a_forgotten_registry_are_not_found():
+    assert registry.find_node("convreg.acme", "Spare") is None
+
+
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.spec.qualified_name)
 def test_get_finds_every_spelling_of_a_name(operator):
     spec = operator.spec
