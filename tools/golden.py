@@ -98,6 +98,9 @@ def _cases(args: argparse.Namespace) -> Iterator[Case]:
     if args.input:
         from . import tensors
 
+        if not os.path.exists(args.source):  # a descriptor of benchdnn, or a wrong path
+            raise GraphError(f"--input {args.input[0]} is refused: {shorten(args.source)} is no file; needed: an ONNX "
+                             "model as the source")
         wanted = tensors.needed(convreg.onnx.load(args.source))
         options["inputs"] = tensors.feeds(wanted, args.input, fill=True, seed=args.seed)
     for case in golden.cases(args.source, **options):

@@ -110,6 +110,7 @@ def test_given_shapes_keep_their_format(capsys, monkeypatch):
     (["a", "-o", "root", "--seed", "-1"], "seed=-1"),
     (["a", "-o", "root", "--conformance", "none"], "conformance='none'"),
     (["a", "-o", "root", "--deconv"], "'deconv': True"),
+    (["a", "-o", "root", "-i", "x=random"], "--input x=random is refused: 'a' is no file; needed: an ONNX model"),
     (["a", "-o", "all.csv"], "all.csv: cannot be"),
     (["all.csv", "-o", "root", "--layout", "ttk"], "case 'a' cannot be written as ttk"),
     (["a", "-o", "."], "holds 'all.csv'; needed: a new or empty folder"),
