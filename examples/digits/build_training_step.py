@@ -10,8 +10,8 @@ input ``loss_scale`` before the gradients, and the gradients are divided by it b
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +88,8 @@ def build(format: str = "float32", *, forward_in_format: bool = False) -> onnx.M
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path", type=Path, nargs="?", default=MODEL, help="the file to write (default: %(default)s)")
+    path = parser.parse_args().path
     onnx.save(build(), path)
     print(f"{path}: {path.stat().st_size} bytes")

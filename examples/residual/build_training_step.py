@@ -17,7 +17,7 @@ Parameters enter by name and leave with ``.next`` appended; ``x.gradient`` is fo
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,8 @@ def build() -> onnx.ModelProto:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path", type=Path, nargs="?", default=MODEL, help="the file to write (default: %(default)s)")
+    path = parser.parse_args().path
     onnx.save(build(), path)
     print(f"{path}: {path.stat().st_size} bytes")

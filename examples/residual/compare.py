@@ -226,7 +226,10 @@ def main(arguments: list[str] | None = None) -> None:
     exact = inputs_of(models["residual"], 4, rng, exact=True)
     print("equal bits in: " + ", ".join(tour(models["residual"], exact)))
     if options.steps > 0:
-        settled, end = walk(models["residual"], options.steps)
+        try:
+            settled, end = walk(models["residual"], options.steps)
+        except Absent as error:
+            sys.exit(f"--steps needs {error}, which is not installed")
         print(f"{options.steps} steps in onnxruntime: resident memory {settled / 2**20:.2f} MiB after a "
               f"tenth, {end / 2**20:.2f} MiB at the end")
 

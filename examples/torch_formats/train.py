@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -151,7 +152,7 @@ def draw(path: Path, runs: list[Run]) -> None:
 
     figure = Figure(figsize=(13, 4.4), layout="constrained")
     losses, accuracies, ratios = figure.subplots(1, 3, width_ratios=(1, 1, 1.5))
-    for run, colour in zip(runs, COLOURS, strict=False):
+    for run, colour in zip(runs, cycle(COLOURS), strict=False):
         epochs = np.arange(1, len(run.accuracies) + 1)
         losses.plot(epochs - 0.5, run.epoch_losses(), color=colour, label=run.recipe)
         accuracies.plot(epochs, 100 * np.array(run.accuracies), color=colour, marker="o", markersize=3)
@@ -201,22 +202,27 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=15, help="observe every so many steps (default 15)")
     parser.add_argument("--images", type=int, help="train on that many images only")
     options = parser.parse_args(arguments)
-    images = BATCH if options.images is None else options.images
-    if min(options.epochs, options.every) < 1 or images < BATCH or options.seed < 0:
-        parser.error(f"--epochs and --every take numbers from 1 on, --images from {BATCH} on, --seed from 0 on")
+    most = len(load_digits(0)[0].labels)
+    images = most if options.images is None else options.images
+    if min(options.epochs, options.every) < 1 or not BATCH <= images <= most or not 0 <= options.seed < 2**63:
+        parser.error(f"--epochs and --every take numbers from 1 on, --images from {BATCH} to {most}, --seed from 0 to "
+                     "2**63 - 1")
     try:
         picture_format(str(options.picture), "demo", "--picture")  # before the work, not after it
         recipes = {}
         for text in options.recipes:
             name, _, scaling = text.partition("+")
             recipes[text] = convreg.torch.recipe(name, **({"scaling": scaling} if scaling else {}))
-    except (GraphError, ValueError, KeyError) as error:
+            if name == "float64":
+                parser.error("--recipes takes recipes for modules of float32; float64 is for modules of float64")
+        if options.layers:
+            options.layers.mkdir(parents=True, exist_ok=True)
+    except (GraphError, ValueError, KeyError, OSError) as error:
         sys.exit(f"train.py: {error}")
 
     runs = [train(name, recipe, options) for name, recipe in recipes.items()]
     draw(options.picture, runs)
     for run in runs if options.layers else []:
-        options.layers.mkdir(parents=True, exist_ok=True)
         run.seen.plot(options.layers / f"{run.recipe}.png")
         run.seen.save(options.layers / f"{run.recipe}.json")
     print("\n".join(["the worst layer's median signal-to-noise ratios, and the largest share of gradients that became "

@@ -1,6 +1,7 @@
 """The residual block's training step: written by its script, right, and the same in every engine and dialect."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -178,6 +179,22 @@ def test_table(capsys):
     shown = capsys.readouterr().out
     assert "| convreg.onnx.run |" in shown
     assert "equal bits in: onednn (8 nodes), ascend (8 nodes)" in shown
+
+
+def test_steps_without_onnxruntime_are_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(comparing, "compare", lambda *given: {"convreg.onnx.run": (0.0, 0.0)})
+    with pytest.raises(SystemExit, match="--steps needs onnxruntime, which is not installed"):
+        comparing.main(["--steps", "1"])
+
+
+@pytest.mark.parametrize("name", ["digits", "residual"])
+def test_scripts_write_the_file_that_is_named(name, tmp_path):
+    path = FOLDER.parent / name / "build_training_step.py"
+    for arguments, written in ((["--help"], []), (["step.onnx"], ["step.onnx"])):
+        subprocess.run([sys.executable, path, *arguments], cwd=tmp_path, check=True, capture_output=True)
+        assert [file.name for file in tmp_path.iterdir()] == written
+    assert onnx.load(tmp_path / "step.onnx") == onnx.load(path.with_name("training_step.onnx"))
 
 
 @pytest.mark.parametrize("arguments", [["--batch", "0"], ["--rounds", "0"], ["--steps", "-1"]])

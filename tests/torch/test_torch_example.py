@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,13 +59,32 @@ def test_the_example_refuses_unknown_recipes(arguments, message):
 def test_the_example_refuses_before_it_trains(tmp_path, capsys, monkeypatch):
     train = script(ROOT / "examples" / "torch_formats" / "train.py")
     monkeypatch.setattr(train, "train", lambda *arguments: pytest.fail("it trains"))
-    for arguments in (["--images", "0"], ["--images", "31"], ["--epochs", "0"], ["--seed", "-1"]):
+    for arguments in (["--images", "0"], ["--images", "31"], ["--images", "1439"], ["--epochs", "0"], ["--seed", "-1"],
+                      ["--seed", str(2**63)]):
         with pytest.raises(SystemExit):
             train.main(arguments)
-        assert "--images from 32 on" in capsys.readouterr().err
+        assert "--images from 32 to 1438" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        train.main(["--recipes", "float32,float64", "--picture", str(tmp_path / "a.png")])
+    assert "float64 is for modules of float64" in capsys.readouterr().err
     for name in ("missing/formats.png", "formats.foo"):
         with pytest.raises(SystemExit, match=f"--picture='.*{name}' is refused"):
             train.main(["--picture", str(tmp_path / name)])
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SystemExit, match="taken"):
+        train.main(["--picture", str(tmp_path / "a.png"), "--layers", str(tmp_path / "taken")])
+
+
+def test_the_picture_shows_every_recipe(tmp_path, monkeypatch):
+    """Also more recipes than there are colours."""
+    figure = pytest.importorskip("matplotlib.figure")
+    train = script(ROOT / "examples" / "torch_formats" / "train.py")
+    names = [f"recipe {number}" for number in range(len(train.COLOURS) + 1)]
+    runs = [train.Run(name, [1.0], [0.5], seen=SimpleNamespace(layers=())) for name in names]
+    shown = []
+    monkeypatch.setattr(figure.Figure, "legend", lambda self, handles, labels, **_: shown.extend(labels))
+    train.draw(tmp_path / "a.png", runs)
+    assert shown == names
 
 
 @pytest.mark.slow
