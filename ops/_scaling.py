@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from convreg.geometry import known
 from convreg.roles import Role
 from convreg.spec import Call, Port
 
@@ -21,12 +22,13 @@ def scale_port(doc: str, role: Role) -> Port:
 
 
 def check_scale(call: Call) -> None:
-    """Refuse a scale that does not broadcast to x."""
-    if not call.has("scale"):
+    """Refuse a scale that does not broadcast to x, as far as shapes are known."""
+    shape, scale = call.tensor("x").shape, call.tensor("scale").shape if call.has("scale") else None
+    if shape is None or scale is None:
         return
-    shape, scale = call.shape("x"), call.shape("scale")
     fits = len(scale) <= len(shape) and all(
-        extent in (1, full) for extent, full in zip(reversed(scale), reversed(shape), strict=False))
+        extent == 1 or not known(extent, full) or extent == full
+        for extent, full in zip(reversed(scale), reversed(shape), strict=False))
     if not fits:
         raise call.refuse("scale", list(scale), f"a shape that broadcasts to {list(shape)}")
 

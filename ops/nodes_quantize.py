@@ -15,18 +15,17 @@ from . import _scaling
 
 
 def plan(call: Call) -> Plan:
-    """Refuse roundings that the format lacks."""
+    """The format and the rounding are what `run` needs."""
+    return Plan(infer(call), (call["format"], {name: call[name] for name in ("rounding", "saturate", "seed")}))
+
+
+def infer(call: Call) -> tuple[TensorType | None, ...]:
+    """The shape of x, in the requested format; roundings that the format lacks are refused."""
     format, rounding = FORMATS[call["format"]], call["rounding"]
     if rounding is not None and rounding not in format.roundings:
         raise call.refuse("rounding", rounding, f"{' or '.join(format.roundings)} for {format.name}")
     _scaling.check_scale(call)
-    chosen = {"rounding": rounding, "saturate": call["saturate"], "seed": call["seed"]}
-    return Plan((TensorType(call.shape("x"), format.name),), (format.name, chosen))
-
-
-def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The shape of x, in the requested format."""
-    return (TensorType(call.tensor("x").shape, call["format"]),)
+    return (TensorType(call.tensor("x").shape, format.name),)
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

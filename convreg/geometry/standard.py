@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import Refusing
-from ..spec import Call
+from ..spec import Call, Shape
 from . import Geometry, effective, halves, ints, known, reach
 from .aten import Convolved, build, check_fit, check_output_padding, check_sizes, shapes_of
 
@@ -59,29 +59,35 @@ def conv_transpose_window(
 
 
 class Settings(NamedTuple):
-    """The attributes that Conv, ConvTranspose and ConvGrad share, per axis; `pads` is begins then ends or None."""
+    """The attributes that Conv, ConvTranspose and ConvGrad share, per axis.
+
+    `kernel` has effective extents, None where W's is not known; `pads` is begins then ends or None.
+    """
 
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    kernel: tuple[int, ...]
+    kernel: Shape
     pads: tuple[int, ...] | None
 
 
-def settings(call: Call, weight: tuple[int, ...]) -> Settings:
-    """Return the shared attributes with ONNX's defaults, refused where they do not fit W or each other."""
+def settings(call: Call, weight: Shape) -> Settings:
+    """Return the shared attributes with ONNX's defaults, refused where they do not fit each other or what W is."""
     taps, count = weight[2:], len(weight) - 2
     stride, dilation = ints(call["strides"], count, 1), ints(call["dilations"], count, 1)
     for name, value in (("strides", stride), ("dilations", dilation)):
         if len(value) != count:
             raise call.refuse(name, list(value), f"one entry per spatial axis ({count})")
-    if call["kernel_shape"] not in (None, taps):
-        raise call.refuse("kernel_shape", list(call["kernel_shape"]), f"W's {list(taps)}")
+    stated = call["kernel_shape"]
+    if stated is not None and (len(stated) != count or any(
+            known(own) and own != entry for own, entry in zip(taps, stated, strict=True))):
+        raise call.refuse("kernel_shape", list(stated), f"W's {list(taps)}")
     given = call["pads"]
     if given is not None and len(given) != 2 * count:
         raise call.refuse("pads", list(given), f"{2 * count} entries, begins then ends")
     if given is not None and any(given) and call["auto_pad"] != "NOTSET":
         raise call.refuse("pads", list(given), f"no pads beside auto_pad={call['auto_pad']}")
-    return Settings(stride, dilation, tuple(map(effective, taps, dilation)), given)
+    kernel = tuple(effective(own, d) if known(own) else None for own, d in zip(taps, dilation, strict=True))
+    return Settings(stride, dilation, kernel, given)
 
 
 def operands(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -150,16 +156,17 @@ def conv_transpose(call: Call) -> tuple[Geometry, tuple[int, ...]]:
 def conv_grad(call: Call) -> Geometry | None:
     """Geometry of com.microsoft ConvGrad: a forward Conv's attributes and pads, with the shapes checked.
 
-    It is None where an extent is not known. Spatial sizes are checked where all of them are.
+    It is None where an extent is not known; what is known is checked.
     """
     shapes = shapes_of(call, ("dY", "X", "W"), False)
     if shapes is None:
         return None
     check_fit(call, shapes, call["group"], ("X", "dY"))
-    if not known(*shapes.large[2:], *shapes.small[2:], *shapes.weight[2:]):
-        return None
     given = settings(call, shapes.weight)
-    pads = conv_pads(call["auto_pad"], shapes.large[2:], given.kernel, given.stride, given.pads)
+    # Any number stands for an open extent: sizes along its axis are not checked.
+    extents, kernel = (tuple(number if known(number) else 1 for number in numbers)
+                       for numbers in (shapes.large[2:], given.kernel))
+    pads = conv_pads(call["auto_pad"], extents, kernel, given.stride, given.pads)
     check_sizes(call, shapes, given.stride, pads, given.dilation)
     if not shapes.known:
         return None

@@ -171,6 +171,40 @@ def test_an_ascend_product_is_not_refused_what_it_accepts_with_an_empty_batch():
         ascend_inferred("document", shapes=((None, 4, 8), *shapes[1:]))
 
 
+@pytest.mark.parametrize("place", [(0, 2), (1, 2), (2, 2), (0, 0)], ids=["dY", "X", "W", "batch"])
+@pytest.mark.parametrize(("argument", "changes"), [
+    ("strides", {"strides": [1]}), ("dilations", {"dilations": [1] * 3}), ("pads", {"pads": [1, 1]}),
+    ("pads", {"pads": [0, 0, 0, 1], "auto_pad": "VALID"}), ("kernel_shape", {"kernel_shape": [3, 2]}),
+    ("kernel_shape", {"kernel_shape": [3]}), ("spatial axis 1", {"pads": [0, 0, 0, 2]}),
+    ("spatial axis 1", {"auto_pad": "SAME_UPPER", "pads": [0] * 4}), ("", {"kernel_shape": [3, 3]}),
+    ("", {"auto_pad": "VALID"})])
+def test_conv_grad_judges_what_is_known(place, argument, changes):
+    """The batch or spatial axis 0 is open; what is wrong concerns the lists or the other axis."""
+    spec = convreg.microsoft.conv_grad.spec
+    fits = 8 if changes.get("auto_pad") == "SAME_UPPER" else 6  # on axis 0 everything fits
+    closed = [[2, 4, fits, 6], [2, 3, 8, 8], [4, 3, 3, 3]]
+    opened = [extents[:] for extents in closed]
+    opened[place[0]][place[1]] = None
+    for shapes in (closed, opened):
+        tensors = tuple(TensorType(tuple(extents), "float32") for extents in shapes)
+        call = make_call(spec, "onnxruntime", tensors, {}, changes)
+        refused = refusal(lambda call=call: spec.infer(call))
+        assert refused == (("geometry", argument) if argument else None)
+
+
+@pytest.mark.parametrize(("operator", "shapes", "attributes", "argument"), [
+    ("quantize", [(None, 3)], {"format": "float8_e5m2", "rounding": "hybrid"}, "rounding"),
+    ("quantize", [None], {"format": "float8_e5m2", "rounding": "hybrid"}, "rounding"),
+    ("quantize", [(None, 3), (2,)], {}, "scale"), ("quantize", [(None, 3), (1, 1, 1)], {}, "scale"),
+    ("dequantize", [("N", 3), ("N", 2)], {}, "scale"), ("dequantize", [(4, None), (3, None)], {}, "scale"),
+    ("quantize", [(None, 3), (3,)], {"rounding": "hybrid"}, None), ("dequantize", [None, (7,)], {}, None),
+    ("dequantize", [(None, 3), ("N", "C")], {}, None), ("quantize", [(4, 3), None], {}, None)])
+def test_conversions_judge_what_is_known(operator, shapes, attributes, argument):
+    function = convreg.get(f"nodes::{operator.capitalize()}")
+    call = make_call(function.spec, "document", tuple(TensorType(shape, "float32") for shape in shapes), {}, attributes)
+    assert refusal(lambda: function.spec.infer(call)) == (("geometry", argument) if argument else None)
+
+
 @pytest.mark.parametrize(("grad", "rule"), [(["N", 5, 8, 8], "R22"), (["N", 4, 9, 8], "R25"), (["N", 4, 8, 8], "")])
 def test_check_refuses_a_model_with_an_open_batch(grad, rule):
     shape = helper.make_node("Shape", ["x"], ["shape"])
