@@ -16,11 +16,11 @@ from .errors import OpError, OpTypeError
 from .geometry import Geometry
 from .once import once
 from .roles import Convolution, Precision, Role
-from .spec_parts import REQUIRED, Attribute, ByConformance, Kind, Port, Rules, Spellings, by_conformance
+from .spec_parts import REQUIRED, Attribute, ByConformance, Kind, Port, Rules, Spellings, by_conformance, spellings
 
 __all__ = [
     "REQUIRED", "Attribute", "ByConformance", "Call", "Dim", "Kind", "OpSpec", "Plan", "Port", "Rules", "Shape",
-    "Spellings", "TensorType", "by_conformance", "snake_case",
+    "Spellings", "TensorType", "by_conformance", "snake_case", "spellings",
 ]
 
 Dim = Any

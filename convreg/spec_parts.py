@@ -46,6 +46,11 @@ class Spellings(NamedTuple):
         return self.table.get(text if self.case_sensitive else text.lower())
 
 
+def spellings(*values: str) -> dict[str, Spellings]:
+    """Return the choices of an attribute whose values have one spelling each, the same under every conformance."""
+    return {"*": Spellings({value: value for value in values})}
+
+
 @dataclass(frozen=True, slots=True)
 class Port:
     """An input or output tensor.

@@ -18,7 +18,7 @@ from convreg.conversion import quantize
 from convreg.formats import FORMATS, ROUNDINGS, format_of
 from convreg.geometry import Geometry
 from convreg.roles import Role
-from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Spellings, TensorType
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType, spellings
 
 from . import _scales
 from ._views import Array
@@ -29,7 +29,7 @@ EIGHT_BIT = ("hifloat8", "float8_e4m3fn", "float8_e5m2")
 
 LAST_ROUNDING = (
     Attribute("rounding", "string", "Rounding of each result, as in convreg.quantize; None means the format's "
-              "default.", None, choices={"*": Spellings({name: name for name in ROUNDINGS})}, only=(CONFORMANCE,)),
+              "default.", None, choices=spellings(*ROUNDINGS), only=(CONFORMANCE,)),
     Attribute("saturate", "bool", "Whether a result that is too large becomes the format's largest number, as in "
               "convreg.quantize.", False, only=(CONFORMANCE,)),
     Attribute("seed", "int", "Seed of stochastic rounding, the same for all outputs; None means a new random seed.",

@@ -10,6 +10,9 @@ from convreg.geometry import Geometry
 from . import _views
 from ._views import Array
 
+FORMATS = ("float32", "float64", "bfloat16", "float16")
+"""The number formats of PyTorch's convolutions, and of ONNX's."""
+
 
 class Gradients(NamedTuple):
     """The output arrays, None where not computed."""

@@ -6,9 +6,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from convreg.calls.arguments import UNSET_SHAPE
-from convreg.geometry import onednn
+from convreg.geometry import Geometry, onednn, onednn_inference
 from convreg.roles import Convolution, Role
-from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorType
+from convreg.spec import Attribute, Call, Plan, Port, Rules, Shape, Spellings, TensorType, spellings
 
 from . import _views
 
@@ -30,11 +30,6 @@ AUTO_PAD = Attribute(
     "auto_pad", "string", "Padding mode: None uses pads_begin and pads_end, VALID uses no padding, and the SAME modes "
     "pad so that the small side has ceil(large / stride) elements. Only None reads pads_begin and pads_end.", "None",
     choices={"document": Spellings(_FOLDED, case_sensitive=False), "library": Spellings(_EXACT)}, rule="R4")
-
-
-def spellings(*values: str) -> dict[str, Spellings]:
-    """Choices spelled one way under every conformance."""
-    return {"*": Spellings({value: value for value in values})}
 
 
 def common(weights_formats: tuple[str, str]) -> tuple[Attribute, ...]:
@@ -79,6 +74,17 @@ def arranged(*, transposed: bool = False, forward: bool = False) -> Convolution:
     return Convolution(transposed, forward, "data_format", "weights_format")
 
 
+def planned(call: Call, geometry: Geometry, shape: Shape, *, divided_small: bool = False) -> Plan:
+    """The plan of a result of this shape; `run` needs the layouts."""
+    return Plan(typed(call, shape), (call["data_format"], call["weights_format"]), geometry=geometry,
+                divided_small=divided_small)
+
+
+def typed(call: Call, shape: Shape | None) -> tuple[TensorType | None, ...]:
+    """The only result, in the format of the first input."""
+    return (TensorType(shape, call.tensor(call.spec.inputs[0].name).format),)
+
+
 class WeightsGradient(NamedTuple):
     """The functions of a weights gradient of src and diff_dst; the transposed one exchanges the two sides."""
 
@@ -88,13 +94,11 @@ class WeightsGradient(NamedTuple):
     def plan(self, call: Call) -> Plan:
         """Resolve pads, from the extent of the large side, and the shape of diff_weights."""
         geometry, shape = onednn.backward_weights(call, self.large, self.small, "diff_weights")
-        return Plan((TensorType(shape, call.tensor("src").format),),
-                    (call["data_format"], call["weights_format"]), geometry=geometry)
+        return planned(call, geometry, shape)
 
     def infer(self, call: Call) -> tuple[TensorType | None, ...]:
         """diff_weights has the stated shape, or the rank of the tensors, which must fit as far as they are known."""
-        shape = onednn.infer_weights(call, self.large, self.small, "diff_weights")
-        return (TensorType(shape, call.tensor("src").format),)
+        return typed(call, onednn_inference.weights(call, self.large, self.small, "diff_weights"))
 
     def run(
         self, plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...], kernels: ModuleType, threads: int

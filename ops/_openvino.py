@@ -9,7 +9,7 @@ from convreg.geometry import openvino
 from convreg.spec import Attribute, Call, Plan, Port, Rules, Spellings, TensorType
 
 from . import _views
-from ._onednn import FORMATS
+from ._onednn import FORMATS, typed
 
 RULES = Rules(
     missing_input="arity", missing_attribute="attributes", unknown="attributes", kind="attributes", arity="arity",
@@ -54,13 +54,13 @@ def shape_port(doc: str, *, attribute: bool) -> Port:
 def plan(call: Call) -> Plan:
     """Place the window; the result has the data's format."""
     geometry, shape = openvino.backprop(call)
-    return Plan((TensorType(shape, call.tensor(call.spec.inputs[0].name).format),), (openvino.layout(call),
-                None if openvino.is_grouped(call) else call["filter_format"]), geometry=geometry)
+    layouts = openvino.layout(call), None if openvino.is_grouped(call) else call["filter_format"]
+    return Plan(typed(call, shape), layouts, geometry=geometry)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Every extent that follows from what is known."""
-    return (TensorType(openvino.infer(call), call.tensor(call.spec.inputs[0].name).format),)
+    return typed(call, openvino.infer(call))
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:

@@ -5,6 +5,7 @@ Data becomes (N, G, channels per group, three spatial axes), weights (G, small c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from convreg.conversion import dequantize
 from convreg.formats import format_of
 from convreg.geometry import Geometry
 from convreg.memory import Array
+from convreg.spec import Plan
 
 View = tuple[Array, str]
 """A tensor in kernel axis order: bit patterns, and the format they are in."""
@@ -133,3 +135,25 @@ def backward_weights(
 def bias_sum(kernels: ModuleType, small: View, bias: View, threads: int) -> None:
     """Fill `bias` with the sums of `small` over batch and space."""
     kernels.bias_sum(small[0], bias[0], formats=(small[1], bias[1]), threads=threads)
+
+
+def convolved(compute: Callable[..., None], *, biased: bool = False) -> Callable[..., None]:
+    """Return the function `run` of an operator whose result is the other side of its first input, by the weights.
+
+    Parameters
+    ----------
+    compute : callable
+        `forward` or `backward_data`.
+    biased : bool
+        Whether the third input is a bias.
+    """
+    def run(
+        plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...], kernels: ModuleType, threads: int
+    ) -> None:
+        layout, weights_layout = plan.work or ("NCX", "OIX")
+        groups = plan.integers.groups
+        compute(kernels, plan.integers, data(inputs[0], groups, layout),
+                weights(inputs[1], groups, weights_layout, divided_small=plan.divided_small),
+                data(outputs[0], groups, layout), threads, bias=inputs[2] if biased else None)
+
+    return run

@@ -12,8 +12,6 @@ from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType
 from . import _gradients
 from ._emulation import emulated
 
-FORMATS = ("float32", "float64", "bfloat16", "float16")
-
 
 def plan(call: Call) -> Plan:
     """Check shapes as PyTorch does; only the gradients that output_mask selects are computed."""
@@ -75,7 +73,7 @@ convolution_backward = register(emulated(OpSpec(
         Attribute("groups", "int", "Number of groups that the channels are divided into.", minimum=1),
         Attribute("output_mask", "bools", "Which of the three gradients to compute."),
     ),
-    types={"T": FORMATS},
+    types={"T": _gradients.FORMATS},
     convolution=Convolution("transposed", mask="output_mask"),
     conformances=("pytorch",),
     positional_attributes=True,

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from convreg.geometry import aten, standard
 from convreg.registry import register
-from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Spellings, TensorType
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType, spellings
 
 from . import _gradients
 
@@ -35,8 +35,6 @@ def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads:
     _gradients.run(plan.integers, False, grad_output, data, weight, _gradients.Gradients(*outputs), kernels, threads)
 
 
-_MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-
 conv_grad = register(OpSpec(
     vendor="microsoft",
     name="ConvGrad",
@@ -57,7 +55,7 @@ conv_grad = register(OpSpec(
     ),
     attributes=(
         Attribute("auto_pad", "string", "Padding mode, as in Conv.", "NOTSET",
-                  choices={"*": Spellings({mode: mode for mode in _MODES})}),
+                  choices=spellings("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")),
         Attribute("dilations", "ints", "Distance between kernel taps, one per spatial axis; None means ones.", None,
                   minimum=1),
         Attribute("group", "int", "Number of groups that the channels are divided into.", 1, minimum=1),
@@ -65,7 +63,7 @@ conv_grad = register(OpSpec(
         Attribute("pads", "ints", "Padding before all axes, then after all axes; None means zeros.", None, minimum=0),
         Attribute("strides", "ints", "Step of the kernel, one per spatial axis; None means ones.", None, minimum=1),
     ),
-    types={"T": ("float32", "float64", "bfloat16", "float16")},
+    types={"T": _gradients.FORMATS},
     conformances=("onnxruntime",),
     plan=plan,
     run=run,

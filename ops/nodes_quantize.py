@@ -9,7 +9,7 @@ import numpy as np
 from convreg.conversion import quantize as rounded
 from convreg.formats import FORMATS, ROUNDINGS
 from convreg.registry import register
-from convreg.spec import Attribute, Call, OpSpec, Plan, Port, Spellings, TensorType
+from convreg.spec import Attribute, Call, OpSpec, Plan, Port, TensorType, spellings
 
 from . import _scaling
 
@@ -51,9 +51,9 @@ quantize = register(OpSpec(
     outputs=(Port("y", "Result, of the shape of x; in ONNX, hifloat8 codes are uint8.", "T3", role="converted"),),
     attributes=(
         Attribute("format", "string", "Format of the result.", "hifloat8",
-                  choices={"*": Spellings({name: name for name in _scaling.NARROW})}),
+                  choices=spellings(*_scaling.NARROW)),
         Attribute("rounding", "string", "Rounding, as in convreg.quantize; None means the format's default.", None,
-                  choices={"*": Spellings({name: name for name in ROUNDINGS})}),
+                  choices=spellings(*ROUNDINGS)),
         Attribute("saturate", "bool", "Whether a number that is too large becomes the format's largest number.", False),
         Attribute("seed", "int", "Seed of stochastic rounding; None means a new random seed.", None, minimum=0),
     ),

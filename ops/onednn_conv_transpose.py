@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
-from convreg.geometry import onednn
+from convreg.geometry import onednn, onednn_inference
 from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
@@ -16,24 +14,14 @@ def plan(call: Call) -> Plan:
     """Resolve pads and the shape of dst."""
     geometry, shape = onednn.transposed_forward(call)
     onednn.check_bias(call, geometry.groups * geometry.large_channels)
-    return Plan((TensorType(shape, call.tensor("src").format),),
-                (call["data_format"], call["weights_format"]), geometry=geometry)
+    return _onednn.planned(call, geometry, shape)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Every extent that follows from what is known."""
-    shape = onednn.infer_transposed(call)
+    shape = onednn_inference.transposed(call)
     onednn.check_bias(call, onednn.channels_of(call, shape))
-    return (TensorType(shape, call.tensor("src").format),)
-
-
-def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Small side src, large side dst."""
-    geometry, (layout, weights_layout) = plan.integers, plan.work
-    groups = geometry.groups
-    _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout),
-                         _views.weights(inputs[1], groups, weights_layout),
-                         _views.data(outputs[0], groups, layout), threads, bias=inputs[2])
+    return _onednn.typed(call, shape)
 
 
 conv_transpose = register(emulated(OpSpec(
@@ -57,6 +45,6 @@ conv_transpose = register(emulated(OpSpec(
     conformances=("library",),
     rules=_onednn.RULES,
     plan=plan,
-    run=run,
+    run=_views.convolved(_views.backward_data, biased=True),
     infer=infer,
 )))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
-from convreg.geometry import onednn
+from convreg.geometry import onednn, onednn_inference
 from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
@@ -16,22 +15,12 @@ from ._emulation import emulated
 def plan(call: Call) -> Plan:
     """Resolve pads, the order of grouped weights and the shape of diff_src."""
     geometry, shape, page_order = onednn.forward(call, "diff_dst", "diff_src")
-    return Plan((TensorType(shape, call.tensor("diff_dst").format),),
-                (call["data_format"], call["weights_format"]), geometry=geometry, divided_small=page_order)
+    return _onednn.planned(call, geometry, shape, divided_small=page_order)
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Every extent that follows from what is known."""
-    return (TensorType(onednn.infer_forward(call, "diff_dst", "diff_src"), call.tensor("diff_dst").format),)
-
-
-def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Large side diff_dst, small side diff_src."""
-    geometry, (layout, weights_layout) = plan.integers, plan.work
-    groups = geometry.groups
-    _views.forward(kernels, geometry, _views.data(inputs[0], groups, layout),
-                   _views.weights(inputs[1], groups, weights_layout, divided_small=plan.divided_small),
-                   _views.data(outputs[0], groups, layout), threads)
+    return _onednn.typed(call, onednn_inference.forward(call, "diff_dst", "diff_src"))
 
 
 conv_transpose_backward_data = register(emulated(OpSpec(
@@ -58,6 +47,6 @@ conv_transpose_backward_data = register(emulated(OpSpec(
     conformances=_onednn.CONFORMANCES,
     rules=_onednn.RULES,
     plan=plan,
-    run=run,
+    run=_views.convolved(_views.forward),
     infer=infer,
 )))

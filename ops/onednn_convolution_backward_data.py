@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
-from convreg.geometry import onednn
+from convreg.geometry import onednn, onednn_inference
 from convreg.registry import register
 from convreg.spec import Call, OpSpec, Plan, Port, TensorType
 
@@ -14,23 +12,12 @@ from ._emulation import emulated
 
 def plan(call: Call) -> Plan:
     """Resolve pads and the shape of diff_src."""
-    geometry, shape = onednn.backward_data(call)
-    return Plan((TensorType(shape, call.tensor("diff_dst").format),),
-                (call["data_format"], call["weights_format"]), geometry=geometry)
+    return _onednn.planned(call, *onednn.backward_data(call))
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
     """diff_src has the stated shape, or the rank of the tensors, which must fit as far as they are known."""
-    return (TensorType(onednn.infer_data(call), call.tensor("diff_dst").format),)
-
-
-def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Small side diff_dst, large side diff_src."""
-    geometry, (layout, weights_layout) = plan.integers, plan.work
-    groups = geometry.groups
-    _views.backward_data(kernels, geometry, _views.data(inputs[0], groups, layout),
-                         _views.weights(inputs[1], groups, weights_layout),
-                         _views.data(outputs[0], groups, layout), threads)
+    return _onednn.typed(call, onednn_inference.data(call))
 
 
 convolution_backward_data = register(emulated(OpSpec(
@@ -54,6 +41,6 @@ convolution_backward_data = register(emulated(OpSpec(
     conformances=_onednn.CONFORMANCES,
     rules=_onednn.RULES,
     plan=plan,
-    run=run,
+    run=_views.convolved(_views.backward_data),
     infer=infer,
 )))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convreg.registry import register
 from convreg.roles import Convolution
-from convreg.spec import Attribute, OpSpec, Port
+from convreg.spec import Attribute, OpSpec, Port, spellings
 
 from . import _onednn, _openvino
 from ._emulation import emulated
@@ -29,9 +29,9 @@ convolution_backprop_data = register(emulated(OpSpec(
         *_openvino.attributes(),
         Attribute("groups", "int", "Number of groups that the channels are divided into.", 1, minimum=1, rule="R31"),
         Attribute("data_format", "string", "Axis order of the data.", "NXC",
-                  choices=_onednn.spellings("NXC", "NCX"), rule="R5"),
+                  choices=spellings("NXC", "NCX"), rule="R5"),
         Attribute("filter_format", "string", "Axis order of the filter.", "XIO",
-                  choices=_onednn.spellings("XIO", "OIX"), rule="R6"),
+                  choices=spellings("XIO", "OIX"), rule="R6"),
     ),
     types=_openvino.TYPES,
     convolution=Convolution(data_layout="data_format", weight_layout="filter_format"),

@@ -344,63 +344,6 @@ def settled_transposed(call: Call, data: Shape, weights: Shape) -> tuple[Sides, 
     return sides, pads
 
 
-def known_ranks(call: Call, first: str, second: str = "weights") -> tuple[Shape, Shape] | None:
-    """Shapes of two tensors with unknown extents for an unknown rank; None where both ranks are unknown."""
-    found = {name: shape for name in (first, second) if (shape := call.tensor(name).shape) is not None}
-    if not found:
-        return None
-    rank = check_ranks(call, **found)
-    check_lists(call, rank)
-    return found.get(first, (None,) * rank), found.get(second, (None,) * rank)
-
-
-def infer_stated(call: Call, port: str, output: str, count: int) -> Shape:
-    """Output shape of a gradient of rank `count` as far as `port` states it."""
-    if call[port] is None:
-        return (None,) * count
-    check_stated(call, port, output, count)
-    return call[port]
-
-
-def infer_data(call: Call) -> Shape | None:
-    """Output shape of ConvolutionBackwardData as far as it is known."""
-    tensors = known_ranks(call, "diff_dst")
-    if tensors is None:
-        return call["dst_shape"]
-    shape = infer_stated(call, "dst_shape", "diff_src", len(tensors[0]))
-    settled_data(call, shape, *tensors)
-    return shape
-
-
-def infer_weights(call: Call, large: str, small: str, output: str) -> Shape | None:
-    """Output shape of a weights gradient as far as it is known."""
-    tensors = known_ranks(call, large, small)
-    if tensors is None:
-        return call["weights_shape"]
-    shape = infer_stated(call, "weights_shape", output, len(tensors[0]))
-    settled_weights(call, dict(zip((large, small), tensors, strict=True)), shape)
-    return shape
-
-
-def infer_forward(call: Call, large: str, output: str) -> Shape | None:
-    """Output shape of a forward operator as far as it is known."""
-    tensors = known_ranks(call, large)
-    if tensors is None:
-        return None
-    sides, pads, _ = forward_sides(call, *tensors)
-    check_forward(call, sides, pads, (large, output))
-    return join_data(*sides.small, call["data_format"])
-
-
 def channels_of(call: Call, shape: Shape | None) -> Dim:
     """Channels of a data tensor as far as they are known."""
     return None if shape is None else split_data(shape, call["data_format"])[1]
-
-
-def infer_transposed(call: Call) -> Shape | None:
-    """Output shape of ConvTranspose as far as it is known."""
-    tensors = known_ranks(call, "src")
-    if tensors is None:
-        return None
-    sides, _ = settled_transposed(call, *tensors)
-    return join_data(*sides.large, call["data_format"])

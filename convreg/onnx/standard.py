@@ -5,8 +5,6 @@ onnx's bundled implementations are slow, and its ConvTranspose fails with groups
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from ..geometry import standard as rules
 from ..ops import _views
 from ..ops.microsoft_conv_grad import conv_grad
@@ -23,24 +21,10 @@ def plan_conv(call: Call) -> Plan:
     return Plan((TensorType(shape, call.tensor("X").format),), geometry=geometry)
 
 
-def run_conv(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Large side X, small side Y."""
-    groups = plan.integers.groups
-    _views.forward(kernels, plan.integers, _views.data(inputs[0], groups), _views.weights(inputs[1], groups),
-                   _views.data(outputs[0], groups), threads, bias=inputs[2])
-
-
 def plan_conv_transpose(call: Call) -> Plan:
     """Resolve pads and the shape of Y."""
     geometry, shape = rules.conv_transpose(call)
     return Plan((TensorType(shape, call.tensor("X").format),), geometry=geometry)
-
-
-def run_conv_transpose(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
-    """Small side X, large side Y."""
-    groups = plan.integers.groups
-    _views.backward_data(kernels, plan.integers, _views.data(inputs[0], groups), _views.weights(inputs[1], groups),
-                         _views.data(outputs[0], groups), threads, bias=inputs[2])
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
@@ -60,7 +44,7 @@ CONV = OpSpec(
     types=conv_grad.spec.types,
     conformances=("onnx",),
     plan=plan_conv,
-    run=run_conv,
+    run=_views.convolved(_views.forward, biased=True),
     infer=infer,
 )
 
@@ -80,7 +64,7 @@ CONV_TRANSPOSE = OpSpec(
     types=conv_grad.spec.types,
     conformances=("onnx",),
     plan=plan_conv_transpose,
-    run=run_conv_transpose,
+    run=_views.convolved(_views.backward_data, biased=True),
     infer=infer,
 )
 
