@@ -13,8 +13,8 @@ from ...graph import used_names
 from ...standard import OURS
 from ..record import set_metadata
 from .plan import ShardNode
-from .separable import Change, changed, filled_for
 from .specialised import Known
+from .splits import Change, changed, filled_for
 
 WHOLE = "/whole"
 """What is appended to the name of a value that a shard reads in full, beside its own rows perhaps."""

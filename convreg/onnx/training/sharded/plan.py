@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 from onnx import NodeProto
 
 from ...graph import used_names
-from .separable import STANDARD_RULES, Rule, Split, computed, filled, split_of
+from .separable import STANDARD_RULES
 from .specialised import Known
+from .splits import Rule, Split, computed, filled, split_of
 from .sums import Total, channel_total, gradient_total
 from .windows import mark_places, max_pool, ours, scatter_elements
 

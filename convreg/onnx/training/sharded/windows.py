@@ -10,8 +10,8 @@ from onnx import NodeProto
 from .... import registry
 from ....roles import OPERANDS, SHAPES
 from ...graph import attributes_of
-from .separable import Change, Split
 from .specialised import Known
+from .splits import Change, Split
 
 
 def max_pool(known: Known, node: NodeProto) -> Split | None:
