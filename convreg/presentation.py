@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from math import isfinite
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from .errors import GraphError
-from .files import refuse_unwritable
+from .errors import GraphError, printable, shorten
+from .files import refuse_unwritable, write_atomically
 
 PLOT_FORMATS = ("png", "svg", "pdf")
 
@@ -23,7 +25,11 @@ def json_value(value: Any) -> Any:
 
 
 def aligned(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:
-    """Return the lines of a table, a rule below the first; the first `words` columns are flush left, numbers right."""
+    """Return the lines of a table, a rule below the first; the first `words` columns are flush left, numbers right.
+
+    What files choose, such as names of layers, is shown with escapes.
+    """
+    cells = [[*map(printable, line)] for line in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) if place < words else cell.rjust(width)
                        for place, (cell, width) in enumerate(zip(line, widths, strict=True))).rstrip()
@@ -32,8 +38,8 @@ def aligned(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:
 
 
 def markdown_table(cells: Sequence[Sequence[str]], words: int = 1) -> list[str]:
-    """Return the lines of a Markdown table whose first `words` columns are flush left."""
-    head, *body = ("| " + " | ".join(line) + " |" for line in cells)
+    """Return the lines of a Markdown table whose first `words` columns are flush left; with escapes as `aligned`."""
+    head, *body = ("| " + " | ".join(printable(cell).replace("|", "\\|") for cell in line) + " |" for line in cells)
     return [head, "|---" * words + "|" + "---:|" * (len(cells[0]) - words), *body]
 
 
@@ -77,3 +83,23 @@ def picture_format(path: str, extra: str, argument: str = "--plot") -> str:
     refuse_unwritable(argument, path)
     require_matplotlib(extra)
     return format
+
+
+def save_picture(figure: Any, file: str | PathLike[str] | BinaryIO, format: str | None) -> None:
+    """Write a figure of matplotlib; a path gets the whole picture or none.
+
+    Raises
+    ------
+    GraphError
+        If the file cannot be written.
+    """
+    if isinstance(file, str | PathLike):
+        content = BytesIO()
+        figure.savefig(content, format=format or Path(file).suffix[1:].lower() or "png", dpi=100)
+        write_atomically(file, lambda stream: stream.write(content.getbuffer()))
+        return
+    try:
+        figure.savefig(file, format=format, dpi=100)
+    except (OSError, TypeError, ValueError) as error:  # files of any kind, closed or not binary
+        reason = getattr(error, "strerror", None) or shorten(str(error))  # the text of an OSError repeats the path
+        raise GraphError(f"the picture {shorten(file)} cannot be written: {reason}") from None

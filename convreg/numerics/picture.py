@@ -8,9 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import Asking, GraphError, shorten
+from ..errors import Asking
 from ..formats import formats
-from ..presentation import PLOT_FORMATS, require_matplotlib
+from ..presentation import PLOT_FORMATS, require_matplotlib, save_picture
 from .arguments import name_of
 from .metrics import Binades
 
@@ -53,11 +53,7 @@ def draw(comparisons: Mapping[str, Comparison], file: str | BinaryIO, format: st
     if not any(row.scaled for found in comparisons.values() for row in found.rows):
         del handles[1]
     figure.legend(handles=handles, ncols=len(handles), fontsize=8, frameon=False, loc="outside upper center")
-    try:
-        figure.savefig(file, format=format, dpi=100)
-    except (OSError, TypeError, ValueError) as error:  # files of any kind, closed or not binary
-        reason = getattr(error, "strerror", None) or shorten(str(error))  # the text of an OSError repeats the path
-        raise GraphError(f"the picture {shorten(file)} cannot be written: {reason}") from None
+    save_picture(figure, file, format)
 
 
 def check_target(ask: Asking, file: Any, format: Any) -> None:

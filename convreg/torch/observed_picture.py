@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from math import ceil
-from os import PathLike, fspath
-from pathlib import Path
-from typing import Any, BinaryIO
+from os import PathLike
+from typing import BinaryIO
 
 import numpy as np
 
-from ..errors import GraphError, shorten
-from ..files import write_atomically
+from ..errors import shorten
 from ..memory import Array
-from ..presentation import require_matplotlib
+from ..presentation import require_matplotlib, save_picture
 from .measuring import Record
 
 MOST_COLUMNS = 240
@@ -72,7 +69,7 @@ def draw(
         marks = np.unique(np.linspace(0, len(first) - 1, min(8, len(first))).astype(int))
         axes.set_xticks(marks, [str(first[mark]) for mark in marks], fontsize=7)
     figure.suptitle("white: exact; red: numbers too large for the format; grey: not recorded", fontsize=8)
-    _save(figure, file, format)
+    save_picture(figure, file, format)
 
 
 def _tables(
@@ -92,15 +89,3 @@ def _tables(
         zeros[place] = max(record.flushed for record in held)
         large[place] = any(record.saturated for record in held)
     return ratios, zeros, large
-
-
-def _save(figure: Any, file: str | PathLike[str] | BinaryIO, format: str | None) -> None:
-    if isinstance(file, str | PathLike):
-        content = BytesIO()
-        figure.savefig(content, format=format or Path(file).suffix[1:].lower() or "png", dpi=100)
-        write_atomically(fspath(file), lambda stream: stream.write(content.getbuffer()))
-        return
-    try:
-        figure.savefig(file, format=format, dpi=100)
-    except (OSError, TypeError, ValueError) as error:  # files of any kind, closed or not binary
-        raise GraphError(f"the picture cannot be written: {shorten(str(error))}") from None

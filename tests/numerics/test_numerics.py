@@ -324,6 +324,22 @@ def test_picture(tmp_path, format):
         assert "gradWeight" in text or "<path" in text
 
 
+def test_a_picture_is_written_as_a_whole(monkeypatch, tmp_path):
+    figure = pytest.importorskip("matplotlib.figure")
+
+    def breaks(self, file, **_):
+        stream = file if hasattr(file, "write") else open(file, "wb")  # noqa: SIM115
+        stream.write(b"half")
+        stream.flush()
+        raise MemoryError
+
+    found = compare("ascend::ConvolutionBackward", operands(), LAYER)
+    monkeypatch.setattr(figure.Figure, "savefig", breaks)
+    with pytest.raises(OpError):
+        found.plot(str(tmp_path / "errors.png"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_picture_without_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     found = compare("ascend::ConvolutionBackward", operands(), LAYER, formats=["bfloat16"])

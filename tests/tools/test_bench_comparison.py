@@ -180,6 +180,7 @@ def test_figures_of_a_forced_algorithm_are_a_warning(tmp_path, times):
     ({"machine": identity()._asdict() | {"processor": "Z80"}}, "its processor is 'Z80', here it is"),
     ({"machine": identity()._asdict() | {"processors": 10**6}}, "its number of processors is 1000000, here"),
     ({"machine": {}}, "not a file that `convreg bench --json` wrote: key 'processor' is missing"),
+    ({"reports": [], "machine": {}}, "several kinds of machines; allowed: those of one"),
     ({"machine": 3}, "a value has another type"), ({"threads": "2"}, "a value has another type"),
     ({"results": [3]}, "a value has another type"), ({"results": [entry(job(), "fast")]}, "has another type"),
     ({"results": [entry(job(), 0)]}, "layer took 0.0 ms"), ({"results": [entry(job(), 10**400)]}, "not a file"),

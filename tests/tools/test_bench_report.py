@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
 
 import pytest
+from convreg.tools.bench import comparison, formats
 from convreg.tools.bench import report as bench_report
+from convreg.tools.bench.calls import Job
 from convreg.tools.bench.machine import Machine
+from convreg.tools.bench.problems import Problem, problem_of
 from convreg.tools.bench.report import Report, Row, Timing
 
 PEAKS = {"f32": (100.0, "somebody"), "bf16": (100.0, "somebody")}
@@ -66,6 +72,35 @@ def test_means_and_worst_ratios(made_up_report):
     assert ["geometric", "mean", "80.0", "100.0", "40%", "1.00", "2.00", "-"] in shown
     assert ["worst", "ratio", "0.50", "2.00", "-"] in shown
     assert ["worst", "against", "fast:", "0.50", "on", "computes"] in shown
+
+
+NAME = "layer $\\frac{$ \x1b[31m\n|x"
+SHOWN = r"layer $\frac{$ \x1b[31m\n|x"
+
+
+def test_names_are_shown_with_escapes(made_up_report):
+    made_up_report.rows[0].name = NAME
+    made_up_report.rows[1].wrong["convreg"] = f"as in {NAME}"
+    report = replace(made_up_report, notes=[f"{NAME} is left out"])
+    for shown in (bench_report.text, bench_report.markdown, partial(formats.shown, as_markdown=False),
+                  partial(formats.shown, as_markdown=True)):
+        lines = shown(report).splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert any(f"{SHOWN} is left out" in line for line in lines)
+        assert any(line.startswith((SHOWN, "| " + SHOWN.replace("|", r"\|"))) for line in lines)
+        assert any(line.endswith(f"convreg is wrong: as in {SHOWN}") for line in lines)
+    job = Job(Problem(NAME, problem_of("mb1_ic8ih8oc8oh8kh3ph1").geometry), "data", "f32", "ncx", "f32")
+    compared = comparison.Comparison(1, [NAME], [comparison.Compared(job, comparison.Pair(2.0, 1.0))], [NAME])
+    for as_markdown in (False, True):
+        assert all(map(str.isprintable, comparison.shown(compared, as_markdown=as_markdown).splitlines()))
+
+
+def test_a_picture_takes_any_name(made_up_report):
+    pytest.importorskip("matplotlib")
+    made_up_report.rows[0].name = NAME
+    picture = BytesIO()
+    bench_report.plot(made_up_report, picture, "png")
+    assert picture.getvalue().startswith(b"\x89PNG")
 
 
 def test_json_has_what_the_tables_show(made_up_report):

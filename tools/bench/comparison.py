@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from convreg import GraphError
+from convreg.errors import printable
 from convreg.paths import path_of
 from convreg.presentation import aligned, markdown_table
 from convreg.progress import Progress
@@ -226,14 +227,14 @@ def shown(comparison: Comparison, *, as_markdown: bool = False) -> str:
     tables = grouped(comparison.rows, lambda row: (row.job.direction, row.job.dtype, row.job.result, row.job.layout))
     threads = f"{comparison.threads} thread{'s' if comparison.threads > 1 else ''}"
     mark, parts = "* " if as_markdown else "", []
-    parts.append("\n".join(f"{mark}{line}" for line in comparison.about))
+    parts.append("\n".join(f"{mark}{printable(line)}" for line in comparison.about))
     for title, rows in tables:
         title = f"{title}, {threads}"
         if as_markdown:
             parts.append("\n".join([f"### {title[0].upper()}{title[1:]}", "", *markdown_table([*_cells(rows)])]))
         else:
             parts.append("\n".join([title, *aligned([*_cells(rows)])]))
-    parts.append("\n".join(f"{mark}{line}" for line in _remarks(comparison)))
+    parts.append("\n".join(f"{mark}{printable(line)}" for line in _remarks(comparison)))
     return "\n\n".join(parts)
 
 

@@ -63,6 +63,9 @@ def read_figures(path: PathLike) -> Figures:
     except (ValueError, OverflowError) as error:
         raise GraphError(f"{path}: not a file that `convreg bench --json` wrote: {error}") from None
     except KeyError as error:
+        if "reports" in document:
+            raise GraphError(f"{path} is refused: it has the figures of several kinds of machines; allowed: those of "
+                             "one, as `convreg bench --json` writes without --dask") from None
         raise GraphError(f"{path}: not a file that `convreg bench --json` wrote: key {error} is missing") from None
     except (TypeError, AttributeError):
         raise GraphError(f"{path}: not a file that `convreg bench --json` wrote: a value has "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from convreg.errors import printable
 from convreg.presentation import aligned, markdown_table
 
 from .report import OURS, Report, Row, Summary, known, measured, milliseconds, preamble, summarize
@@ -70,7 +71,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         whole = len(members) == sum(row.dtype in formats for row in rows)
         layers = "" if whole else f"{', '.join(dict.fromkeys(row.name for row in members))} in "
         lines.append(f"{peer} does not compute {layers}{', '.join(formats)}: {why}")
-    return lines
+    return [*map(printable, lines)]
 
 
 def _ratios(summary: Summary, peer: str) -> list[str]:

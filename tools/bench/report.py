@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import exp, log
 from typing import BinaryIO, TypeVar
 
+from convreg.errors import printable
 from convreg.presentation import aligned, markdown_table
 
 from .check import Case
@@ -175,7 +176,7 @@ def preamble(report: Report) -> list[str]:
         lines.append("roofline: the time at the measured peak, or at the bandwidth if that is longer, over convreg's "
                      "time; data in the caches can beat it")
     lines.append("ratios: a library's time over convreg's, so above 1 convreg is faster")
-    return [*lines, *report.notes]
+    return [*map(printable, (*lines, *report.notes))]
 
 
 def text(report: Report) -> str:
@@ -243,8 +244,9 @@ def _remarks(report: Report, rows: list[Row]) -> list[str]:
     for row in rows:
         for peer, why in row.unsupported.items():
             reasons.setdefault((peer, why), []).append(row.name)
-    return lines + [f"{peer} does not compute {', '.join(names) if len(names) < len(rows) else 'these'}: {why}"
-                    for (peer, why), names in reasons.items()]
+    lines += [f"{peer} does not compute {', '.join(names) if len(names) < len(rows) else 'these'}: {why}"
+              for (peer, why), names in reasons.items()]
+    return [*map(printable, lines)]
 
 
 def as_json(report: Report) -> str:
@@ -295,7 +297,8 @@ def plot(report: Report, file: BinaryIO, format: str) -> None:
         roof = [row.gflop / row.roofline_seconds for row in rows]
         axes.hlines(roof, [index - 0.45 for index in range(len(rows))], [index + 0.45 for index in range(len(rows))],
                     colors="black", linewidth=1, label="roofline")
-        axes.set_xticks(range(len(rows)), [row.name for row in rows], rotation=60, ha="right", fontsize=7)
+        axes.set_xticks(range(len(rows)), [printable(row.name) for row in rows], rotation=60, ha="right", fontsize=7,
+                        parse_math=False)
         axes.set_xlim(-0.6, len(rows) - 0.4)
         axes.set_ylabel("GFLOP/s")
         axes.set_title(title, loc="left", fontsize=10)
