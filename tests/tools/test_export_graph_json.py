@@ -176,6 +176,17 @@ def test_standard_nodes(tmp_path, name):
     check_equal(tmp_path / "g.json", one_node(op_type, *inputs, **stated), {"x": IMAGE})
 
 
+@pytest.mark.parametrize(("op_type", "shape", "weights"), [
+    ("Conv", (2, 4, 5, 6), (6, 4, 3, 2)), ("ConvTranspose", (2, 4, 5, 6), (4, 2, 3, 2)), ("Gemm", (5, 6), (6, 3))])
+def test_an_empty_name_is_no_operand(tmp_path, op_type, shape, weights):
+    """That of a bias which is left out."""
+    node = helper.make_node(op_type, ["x", "c", ""], ["y"])
+    source = convreg.onnx.infer_shapes(model([node], [value("x", shape)], [value("y", None, np.float32)],
+                                             {"c": normal(RNG, weights)}))
+    document = check_equal(tmp_path / "g.json", source, {"x": normal(RNG, shape)})
+    assert [len(operation["inputs"]) for operation in document["graph"]] == [2]
+
+
 @pytest.mark.parametrize(("op_type", "inputs", "stated", "kind", "attrs"), [
     ("ReduceSum", [np.array([0, 2], I64)], {"keepdims": 0}, "ReduceSum", {
         "axes": {"type": "s64[]", "value": [0, 2]}, "keep_dims": {"type": "bool", "value": 0}}),

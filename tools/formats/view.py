@@ -85,6 +85,19 @@ class View:
         """Value of a constant, None for a computed one."""
         return array_of(self.constants[value]) if value in self.constants else None
 
+    def integers(self, value: str, what: str) -> list[int]:
+        """Entries of a value that must be constant."""
+        array = self.array(value)
+        if array is None:
+            raise GraphError(f"{what} must be constant")
+        return [int(entry) for entry in array.reshape(-1)]
+
+    def axes(self, node: NodeProto, attributes: Mapping[str, Any]) -> list[int] | None:
+        """Axes from a node's second input or the attribute of older versions; None where neither is there."""
+        if len(node.input) > 1 and node.input[1]:
+            return self.integers(node.input[1], "axes")
+        return attributes.get("axes")
+
     def refusal(self, node: NodeProto, error: Exception, why: str = "") -> GraphError:
         """Return an error with the words that find a node, unless they are there, and the node it stands in for."""
         text, words = str(error), f"{place(node)}: "
@@ -94,6 +107,16 @@ class View:
             return GraphError(text)
         reason = why or "the format has no operation for it, and one of the nodes that stand in for it is refused"
         return GraphError(f"{place(origin)}: {reason} ({text})")
+
+
+def explicit_window(attributes: Mapping[str, Any], rank: int, *, transposed: bool) -> dict[str, list[int]]:
+    """Return the window that a Conv or ConvTranspose states with explicit pads, in the words of the other formats."""
+    pads = attributes.get("pads", [0] * 2 * rank)
+    window = {"strides": attributes.get("strides", [1] * rank), "pads_begin": pads[:rank], "pads_end": pads[rank:],
+              "dilations": attributes.get("dilations", [1] * rank)}
+    if transposed:
+        window["output_padding"] = attributes.get("output_padding", [0] * rank)
+    return {name: list(value) for name, value in window.items()}
 
 
 def check_bounds(bounds: Iterable[Array | None]) -> None:

@@ -14,7 +14,7 @@ from onnx import NodeProto
 from convreg import GraphError
 
 from ...onednn_dtypes import DATA_TYPES, FLOATS
-from ..view import View, check_bounds
+from ..view import View, check_bounds, explicit_window
 
 ELEMENT_NAMES = {str(known.dtype): name for name, known in DATA_TYPES.items() if name not in ("s4", "u4")}
 """The files' names for NumPy's element types; integers of four bits are read, not written."""
@@ -37,26 +37,13 @@ class Operation(NamedTuple):
     attributes: dict[str, Any]
 
     def written(self, kind: str, *inputs: str, **attributes: tuple[str, Any]) -> Written:
-        """The operation of one output whose operands are the named tensors, by default all of the node's."""
-        names = list(inputs or self.node.input)
+        """The operation of one output whose operands are the named tensors, by default all that the node has."""
+        names = list(inputs or filter(None, self.node.input))
         for name in (*names, self.node.output[0]):
             dtype = str(self.model.dtype(name))
             if ELEMENT_NAMES.get(dtype) not in FLOATS:
                 raise GraphError(f"tensor {name!r} is {dtype}; allowed: float32, bfloat16, float16")
         return Written(kind, names, [self.node.output[0]], attributes)
-
-    def integers(self, index: int, what: str) -> list[int]:
-        """The integers of an input that must be a constant."""
-        array = self.model.array(self.node.input[index])
-        if array is None:
-            raise GraphError(f"{what} must be constant")
-        return [int(entry) for entry in array.reshape(-1)]
-
-    def axes(self) -> list[int] | None:
-        """Axes from the second input or the attribute of older versions; None where neither is there."""
-        if len(self.node.input) > 1 and self.node.input[1]:
-            return self.integers(1, "axes")
-        return self.attributes.get("axes")
 
 
 Build = Callable[[Operation], Written]
@@ -127,7 +114,7 @@ def _soft_max(kind: str) -> Build:
 
 def _reduction(kind: str) -> Build:
     def build(operation: Operation) -> Written:
-        axes = operation.axes()
+        axes = operation.model.axes(operation.node, operation.attributes)
         if not axes and operation.attributes.get("noop_with_empty_axes", 0):
             raise GraphError("it reduces no axis, which has no kind in oneDNN graphs")
         axes = axes or list(range(operation.model.rank(operation.node.input[0])))
@@ -154,13 +141,9 @@ def _convolution(kind: str, weights_format: str) -> Build:
         if attributes.get("auto_pad", "NOTSET") != "NOTSET" or "output_shape" in attributes:
             raise GraphError("auto_pad and output_shape of standard nodes are not written; allowed: explicit pads")
         rank = operation.model.rank(operation.node.input[0]) - 2
-        pads = attributes.get("pads", [0] * 2 * rank)
-        window = {"strides": attributes.get("strides", [1] * rank), "pads_begin": pads[:rank], "pads_end": pads[rank:],
-                  "dilations": attributes.get("dilations", [1] * rank)}
-        if kind == "ConvTranspose":
-            window["output_padding"] = attributes.get("output_padding", [0] * rank)
+        window = explicit_window(attributes, rank, transposed=kind == "ConvTranspose")
         words = {"data_format": "NCX", "weights_format": weights_format, "auto_pad": "None"}
-        return operation.written(kind, **{name: ("s64[]", list(value)) for name, value in window.items()}, **{
+        return operation.written(kind, **{name: ("s64[]", value) for name, value in window.items()}, **{
             name: ("string", value) for name, value in words.items()}, groups=("s64", attributes.get("group", 1)))
 
     return build

@@ -17,7 +17,7 @@ from convreg.onnx.graph import attributes_of
 from convreg.onnx.standard import CONV, CONV_TRANSPOSE
 from convreg.spec import OpSpec, TensorType
 
-from ..view import View
+from ..view import View, explicit_window
 from .elementwise import binary, cast, clip, leaky, power, same, slopes, variadic, wrapping
 from .ir import Port
 from .writing import Build, Writing
@@ -69,7 +69,7 @@ def _pad(step: Writing) -> Port:
 
 def _reduction(kind: str) -> Build:
     def build(step: Writing) -> Port:
-        axes, rank = step.axes(1), step.view.rank(step.name(0))
+        axes, rank = step.axes(), step.view.rank(step.name(0))
         if not rank or (not axes and step.attributes.get("noop_with_empty_axes", 0)):
             return step.port(0)
         if step.element == TensorProto.BOOL:
@@ -81,12 +81,12 @@ def _reduction(kind: str) -> Build:
 
 
 def _squeeze(step: Writing) -> Port:
-    axes = step.axes(1)
+    axes = step.axes()
     return step.layer("Squeeze", step.port(0), *([] if axes is None else [step.ints(axes)]))
 
 
 def _unsqueeze(step: Writing) -> Port:
-    return step.layer("Unsqueeze", step.port(0), step.ints(step.axes(1) or []))
+    return step.layer("Unsqueeze", step.port(0), step.ints(step.axes() or []))
 
 
 def _concat(step: Writing) -> Port:
@@ -226,12 +226,7 @@ def _window(step: Writing, spec: OpSpec) -> dict[str, Any]:
     rank = step.view.rank(step.name(0)) - 2
     mode = step.attributes.get("auto_pad", "NOTSET")
     if mode == "NOTSET" and "output_shape" not in step.attributes:
-        pads = list(step.attributes.get("pads", [0] * 2 * rank))
-        window = {"strides": step.attributes.get("strides", [1] * rank), "pads_begin": pads[:rank],
-                  "pads_end": pads[rank:], "dilations": step.attributes.get("dilations", [1] * rank)}
-        if spec is CONV_TRANSPOSE:
-            window["output_padding"] = step.attributes.get("output_padding", [0] * rank)
-        return {name: list(value) for name, value in window.items()}
+        return explicit_window(step.attributes, rank, transposed=spec is CONV_TRANSPOSE)
     shapes = [step.view.shape(step.node.input[index]) for index in (0, 1)]
     shapes[0] = None if shapes[0] is None else (1, *shapes[0][1:])
     for shape in shapes:

@@ -71,14 +71,11 @@ class Writing(NamedTuple):
 
     def integers(self, index: int, what: str) -> list[int]:
         """The integers of an input that must be a constant."""
-        array = self.view.array(self.name(index))
-        if array is None:
-            raise GraphError(f"{what} must be constant")
-        return [int(entry) for entry in array.reshape(-1)]
+        return self.view.integers(self.name(index), what)
 
-    def axes(self, index: int) -> list[int] | None:
-        """Axes from an input or from the attribute of older versions; None where neither is there."""
-        return self.integers(index, "axes") if self.has(index) else self.attributes.get("axes")
+    def axes(self) -> list[int] | None:
+        """Axes from the second input or from the attribute of older versions; None where neither is there."""
+        return self.view.axes(self.node, self.attributes)
 
     def reshaped(self, index: int, shape: Sequence[int]) -> Port:
         """An input in another shape: a constant is written so."""
