@@ -71,9 +71,11 @@ def problem(op: str, layer: str, input: Shape, weight: Shape, arguments: Argumen
         "stride", "padding", "dilation", "output_padding"))
     groups = arguments.groups
     for name, values, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1),
-                                ("output_padding", extra, 0), ("groups", (groups,), 1)):
+                                ("output_padding", extra, 0)):
         if min(values) < least:
             raise ask.refuse(name, list(values), f"integers from {least} on", "geometry")
+    if groups < 1:
+        raise ask.refuse("groups", groups, "an integer from 1 on", "geometry")
     transposed = arguments.transposed
     expected = weight[0] if transposed else weight[1] * groups
     if input[1] != expected:
@@ -85,8 +87,8 @@ def problem(op: str, layer: str, input: Shape, weight: Shape, arguments: Argumen
     if min(output[2:]) < 1:
         raise ask.refuse("input", list(input), f"spatial extents that give an output; these give {list(output[2:])}",
                          "geometry")
-    if transposed and any(more >= max(s, d) for more, s, d in zip(extra, stride, dilation, strict=True)):
-        raise ask.refuse("output_padding", list(extra), "entries below stride or dilation", "geometry")
+    if transposed:
+        aten.check_output_padding(ask, extra, stride, dilation)
     shapes = aten.Convolved(output, input, weight) if transposed else aten.Convolved(input, output, weight)
     geometry = aten.build(shapes, groups, stride, padding, dilation).checked(ask)
     return Problem(geometry, output, False, _data_extents(input, groups), _weight_extents(weight, groups),
@@ -97,6 +99,9 @@ def _linear(ask: Asking, input: Shape, weight: Shape, arguments: Arguments) -> P
     if arguments.transposed or arguments.groups != 1:
         raise ask.refuse("transposed, groups", [arguments.transposed, arguments.groups], "False and 1 with a weight "
                          "(O, F)", "geometry")
+    for name in ("stride", "padding", "dilation", "output_padding"):
+        if values := getattr(arguments, name):
+            raise ask.refuse(name, list(values), "[] with a weight (O, F), which has no spatial axis", "geometry")
     if input[1] != weight[1]:
         raise ask.refuse("input", list(input), f"{weight[1]} features, as the weight {list(weight)} has", "geometry")
     rows, features = input

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..memory import Array
 from ..ops import kernels
+from ..ops._emulation import EIGHT_BIT
 from ..ops._scales import Factor, Layout, ScaledKernels, Side
 from .bridge import format_of, stored, values_of
 from .operands import Codes, decoded, rounded
@@ -28,8 +29,6 @@ SAFE = range(-100, 61)
 The numbers are multiples of 2**-22 or larger and at most 2**16, so scaled products are multiples of 2**-144, which
 float32 represents below its normal numbers too, and sums of up to 2**35 of them stay below 2**128.
 """
-
-EIGHT_BIT = ("hifloat8", "float8_e4m3fn", "float8_e5m2")
 
 
 def forward(

@@ -137,6 +137,17 @@ def test_impossible_geometry_is_refused(at, value, argument):
     assert caught.value.argument == argument
 
 
+@pytest.mark.parametrize(("at", "argument"), [(0, "stride"), (1, "padding"), (2, "dilation"), (4, "output_padding")])
+def test_a_linear_layer_has_no_lists(at, argument):
+    x, w, geometry = torch.ones(2, 3), torch.ones(4, 3), [[], [], [], False, [], 1]
+    assert convolution(x, w, None, *geometry).shape == (2, 4)
+    geometry[at] = [1]
+    for refused in (lambda: convolution(x, w, None, *geometry),
+                    lambda: backward(torch.ones(2, 4), x, w, None, *geometry, [True] * 3)):
+        with pytest.raises(OpError, match=rf"{argument}=\[1\] is refused; allowed: \[\] with a weight"):
+            refused()
+
+
 @pytest.mark.parametrize("name", ["input_scale", "weight_scale"])
 @pytest.mark.parametrize(("scale", "said"), [
     (torch.ones(7), "shape"), (torch.ones(1), "shape"), (torch.tensor(2), "float32"),
