@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..errors import Asking, OpError, UnknownOp, near_misses
 from ..formats import FORMATS, OPERAND_ROUNDINGS, ROUNDINGS, Format
 from ..guard import guarded
@@ -92,13 +94,16 @@ class Recipe:
             _format(name, getattr(self, name))
         object.__setattr__(self, "scaling", _choices("scaling", self.scaling, SCALINGS, "none"))
         object.__setattr__(self, "rounding", _choices("rounding", self.rounding, (None, *ROUNDINGS), None))
-        if not isinstance(self.saturate, bool):
+        if not isinstance(self.saturate, bool | np.bool_):
             raise ASK.refuse("saturate", self.saturate, "True or False", wrong_type=True)
+        object.__setattr__(self, "saturate", bool(self.saturate))
         if self.seed is not None:
-            if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-                raise ASK.refuse("seed", self.seed, "an integer from 0 to 2**62 - 1, or None", wrong_type=True)
+            allowed = "an integer from 0 to 2**62 - 1, or None"
+            if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer):
+                raise ASK.refuse("seed", self.seed, allowed, wrong_type=True)
             if not 0 <= self.seed < 2**62:
-                raise ASK.refuse("seed", self.seed, "an integer from 0 to 2**62 - 1, or None")
+                raise ASK.refuse("seed", self.seed, allowed)
+            object.__setattr__(self, "seed", int(self.seed))  # the text is JSON, which has no integers of NumPy
         used = [format for name in PRODUCTS for format in self.operand(name)]
         used += [getattr(self, name) for name in RESULTS]
         if "float64" in used[:-2] and set(used[:-2]) != {"float64"}:
@@ -303,7 +308,7 @@ def settings(text: str) -> Settings:
             stated = Recipe(**json.loads(text))
         except OpError:
             raise
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise UnknownOp(text, RECIPES, what="recipe", note="the text of a Recipe is Recipe(...).text") from None
 
     def resolved(name: str, format: str | None, stream: int) -> Rounding | None:

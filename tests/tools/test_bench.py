@@ -18,6 +18,7 @@ from convreg.tools.bench import peers as bench_peers
 from convreg.tools.bench import report as bench_report
 from convreg.tools.bench import timing as bench_timing
 from convreg.tools.bench.check import DTYPES, Case, defect, make_case, narrowed, reference
+from convreg.tools.bench.jobs import jobs_of
 from convreg.tools.bench.peer import Prepared, Unsupported
 from convreg.tools.bench.peers import PEERS, Convreg, open_peers
 from convreg.tools.bench.problems import problem_of
@@ -43,6 +44,13 @@ def test_reference_equals_the_plain_loops(problems, direction, layout, monkeypat
         settings = {name: setting for name, setting in prepared.call.keywords.items() if name != "threads"}
         wanted = prepared.array(prepared.call.func.reference(*prepared.call.args, **settings))
         np.testing.assert_allclose(reference(case), wanted, rtol=1e-12, atol=1e-12, err_msg=problem.name)
+
+
+def test_a_call_that_is_named_twice_is_timed_once():
+    layer = problem_of("mb2ic8ih9oc6kh3ph1")
+    once = jobs_of([layer], ["data"], ["f32", "e5m2"], ["ncx"])
+    assert jobs_of([layer] * 2, ["data"] * 2, ["f32", "e5m2", "f32"], ["ncx"] * 2) == once
+    assert len(once) == 3
 
 
 @pytest.mark.parametrize(("dtype", "result"), FORMATS)

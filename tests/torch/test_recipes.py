@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -69,6 +70,20 @@ def test_wrong_recipes_are_refused_where_they_are_made(arguments, error, said):
         Recipe(**arguments)
     with pytest.raises(error, match=said):
         recipe("float32", **arguments)
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = recipe("hifloat8", rounding="stochastic", seed=np.int64(3), saturate=np.True_)
+    assert made == recipe("hifloat8", rounding="stochastic", seed=3, saturate=True)
+    assert settings(made.text).input[0].saturate is True
+    with pytest.raises(OpTypeError, match="seed"):
+        recipe("hifloat8", rounding="stochastic", seed=np.True_)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, '{"input":' * 100_000])
+def test_texts_that_are_none_of_a_recipe_are_refused(text):
+    with pytest.raises(UnknownOp, match="the text of a Recipe"):
+        settings(text)
 
 
 def test_wrong_names_are_refused():

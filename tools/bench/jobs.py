@@ -28,6 +28,8 @@ def jobs_of(problems: Sequence[Problem], directions: Sequence[str], dtypes: Sequ
             layouts: Sequence[str]) -> list[Job]:
     """Return one job per layer, direction, number format, format of results and layout; `run` has the rules.
 
+    Equal jobs count as one.
+
     Raises
     ------
     GraphError
@@ -42,10 +44,11 @@ def jobs_of(problems: Sequence[Problem], directions: Sequence[str], dtypes: Sequ
             one_of(value, allowed, what)
     own = dict.fromkeys(problem.dtype or "f32" for problem in problems)
     formats = own if dtypes is None else dtypes
-    jobs = [Job(problem, direction, dtype, layout, result) for layout in layouts for dtype in formats
-            for result in RESULTS[dtype] for direction in directions for problem in problems
-            if direction in (problem.directions or directions)
-            and (dtypes is not None or dtype == (problem.dtype or "f32")) and result in results_of(problem, dtype)]
+    jobs = [*dict.fromkeys(
+        Job(problem, direction, dtype, layout, result) for layout in layouts for dtype in formats
+        for result in RESULTS[dtype] for direction in directions for problem in problems
+        if direction in (problem.directions or directions)
+        and (dtypes is not None or dtype == (problem.dtype or "f32")) and result in results_of(problem, dtype))]
     if not jobs:
         raise GraphError("nothing to time: no layer has one of the directions " + ", ".join(directions))
     for problem in dict.fromkeys(job.problem for job in jobs):
