@@ -12,7 +12,9 @@ from convreg.spec import Call
 from ._emulation import EIGHT_BIT, FLOATS, check_output
 
 HIFLOAT8, E4M3FN = "hifloat8", "float8_e4m3fn"
-OUTPUTS = ("gradInput", "gradWeight", "gradBias")
+FORMAT_OF = {"gradInput": "input", "gradWeight": "weight", "gradBias": "gradOutput"}
+"""By output: the input whose format it has by default."""
+OUTPUTS = tuple(FORMAT_OF)
 
 ACCEPTED: dict[str, tuple[str, ...]] = {
     "document": (*FLOATS, HIFLOAT8, E4M3FN),
@@ -28,15 +30,13 @@ Formats = tuple[str | None, str | None, str | None]
 
 
 def type_table(of: str) -> dict[str, tuple[str, ...]]:
-    """Formats of an operand or its gradient by conformance, as the declaration states them."""
+    """Formats of an operand or its gradient by conformance, for the declaration and for the rules."""
     return {**ACCEPTED, "document": DOCUMENT_WEIGHT} if of == "weight" else ACCEPTED
 
 
 def accepted(call: Call, port: str) -> tuple[str, ...]:
     """Formats that the rules in force allow at a port."""
-    if call.conformance == "document" and port == "weight":
-        return DOCUMENT_WEIGHT
-    formats = ACCEPTED[call.conformance]
+    formats = type_table(port)[call.conformance]
     if call.conformance == "ascend950" and call["transposed"]:
         return tuple(name for name in formats if name != E4M3FN)
     return formats
@@ -60,7 +60,7 @@ def output_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
     if stated is not None and len(stated) != 3:
         raise call.refuse("outputFormats", list(stated), "three names, empty for the default")
     formats: list[str | None] = []
-    for index, (port, of, asked) in enumerate(zip(OUTPUTS, ("input", "weight", "gradOutput"), mask, strict=True)):
+    for index, ((port, of), asked) in enumerate(zip(FORMAT_OF.items(), mask, strict=True)):
         own = call.tensor(of).format
         if call.conformance == "ascend950" and port == "gradWeight" and own in EIGHT_BIT:
             own = "float32"  # an 8-bit weight has a wider gradient
@@ -100,8 +100,7 @@ def check_format(call: Call, port: str, name: str, allowed: tuple[str, ...], rul
 
 def check_same_formats(call: Call, mask: tuple[bool, ...]) -> None:
     """Refuse given gradients whose format differs from that of their tensor (E07 to E09)."""
-    rows = zip(OUTPUTS, ("input", "weight", "gradOutput"), mask, ("E07", "E08", "E09"), strict=True)
-    for port, of, asked, rule in rows:
+    for (port, of), asked, rule in zip(FORMAT_OF.items(), mask, ("E07", "E08", "E09"), strict=True):
         own = call.tensor(of).format
         if rule == "E08" and is_product(call) and own in EIGHT_BIT:
             continue
