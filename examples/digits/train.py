@@ -62,13 +62,6 @@ class Images(NamedTuple):
         return Images(self.images[rows], self.labels[rows])
 
 
-class Step(NamedTuple):
-    """What one step reports: mean loss, and the share of the batch that was right."""
-
-    loss: float
-    accuracy: float
-
-
 def load_digits(rng: np.random.Generator) -> tuple[Images, Images]:
     """Return training and held-back images in random order."""
     with np.load(HERE / "digits.npz") as arrays:
@@ -115,8 +108,11 @@ def shifted(images: Array, rng: np.random.Generator) -> Array:
 def train(
     session: convreg.onnx.Session, state: State, data: Images, epochs: int, rng: np.random.Generator,
     loss_scale: float | None = None,
-) -> Iterator[Step]:
-    """Run all steps, with a learning rate that falls along a half cosine; `state` is updated in place."""
+) -> Iterator[float]:
+    """Run all steps, with a learning rate that falls along a half cosine; `state` is updated in place.
+
+    Yields the mean loss of each batch.
+    """
     batches = batches_of(data)
     for step in range(epochs * batches):
         if step % batches == 0:
@@ -127,7 +123,7 @@ def train(
         results = run_step(session, state, batch, rate, loss_scale)
         for name in state:
             state[name] = results[f"{name}.next"]
-        yield Step(float(results["loss"]), float(np.mean(results["logits"].argmax(axis=1) == batch.labels)))
+        yield float(results["loss"])
 
 
 def run_step(
@@ -167,7 +163,7 @@ class Run:
 
     format: str
     loss_scale: float | None
-    steps: list[Step] = field(default_factory=list)
+    step_losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
     snr: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0
@@ -179,7 +175,7 @@ class Run:
 
     def losses(self, epochs: int) -> Array:
         """Mean loss of every epoch."""
-        return np.array([step.loss for step in self.steps]).reshape(epochs, -1).mean(axis=1)
+        return np.array(self.step_losses).reshape(epochs, -1).mean(axis=1)
 
 
 def train_format(run: Run, options: argparse.Namespace, models: dict[str, onnx.ModelProto]) -> None:
@@ -194,16 +190,16 @@ def train_format(run: Run, options: argparse.Namespace, models: dict[str, onnx.M
         run.loss_scale = best_loss_scale(session, exact, state, training.take(np.arange(BATCH)))
     run.accuracies.append(accuracy(inference, state, held_back))
     begin = time.perf_counter()
-    for step in train(session, state, training, options.epochs, rng, run.loss_scale):
-        run.steps.append(step)
+    for step_loss in train(session, state, training, options.epochs, rng, run.loss_scale):
+        run.step_losses.append(step_loss)
         run.seconds, measured = time.perf_counter() - begin, time.perf_counter()
-        epoch, rest = divmod(len(run.steps), batches_of(training))
+        epoch, rest = divmod(len(run.step_losses), batches_of(training))
         if not rest:
             run.accuracies.append(accuracy(inference, state, held_back))
             if run.loss_scale is not None:
                 batch = training.take(probe.choice(len(training.labels), BATCH, replace=False))
                 run.snr.append(ratios(session, exact, state, batch, run.loss_scale))
-            loss = np.mean([step.loss for step in run.steps[-batches_of(training):]])
+            loss = np.mean(run.step_losses[-batches_of(training):])
             show_progress(epoch, options.epochs, f"{run.label}: epoch {epoch} of {options.epochs}, loss {loss:.3f}, "
                                                  f"held-back accuracy {run.accuracies[-1]:.1%}")
         begin += time.perf_counter() - measured
@@ -258,7 +254,7 @@ def results_table(runs: list[Run], epochs: int) -> list[str]:
         snr = [f"{ratio:.1f}" for ratio in np.median(run.snr, axis=0)] if run.snr else ["-"] * len(LAYERS)
         cells.append([
             run.format, "-" if run.loss_scale is None else f"{run.loss_scale:g}", f"{run.accuracies[-1]:.1%}",
-            f"{run.losses(epochs)[-1]:.3f}", *snr, f"{1000 * run.seconds / len(run.steps):.1f}"])
+            f"{run.losses(epochs)[-1]:.3f}", *snr, f"{1000 * run.seconds / len(run.step_losses):.1f}"])
     return aligned(cells)
 
 
@@ -311,7 +307,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows = {
         "parameters": f"{parameters:,}",
         "images": f"{len(training.labels):,} to train, {len(held_back.labels)} held back",
-        "steps": f"{len(runs[0].steps):,} of {BATCH} images",
+        "steps": f"{len(runs[0].step_losses):,} of {BATCH} images",
         "time": f"{sum(run.seconds for run in runs):.1f} s",
         "held-back accuracy": f"{runs[0].accuracies[-1]:.1%} with gradients in {runs[0].format}",
         "picture": str(options.picture),

@@ -135,7 +135,7 @@ class _Import:
         source = result.inputs[0]
         maker = self.layers[source.layer]
         several = f"{maker.name}.{list(maker.outputs).index(source.port)}" if len(maker.outputs) > 1 else maker.name
-        return (*result.result_names, *maker.outputs[source.port].names, several)[0]
+        return (*result.result_names, *maker.outputs[source.port], several)[0]
 
     def _layer(self, layer: Layer) -> None:
         if layer.type == "Const":

@@ -33,16 +33,11 @@ class Port(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """An output port: tensor names, and the rank that the file claims (shapes in files may be wrong)."""
-
-    names: tuple[str, ...]
-    rank: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: `inputs` are the ports it reads, in order; `outputs` are keyed by port id."""
+    """One layer: `inputs` are the ports it reads, in order; `outputs` has the tensor names of each port by its id.
+
+    Shapes that a file states of outputs are not kept: they may be wrong.
+    """
 
     id: int
     name: str
@@ -50,7 +45,7 @@ class Layer:
     opset: int
     attributes: Mapping[str, str]
     inputs: tuple[Port, ...]
-    outputs: Mapping[int, Output]
+    outputs: Mapping[int, tuple[str, ...]]
     result_names: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -212,13 +207,15 @@ def _layer(number: int, element: Element, sources: dict[int, Port]) -> Layer:
     for into in expected:
         if into not in sources:
             raise GraphError(f"nothing is connected to input port {into} of {where}")
-    made: dict[int, Output] = {}
+    made: dict[int, tuple[str, ...]] = {}
     for port in () if outputs is None else outputs:
         out = _port(port, where)
         if out in made or out in expected:
             raise GraphError(f"{where} has two ports {out}")
-        dims = [integer(dim.text or "", f"a <dim> of {where}") for dim in port if dim.tag == "dim"]
-        made[out] = Output(_names(port.get("names", "")), len(dims) or None)
+        for dim in port:
+            if dim.tag == "dim":
+                integer(dim.text or "", f"a <dim> of {where}")
+        made[out] = _names(port.get("names", ""))
     return Layer(number, element.get("name") or f"{kind}_{number}", kind, int(opset[1]),
                  {} if data is None else dict(data.attrib), tuple(sources[into] for into in expected), made,
                  _names(element.get("output_names", "")))
