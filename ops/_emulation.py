@@ -82,7 +82,14 @@ class Emulation(NamedTuple):
 
 def emulation_of(call: Call, geometry: Geometry, outputs: Sequence[TensorType | None]) -> Emulation:
     """Return the choices of a call; refuse a rounding or scale that does not fit."""
-    return Emulation(call, finish(call, outputs), _scales.layout_of(call, geometry), _scales.scales_of(call, geometry))
+    return Emulation(call, finish(call, outputs), _scales.layout_of(call, geometry),
+                     _scales.scales_of(call, _scales.channels_of(geometry)))
+
+
+def check_known(call: Call, outputs: Sequence[TensorType | None]) -> None:
+    """As `emulation_of`, for results whose extents may be unknown: refuse what is known and does not fit."""
+    finish(call, outputs)
+    _scales.scales_of(call, _scales.known_channels(call, outputs))
 
 
 def finish(call: Call, outputs: Sequence[TensorType | None]) -> Finish:
@@ -143,7 +150,11 @@ def emulated(spec: OpSpec) -> OpSpec:
 
     def infer(call: Call) -> tuple[TensorType | None, ...]:
         made = spec.infer(call)
-        return formatted(call, made) if call.conformance == CONFORMANCE else made
+        if call.conformance != CONFORMANCE:
+            return made
+        results = formatted(call, made)
+        check_known(call, results)
+        return results
 
     def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: ModuleType, threads: int) -> None:
         how: Emulation | None = plan.emulation

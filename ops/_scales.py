@@ -7,6 +7,7 @@ channel that is summed over multiplies the decoded operand in float32 before the
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from types import ModuleType
@@ -16,9 +17,9 @@ import numpy as np
 
 from convreg.conversion import dequantize, quantize
 from convreg.formats import FORMATS
-from convreg.geometry import Geometry, Window
+from convreg.geometry import Geometry, Window, known
 from convreg.roles import Role
-from convreg.spec import Call, OpSpec, Port
+from convreg.spec import Call, Dim, OpSpec, Port, TensorType
 
 from ._views import Array
 
@@ -76,36 +77,61 @@ def _other(side: Side) -> Side:
     return "small" if side == "large" else "large"
 
 
-def layout_of(call: Call, geometry: Geometry) -> Layout:
-    """Return where the operands of a call lie."""
+def sides_of(call: Call) -> tuple[Side, Side]:
+    """Return the side of grad_output, and the one of the output channels of the forward convolution."""
     convolution = call.spec.convolution
     gradient: Side = "large" if convolution.is_transposed(call) else "small"
-    return Layout(gradient, _other(gradient) if convolution.forward else gradient, geometry.groups)
+    return gradient, _other(gradient) if convolution.forward else gradient
 
 
-def scales_of(call: Call, geometry: Geometry) -> tuple[Scale, ...]:
-    """Return the scales that a call gives, refused where their shape is none that it could have."""
-    layout, roles = layout_of(call, geometry), {port: role for role, port in call.spec.roles.items()}
-    channels: dict[Side, int] = {"large": geometry.groups * geometry.large_channels,
-                                 "small": geometry.groups * geometry.small_channels}
+def layout_of(call: Call, geometry: Geometry) -> Layout:
+    """Return where the operands of a call lie."""
+    return Layout(*sides_of(call), geometry.groups)
+
+
+def channels_of(geometry: Geometry) -> dict[Side, Dim]:
+    """Return the channels of both sides."""
+    return {"large": geometry.groups * geometry.large_channels, "small": geometry.groups * geometry.small_channels}
+
+
+def known_channels(call: Call, outputs: Sequence[TensorType | None]) -> dict[Side, Dim]:
+    """As `channels_of`, from the operands and the types of the results, None where they do not tell."""
+    tensors = {**dict(zip(call.spec.input_names, call.inputs, strict=True)),
+               **{port.name: made for port, made in zip(call.spec.outputs, outputs, strict=True)}}
+    axis = 1 if call.spec.convolution.data_layout_of(call) == "NCX" else -1
+    gradient, _ = sides_of(call)
+    found: dict[Side, Dim] = {"large": None, "small": None}
+    for role in ("grad_data", "data", "grad_output"):
+        tensor = tensors.get(call.spec.roles.get(role, ""))
+        if tensor is not None and tensor.shape is not None and len(tensor.shape) > 1:
+            found[gradient if role == "grad_output" else _other(gradient)] = tensor.shape[axis]
+    return found
+
+
+def scales_of(call: Call, channels: Mapping[Side, Dim]) -> tuple[Scale, ...]:
+    """Return the scales that a call gives, refused where their shape is known and none that it could have."""
+    (gradient, outputs), roles = sides_of(call), {port: role for role, port in call.spec.roles.items()}
     found = []
     for index, port in enumerate(call.spec.inputs):
         if not port.scales or not call.has(port.name):
             continue
         role, tensor = roles[port.scales], call.tensor(port.name)
-        shape, format = tensor.extents, tensor.format
+        shape, format = tensor.shape, tensor.format
         if format != FORMAT:
             raise call.refuse(port.name, format, FORMAT, "arguments", wrong_type=True)
-        along: Side = layout.outputs
+        along = outputs
         if role in ("grad_output", "data"):
-            along = layout.gradient if role == "grad_output" else _other(layout.gradient)
-        if all(extent == 1 for extent in shape):
+            along = gradient if role == "grad_output" else _other(gradient)
+        count = channels[along]
+        if shape is None or (len(shape) == 1 and not known(*shape, count)):
+            found.append(Scale(index, port.name, role, along))
+        elif all(extent == 1 or not known(extent) for extent in shape):
             found.append(Scale(index, port.name, role, None))
-        elif shape == (channels[along],):
+        elif shape == (count,):
             found.append(Scale(index, port.name, role, along))
         else:
             inputs = ", not per input channel" if role == "weight" and shape == (channels[_other(along)],) else ""
-            raise call.refuse(port.name, list(shape), f"shape [] or [1], or [{channels[along]}] for one number per "
+            raise call.refuse(port.name, list(shape), f"shape [] or [1], or [{count}] for one number per "
                               f"{CHANNELS[role]}{inputs}", "arguments")
     return tuple(found)
 

@@ -63,8 +63,12 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
     """Types of the gradients. What is known must fit, unless a rank is unknown: then there is no more than formats."""
     if aten.shapes_of(call, ascend.INPUTS, call["transposed"]) is None:
         mask = _ascend.output_mask(call)
-        return results(call, shared_channels(call), _ascend.output_formats(call, mask), mask)
-    return judged(call).outputs
+        made = results(call, shared_channels(call), _ascend.output_formats(call, mask), mask)
+    else:
+        made = judged(call).outputs
+    if call.conformance == _emulation.CONFORMANCE:
+        _emulation.check_known(call, made)
+    return made
 
 
 def run(plan: Plan, inputs: tuple, outputs: tuple, kernels: Any, threads: int) -> None:

@@ -133,6 +133,49 @@ def test_what_does_not_fit_is_refused_by_the_same_rule_with_an_open_batch(name, 
     assert len(seen) >= 3
 
 
+@pytest.mark.parametrize("name", [name for name, conformance in OPERATORS if conformance == "emulation"])
+def test_scales_and_the_last_rounding_are_judged_with_an_open_batch(name):
+    spec, seen = convreg.get(name).spec, []
+    (format_name,) = (attribute.name for attribute in spec.attributes if attribute.name.startswith("output")
+                      and attribute.name.lower().rstrip("s").endswith("format"))
+
+    @given(convolutions(symmetric=True), st.data())
+    @settings(max_examples=60)
+    def judges(case, data):
+        calls = [*single(case, small), *forward(case, small), *together(case, small, (True,) * 3, False)]
+        shaped = Shaped(next(call for call in calls if call.name == name), "emulation")
+        batches = {place for place in shaped.places() if shaped.is_batch(place)}
+        channels = sorted({extent for shape in shaped.shapes.values() for extent in shape})
+        port = data.draw(st.sampled_from([port for port in spec.scale_ports if port.scales in shaped.shapes]))
+        shaped.shapes[port.name] = list(data.draw(st.sampled_from(
+            [(), (1,), (1, 1), (2, 2), (11,), *((extent,) for extent in channels)])))
+        chosen = data.draw(st.sampled_from(["hifloat8", "float16"]))
+        shaped.attributes |= {"rounding": "hybrid", format_name: chosen if len(spec.outputs) == 1 else
+                              [chosen] * len(spec.outputs)}
+        closed, still = refusal(lambda: plan_of(shaped.call())), refusal(lambda: shaped.inferred(batches))
+        assert still == closed
+        seen.append(closed)
+
+    judges()
+    assert {None, ("geometry", "rounding")} < {*seen}
+    assert any(found is not None and found[1].lower().endswith("scale") for found in seen)
+
+
+def test_nothing_is_refused_for_scales_of_unknown_shapes():
+    """Nor for tensors of an unknown rank."""
+    spec = convreg.aten.convolution_backward.spec
+    attributes = {"stride": [1], "padding": [0], "dilation": [1], "transposed": False, "output_padding": [0],
+                  "groups": 1, "output_mask": [True] * 3}
+    for data, scale in ((None, (5,)), ((None, None, 7), (5,)), ((2, 3, 7), None), ((2, 3, 7), (None,)),
+                        ((2, 3, 7), ("C",)), ((2,), (5,))):
+        tensors = (TensorType(None, "float32"), TensorType(data, "float32"), TensorType((4, 3, 2), "float32"),
+                   None, TensorType(scale, "float32"))
+        assert len(spec.infer(make_call(spec, "emulation", tensors, {}, attributes))) == 3
+    with pytest.raises(OpError, match="input_scale"):
+        spec.infer(make_call(spec, "emulation", (*tensors[:1], TensorType((None, 3, None), "float32"), *tensors[2:]),
+                             {}, attributes))
+
+
 ASCEND = convreg.ascend.convolution_backward.spec
 
 
