@@ -2,6 +2,7 @@
 
 import argparse
 import ctypes
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ SOURCE = Path(__file__).parent / "kernel.c"
 def compiled(folder, *flags):
     """Compile the kernel to a library and return its function."""
     library = Path(folder) / "kernel.so"
+    if shutil.which("cc") is None:
+        sys.exit("check.py compiles kernel.c with cc, which is not on the path")
     subprocess.run(["cc", "-O2", "-ffp-contract=off", "-shared", "-fPIC", *flags, "-o", library, SOURCE], check=True)
     return ctypes.CDLL(str(library)).data_gradient
 

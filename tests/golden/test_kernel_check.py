@@ -13,9 +13,9 @@ from places import ROOT
 EXAMPLE = ROOT / "examples" / "kernel_check" / "check.py"
 
 
-def run(*arguments):
+def run(*arguments, **environment):
     return subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+                          env={**os.environ, "PYTHONPATH": str(ROOT), **environment})
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -29,6 +29,11 @@ def test_bug_is_found_and_repaired():
     made = run("--fixed")
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout.startswith("PASS  onednn::ConvolutionBackwardData kernel.c: 1 output, 594 elements")
+
+
+def test_a_missing_compiler_is_named(tmp_path):
+    made = run(PATH=str(tmp_path))
+    assert (made.returncode, made.stderr) == (1, "check.py compiles kernel.c with cc, which is not on the path\n")
 
 
 def test_an_option_that_does_not_exist_is_refused():
