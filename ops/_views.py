@@ -150,9 +150,9 @@ def convolved(compute: Callable[..., None], *, biased: bool = False) -> Callable
     def run(
         plan: Plan, inputs: tuple[Any, ...], outputs: tuple[Any, ...], kernels: ModuleType, threads: int
     ) -> None:
-        layout, weights_layout = plan.work or ("NCX", "OIX")
-        groups = plan.integers.groups
-        compute(kernels, plan.integers, data(inputs[0], groups, layout),
+        geometry, (layout, weights_layout) = plan.integers, plan.work or ("NCX", "OIX")
+        groups = geometry.groups
+        compute(kernels, geometry, data(inputs[0], groups, layout),
                 weights(inputs[1], groups, weights_layout, divided_small=plan.divided_small),
                 data(outputs[0], groups, layout), threads, bias=inputs[2] if biased else None)
 
