@@ -34,13 +34,12 @@ def roles(grad_output: Shape, data: Shape, weight: Shape, transposed: bool) -> C
     return Convolved(grad_output, data, weight) if transposed else Convolved(data, grad_output, weight)
 
 
-def expanded(call: Call, name: str, count: int) -> tuple[int, ...]:
-    """Return an attribute with one entry per axis; a single entry stands for all, as in PyTorch."""
-    value: tuple[int, ...] = call[name]
+def expanded(ask: Refusing, name: str, value: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return a list with one entry per axis; a single entry stands for all, as in PyTorch."""
     if len(value) == 1:
         return value * count
     if len(value) != count:
-        raise call.refuse(name, list(value), f"1 or {count} entries")
+        raise ask.refuse(name, list(value), f"1 or {count} entries", "geometry")
     return value
 
 
@@ -134,8 +133,8 @@ def backward(call: Call, shapes: Convolved) -> Geometry | None:
     transposed, groups = call["transposed"], call["groups"]
     check_fit(call, shapes, groups, ("grad_output", "input") if transposed else ("input", "grad_output"))
     count = len(shapes.large) - 2
-    stride, padding, dilation = (expanded(call, name, count) for name in ("stride", "padding", "dilation"))
-    extra = expanded(call, "output_padding", count)
+    stride, padding, dilation, extra = (
+        expanded(call, name, call[name], count) for name in ("stride", "padding", "dilation", "output_padding"))
     if transposed:
         check_output_padding(call, extra, stride, dilation)
     elif any(extra):

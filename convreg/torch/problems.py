@@ -67,7 +67,7 @@ def problem(op: str, layer: str, input: Shape, weight: Shape, arguments: Argumen
         raise ask.refuse("input", list(input), "batch, channels and one to three spatial axes, as many as the weight "
                          f"{list(weight)} has; or (N, F) with a weight (O, F)", "geometry")
     count = len(input) - 2
-    stride, padding, dilation, extra = (_expanded(ask, name, getattr(arguments, name), count) for name in (
+    stride, padding, dilation, extra = (aten.expanded(ask, name, getattr(arguments, name), count) for name in (
         "stride", "padding", "dilation", "output_padding"))
     groups = arguments.groups
     for name, values, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1),
@@ -109,14 +109,6 @@ def _linear(ask: Asking, input: Shape, weight: Shape, arguments: Arguments) -> P
     geometry = Geometry(1, 1, features, weight[0], (axis,)).checked(ask)
     return Problem(geometry, (rows, weight[0]), True, (1, 1, features, 1, 1, rows), (1, weight[0], features, 1, 1, 1),
                    (1, 1, weight[0], 1, 1, rows))
-
-
-def _expanded(ask: Asking, name: str, values: Shape, count: int) -> Shape:
-    if len(values) == 1:
-        return values * count
-    if len(values) != count:
-        raise ask.refuse(name, list(values), f"1 or {count} entries", "geometry")
-    return values
 
 
 def _data_extents(shape: Shape, groups: int) -> Shape:
