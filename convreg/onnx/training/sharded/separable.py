@@ -212,13 +212,19 @@ def resize(known: Known, node: NodeProto) -> Split | None:
             return None
     attributes = attributes_of(node)
     axes = attributes.get("axes")
-    if axes is None and len(node.input) > 3 and node.input[3]:
+    if axes is not None:
+        return None if 0 in [axis % len(before) for axis in axes] else Split(_first(node), _made(node))
+    if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
+    if len(node.input) > 3 and node.input[3]:
         if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
             return None
         each = known.per_sample(node.output[0])
         return Split(_first(node), _made(node), lambda samples: Change(
             {}, {3: np.array([each * samples, *after[1:]], np.int64)}))
-    return None if axes is not None and 0 in [axis % len(before) for axis in axes] else Split(_first(node), _made(node))
+    scales = known.value(node.input[2 if len(node.input) > 2 else 1])
+    # A scale near 1 may keep the extent of axis 0 and yet mix its elements.
+    return Split(_first(node), _made(node)) if scales is not None and scales.size and scales[0] == 1 else None
 
 
 def gather(known: Known, node: NodeProto) -> Split | None:

@@ -8,6 +8,7 @@ from exported_models import batch_of, classifier, line
 from forward_models import FORWARD, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper
 
 import convreg.onnx
 from convreg.errors import GraphError, OpError
@@ -17,8 +18,8 @@ pytest.importorskip("onnxruntime")
 HEADER = '<ir_version: 10, opset_import: ["": 20]>'
 
 
-def trained(step, batches, **options):
-    trainer = convreg.onnx.Trainer(step, engine="onnxruntime", threads=1, **options)
+def trained(step, batches, engine="onnxruntime", **options):
+    trainer = convreg.onnx.Trainer(step, engine=engine, threads=1, **options)
     return trainer, [trainer.step(feeds) for feeds in batches]
 
 
@@ -75,6 +76,27 @@ def test_squared_differences():
                for _ in range(3)]
     for shards in (1, 4, 6):
         assert_same(trained(step, batches, shards=shards), trained(step, batches))
+
+
+@pytest.mark.parametrize(("scale", "mode"), [(1.1, "half_pixel"), (1.0, "half_pixel"), (1.0, "tf_crop_and_resize")])
+def test_a_resize_that_mixes_samples_is_not_divided(scale, mode):
+    """Four samples remain four, and the second one contains some of the first."""
+    model = onnx.parser.parse_model(f'''{HEADER} f (float[N,2,4,4] x) => (float[N,3] y)
+        <float[8] roi = {{0.1, 0, 0, 0, 0.9, 1, 1, 1}}, float[4] scales = {{{scale}, 1, 1, 1}}> {{
+            r = Resize<mode="linear", coordinate_transformation_mode="{mode}">(x, roi, scales)
+            c = Conv<kernel_shape=[3,3]>(r, w)
+            flat = Flatten(c)
+            y = MatMul(flat, v)
+        }}''')
+    drawn = np.random.default_rng(0)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(drawn.standard_normal(shape).astype(np.float32), name)
+        for name, shape in {"w": (2, 2, 3, 3), "v": (8, 3)}.items())
+    step = convreg.onnx.training_step(model, optimizer="sgd", learning_rate=0.1)
+    batches = [{"x": drawn.standard_normal((4, 2, 4, 4)).astype(np.float32), "target": np.array([0, 1, 2, 0])}]
+    # onnxruntime has no kernel for it
+    assert_same(trained(step, batches, engine="reference", shards=2, statistics="whole"),
+                trained(step, batches, engine="reference"))
 
 
 def test_a_constant_with_a_row_for_every_sample():
