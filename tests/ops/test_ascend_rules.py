@@ -325,7 +325,7 @@ def test_masked_off_outputs_stay_untouched():
 def test_inference_follows_the_operands():
     values = tuple({"biasSizes": None, "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "transposed": False,
                     "outputPadding": None, "groups": 1, "outputMask": (True, True, True), "cubeMathType": 0,
-                    "outputFormats": ("", "float32", "")}.items())
+                    "outputFormats": ("", "float32", ""), "rounding": None, "saturate": True, "seed": 0}.items())
     operands = (TensorType(("N", 6, None, None), "float16"), TensorType(("N", 4, "H", "W"), "float16"),
                 TensorType((6, 4, 3, 3), "bfloat16"), None, None, None)
     inferred = spec.infer(Call(spec, "emulation", operands, values, (None,) * 3, (True, True, True)))
