@@ -57,15 +57,20 @@ def stored_as(name: str, values: np.ndarray) -> np.ndarray:
     return codes
 
 
-def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
-    """The same numbers in another order in memory: channels last, any order, with gaps, backwards, inside others."""
+def some_layout(rng: random.Random, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array without values in some order in memory: channels last, any order, gaps, backwards, inside others."""
     order = rng.choice([range(6), range(6), (0, 3, 4, 5, 1, 2), (0, 3, 4, 5, 1, 2), rng.sample(range(6), 6)])
     gap = rng.choice([1, 1, 1, 2])
     back = rng.choice([1, 1, 1, -1])
     room = rng.choice([0, 0, 0, 1, 3])
-    memory = np.empty([array.shape[i] * gap + room for i in order], array.dtype)
-    memory = memory[tuple(slice(array.shape[i] * gap) for i in order)][(slice(None, None, gap * back),) * 6]
-    moved = memory.transpose(np.argsort(list(order)))
+    memory = np.empty([shape[i] * gap + room for i in order], dtype)
+    memory = memory[tuple(slice(shape[i] * gap) for i in order)][(slice(None, None, gap * back),) * 6]
+    return memory.transpose(np.argsort(list(order)))
+
+
+def in_some_layout(rng: random.Random, array: np.ndarray) -> np.ndarray:
+    """The same numbers in another order in memory."""
+    moved = some_layout(rng, array.shape, array.dtype)
     moved[...] = array
     return moved
 
@@ -82,6 +87,8 @@ def as_referee_takes(array: np.ndarray, name: str) -> np.ndarray:
 
 def operands_as_referee_takes(arrays: Sequence[np.ndarray], names: Sequence[str]) -> tuple[list[np.ndarray], str]:
     """The values of both in one format: bfloat16 if it has them all, since it tells how sums are taken, or float32."""
+    if {*names} == {"bfloat16"}:
+        return [np.require(array, requirements=["C", "A"]) for array in arrays], "bfloat16"
     values = [as_referee_takes(array, name) for array, name in zip(arrays, names, strict=True)]
     if "float64" in names:
         return values, "float64"
@@ -130,25 +137,34 @@ def unchosen(rng: random.Random, kernel: str, operands: Sequence[np.ndarray], ca
     return None
 
 
-def compare(kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None) -> None:
+def counts_of_threads(isa: str, counts: Sequence[int], one: int) -> Sequence[int]:
+    """The numbers of threads that a comparison takes. The set without vectors is slow: it takes one of them."""
+    return (one,) if isa == "generic" else counts
+
+
+def compare(
+    kernel: str, case: Case, arrays: dict, formats: dict, layouts: random.Random, bias=None, expected=None
+) -> np.ndarray:
     """One call of the plain loops, then the engine's on every instruction set and number of threads with the algorithm
-    of its choice; on every instruction set also with one that it would not choose. The set without vectors is slow:
-    it takes one of the numbers of threads."""
+    of its choice; on every instruction set also with one that it would not choose. Return what the plain loops compute;
+    `expected` is what they computed of the same numbers in another layout."""
     order = OPERANDS[kernel]
     first, second, result = (arrays[name] for name in order)
     more = {} if bias is None else {"bias": bias}
-    expected = by_plain_loops(kernel, case, (first, second, result), [formats[name] for name in order], bias)
+    if expected is None:
+        expected = by_plain_loops(kernel, case, (first, second, result), [formats[name] for name in order], bias)
     rng = random.Random(f"{kernel} {case}")
     for isa in each_instruction_set():
         twice = rng.choice(THREADS)
-        for threads in (twice,) if isa == "generic" else THREADS:
-            got = in_some_layout(layouts, np.full_like(result, 7))
+        for threads in counts_of_threads(isa, THREADS, twice):
+            got = some_layout(layouts, result.shape, result.dtype)
             call = {**case.window, "formats": tuple(formats[name] for name in order), "threads": threads}
             other = unchosen(rng, kernel, (first, second, got), call) if threads == twice else None
             for algorithm in (None,) if other is None else (None, other):
                 got[...] = 7
                 getattr(engine, kernel)(first, second, got, **call, **more, algorithm=algorithm)
                 check_bits(got, expected, formats[order[2]], kernel, case, formats, isa, threads, algorithm)
+    return expected
 
 
 def compare_all(
@@ -184,16 +200,20 @@ def ordinary_operands(case: Case, number_format: str) -> dict[str, np.ndarray]:
 def check_gradient(
     case: Case, arrays: dict[str, np.ndarray], number_format: str, algorithms: Sequence[str],
     threads: Sequence[int] = (2,), kernel: str = "backward_data", bias: np.ndarray | None = None,
-    sets: Sequence[str] = SETS,
+    sets: Sequence[str] = SETS, places: Sequence[dict[str, np.ndarray]] = (),
 ) -> None:
-    """Compare what some algorithms compute with the plain loops, on every instruction set or on those named."""
-    operands, formats = [arrays[name] for name in OPERANDS[kernel]], (number_format,) * 3
+    """Compare what some algorithms compute with the plain loops, on every instruction set or on those named. `places`
+    are the same numbers in other layouts, each compared too."""
+    order, formats = OPERANDS[kernel], (number_format,) * 3
     more = {} if bias is None else {"bias": bias}
-    expected = by_plain_loops(kernel, case, operands, formats, bias)
+    expected = by_plain_loops(kernel, case, [arrays[name] for name in order], formats, bias)
+    rng = random.Random(f"{kernel} {case} {number_format}")
     for isa in each_instruction_set(sets):
-        for algorithm in algorithms:
-            for count in threads:
-                got = np.full_like(operands[2], 7)
-                getattr(engine, kernel)(*operands[:2], got, **case.window, formats=formats, threads=count,
-                                        algorithm=algorithm, **more)
-                check_bits(got, expected, number_format, isa, f"{algorithm} {count}")
+        for number, placed in enumerate((arrays, *places)):
+            first, second, result = (placed[name] for name in order)
+            for algorithm in algorithms:
+                for count in counts_of_threads(isa, threads, rng.choice(threads)):
+                    got = np.full_like(result, 7)
+                    getattr(engine, kernel)(first, second, got, **case.window, formats=formats, threads=count,
+                                            algorithm=algorithm, **more)
+                    check_bits(got, expected, number_format, isa, f"{algorithm} {count}, place {number}")
