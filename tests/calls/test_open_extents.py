@@ -7,7 +7,7 @@ import pytest
 from drawn import convolutions
 from gradient_calls import forward, single, together
 from graphs import data_gradient, model, value
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -16,6 +16,7 @@ import convreg.onnx
 from convreg import GraphError, OpError
 from convreg.calls.binding import check_declared, make_call, plan_of
 from convreg.spec import TensorType, snake_case
+from examples import examples
 
 
 def small(shape):
@@ -96,7 +97,7 @@ def test_what_fits_is_not_refused_with_open_extents(name, conformance):
     seen = []
 
     @given(changed_calls(name, conformance), st.data())
-    @settings(max_examples=60)
+    @examples(25, 60)
     def keeps(shaped, data):
         try:
             whole = plan_of(shaped.call()).outputs
@@ -120,7 +121,7 @@ def test_what_does_not_fit_is_refused_by_the_same_rule_with_an_open_batch(name, 
     seen = []
 
     @given(changed_calls(name, conformance, least=1))
-    @settings(max_examples=100)
+    @examples(40, 100)
     def refuses(shaped):
         batches = {place for place in shaped.places() if shaped.is_batch(place)}
         for name_, index in batches:

@@ -19,6 +19,7 @@ import convreg
 import convreg.onnx
 from convreg import GraphError
 from convreg.formats import FORMATS
+from examples import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAYOUTS = st.tuples(st.sampled_from(["NCX", "NXC"]), st.sampled_from(["OIX", "XIO"]))
@@ -50,14 +51,14 @@ def filler(seed, make=dyadic, dtype=np.float32):
     return lambda shape: make(rng, shape, dtype)
 
 
-@settings(max_examples=40)
+@examples(15, 40)
 @given(convolutions(), SEEDS, LAYOUTS)
 def test_single_gradients(case, seed, layouts):
     for call in (*single(case, filler(seed), layouts), *forward(case, filler(seed))):
         agree(call)
 
 
-@settings(max_examples=25)
+@examples(12, 25)
 @given(convolutions(symmetric=True), SEEDS, MASKS, st.booleans(), st.sampled_from(["float32", "float16", "bfloat16"]))
 def test_gradients_together(case, seed, mask, transposed, name):
     for call in together(case, filler(seed, dtype=FORMATS[name].dtype), mask, transposed):

@@ -20,6 +20,7 @@ import convreg
 import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.formats import FORMATS
+from examples import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAYOUTS = st.tuples(st.sampled_from(["NCX", "NXC"]), st.sampled_from(["OIX", "XIO"]))
@@ -52,13 +53,14 @@ def agree(call: GradientCall, run=onnxruntime_run) -> None:
         np.testing.assert_array_equal(results[name], expected, err_msg=str(call))
 
 
+@examples(25, 60)
 @given(convolutions(), SEEDS, LAYOUTS)
 def test_single_gradients(case, seed, layouts):
     for call in (*single(case, filler(seed), layouts), *forward(case, filler(seed))):
         agree(call)
 
 
-@settings(max_examples=40)
+@examples(20, 40)
 @given(convolutions(symmetric=True), SEEDS, MASKS, st.booleans(),
        st.sampled_from(["float32", "float16", "bfloat16"]))
 def test_gradients_together(case, seed, mask, transposed, name):
@@ -102,7 +104,7 @@ def windows(draw, case):
     return attributes
 
 
-@settings(max_examples=100)
+@examples(40, 100)
 @given(convolutions(), st.data(), SEEDS)
 def test_any_window(case, data, seed):
     fill = filler(seed)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from drawn import dyadic
 from graphs import model, value
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 from releases import not_before
@@ -18,6 +18,7 @@ from convreg import GraphError, OpError
 from convreg.calls.binding import make_call, plan_of
 from convreg.onnx.standard import CONV_TRANSPOSE
 from convreg.spec import TensorType
+from examples import examples
 
 MODES = ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -89,14 +90,14 @@ def compare(op_type: str, case: tuple) -> None:
 
 
 @given(cases(transposed=False))
-@settings(max_examples=300)
+@examples(100, 300)
 def test_conv(case):
     compare("Conv", case)
 
 
 @not_before("onnxruntime", (1, 29), "leaves elements of ConvTranspose unwritten")
 @given(cases(transposed=True))
-@settings(max_examples=300)
+@examples(100, 300)
 def test_conv_transpose(case):
     compare("ConvTranspose", case)
 
