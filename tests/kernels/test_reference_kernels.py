@@ -165,13 +165,13 @@ def test_wide_sums_are_taken_in_blocks(channels, rows, name):
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float16"])
-@pytest.mark.parametrize(("batch", "channels", "rows", "columns", "taps"),
-                         [(1, 9, 1, 40, 3), (3, 9, 5, 7, 3), (2, 10, 4, 16, 1), (2, 8, 5, 7, 3), (1, 9, 1, 4129, 1)])
-def test_wide_weights_take_positions_in_blocks(batch, channels, rows, columns, taps, name):
+@pytest.mark.parametrize(("batch", "large_channels", "channels", "rows", "columns", "taps"), [
+    (1, 2, 9, 1, 40, 3), (3, 2, 9, 5, 7, 3), (2, 2, 10, 4, 16, 1), (2, 2, 8, 5, 7, 3), (1, 1, 9, 1, 4129, 1)])
+def test_wide_weights_take_positions_in_blocks(batch, large_channels, channels, rows, columns, taps, name):
     """From a piece's first position on, in the padding too; where the small side has more than 8 channels."""
     blocks = channels > 8 and name != "float16"
-    case = Case((batch, 1, 2, 1, rows, columns), (batch, 1, channels, 1, rows, columns), (1, channels, 2, 1, 1, taps),
-                begin=(0, 0, taps // 2))
+    case = Case((batch, 1, large_channels, 1, rows, columns), (batch, 1, channels, 1, rows, columns),
+                (1, channels, large_channels, 1, 1, taps), begin=(0, 0, taps // 2))
     large, small, _ = (a.astype(STORED[name]) for a in drawn_arrays(case, columns))
     values = [a.astype(np.float32) for a in (large, small)]
     np.testing.assert_array_equal(

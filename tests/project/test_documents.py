@@ -124,7 +124,6 @@ def test_there_are_no_metaphors(page):
     assert [(number, found.group()) for number, line in lines if (found := METAPHORS.search(line))] == []
 
 
-@checkout
 @pytest.mark.parametrize("package", ["convreg", "convreg.distributed", "convreg.golden", "convreg.golden.layouts",
                                      "convreg.numerics", "convreg.onnx", "convreg.tools.onnx_io", "convreg.torch"])
 def test_pages_name_everything_that_is_public(package):

@@ -70,14 +70,10 @@ def test_a_checkout_runs_the_verbs_as_tools():
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\x08\x01", b"<net version='11'>", b'{"graph": []}', bytes(range(193, 256))])
-def test_a_bad_file_leaves_nothing_behind(tmp_path, content):
-    source = tmp_path / "bad"
-    source.write_bytes(content)
-    done = command("import", "bad", "-o", "out.onnx", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith("convreg: bad: ")
-    assert done.stderr.count("\n") == 1
+def test_a_bad_file_leaves_nothing_behind(tmp_path, monkeypatch, capfd, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad").write_bytes(content)
+    assert failed(capfd, "import", "bad", "-o", "out.onnx").startswith("convreg: bad: ")  # C++ writes nothing either
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad"]
 
 
