@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from amounts import examples
 from drawn import convolutions
 from gradient_calls import forward, single, together
 from graphs import data_gradient, model, value
@@ -16,7 +17,6 @@ import convreg.onnx
 from convreg import GraphError, OpError
 from convreg.calls.binding import check_declared, make_call, plan_of
 from convreg.spec import TensorType, snake_case
-from examples import examples
 
 
 def small(shape):

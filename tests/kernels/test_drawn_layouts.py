@@ -13,10 +13,11 @@ from pathlib import Path
 
 import drawn_layouts
 import pytest
+from amounts import drawn
 from drawn_layouts import check_call
 from places import SUPPORT
 
-CALLS = int(os.environ.get("CONVREG_DRAWN_CALLS", "2000"))
+CALLS = int(os.environ.get("CONVREG_DRAWN_CALLS", drawn(1400, 2000)))
 SEED = int(os.environ.get("CONVREG_DRAWN_SEED", "0"))
 CHUNKS = 20
 

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from amounts import drawn
 from convreg.ops import kernels
 from convreg.ops.kernels import engine, reference
 from drawn_algorithms import NEED_DOT_PRODUCTS, check_algorithm
@@ -30,7 +31,8 @@ TRIES = 3000  # drawn calls for each that an algorithm fits; one in 1,300 fits t
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in DRAWS for seed in range(DRAWS[kind].seeds)])
+@pytest.mark.parametrize(("kind", "seed"), [
+    (kind, seed) for kind, draw in DRAWS.items() for seed in range(drawn(draw.seeds * 2 // 3, draw.seeds))])
 def test_drawn_calls(kind, seed):
     draw, rng = DRAWS[kind], random.Random(seed)
     for _ in range(draw.calls):
@@ -50,7 +52,7 @@ def test_drawn_calls_in_float64(kind, seed):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize(("calls", "seed"), [(40, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("calls", "seed"), [(drawn(25, 40), 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", engine.algorithm_names()[1:])
 def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
     """Also those that the engine would not choose; operands and results anywhere in memory."""
@@ -64,7 +66,7 @@ def test_drawn_calls_of_each_algorithm(algorithm, calls, seed):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
-@pytest.mark.parametrize(("calls", "seed"), [(60, 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("calls", "seed"), [(drawn(40, 60), 0), pytest.param(1500, 1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", [
     "rows_are_positions", "rows_are_lines", "patches", "weights_product", *NEED_DOT_PRODUCTS])
 def test_drawn_calls_in_pairs(algorithm, calls, seed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from amounts import examples
 from drawn import convolutions, dyadic, normal
 from gradient_calls import forward, single, together
 from graphs import data_gradient, model, value
@@ -19,7 +20,6 @@ import convreg
 import convreg.onnx
 from convreg import GraphError
 from convreg.formats import FORMATS
-from examples import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAYOUTS = st.tuples(st.sampled_from(["NCX", "NXC"]), st.sampled_from(["OIX", "XIO"]))

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from amounts import examples
 from drawn import convolutions, dyadic, normal
 from gradient_calls import GradientCall, forward, single, together
 from graphs import OPSETS, data_gradient, model, value
@@ -20,7 +21,6 @@ import convreg
 import convreg.onnx
 from convreg import GraphError, OpError, registry
 from convreg.formats import FORMATS
-from examples import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAYOUTS = st.tuples(st.sampled_from(["NCX", "NXC"]), st.sampled_from(["OIX", "XIO"]))

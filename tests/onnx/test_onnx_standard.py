@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from amounts import examples
 from drawn import dyadic
 from graphs import model, value
 from hypothesis import assume, given
@@ -18,7 +19,6 @@ from convreg import GraphError, OpError
 from convreg.calls.binding import make_call, plan_of
 from convreg.onnx.standard import CONV_TRANSPOSE
 from convreg.spec import TensorType
-from examples import examples
 
 MODES = ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
 onnxruntime = pytest.importorskip("onnxruntime")

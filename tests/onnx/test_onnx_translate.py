@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from amounts import examples
 from drawn import convolutions, dyadic
 from gradient_calls import GradientCall, forward, single, together
 from graphs import data_gradient, model, value
@@ -16,7 +17,6 @@ import convreg
 import convreg.onnx
 from convreg import GraphError
 from convreg.formats import FORMATS
-from examples import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 LAYOUTS = st.tuples(st.sampled_from(["NCX", "NXC"]), st.sampled_from(["OIX", "XIO"]))
@@ -70,21 +70,21 @@ def there_and_back(call: GradientCall, home: str) -> None:
                 np.testing.assert_array_equal(results[name], array, err_msg=f"{to}: {call}")
 
 
-@examples(8, 60)
+@examples(8, 20)
 @given(convolutions(), SEEDS, LAYOUTS)
 def test_single_gradients(case, seed, layouts):
     for call in single(case, filler(seed), layouts):
         there_and_back(call, call.name.partition("::")[0])
 
 
-@examples(8, 60)
+@examples(8, 20)
 @given(convolutions(symmetric=True), SEEDS, MASKS, st.booleans(), st.sampled_from(["float32", "float16", "bfloat16"]))
 def test_gradients_together(case, seed, mask, transposed, name):
     for call in together(case, filler(seed, FORMATS[name].dtype), mask, transposed):
         there_and_back(call, call.name.partition("::")[0])
 
 
-@examples(8, 60)
+@examples(8, 15)
 @given(convolutions(), SEEDS)
 def test_unequal_pads_of_conv_grad(case, seed):
     call = together(case, filler(seed), (True, True, True), False)[2]
@@ -92,7 +92,7 @@ def test_unequal_pads_of_conv_grad(case, seed):
     there_and_back(call, "microsoft")
 
 
-@examples(8, 60)
+@examples(8, 15)
 @given(convolutions(symmetric=True), SEEDS, MASKS, st.booleans())
 def test_through_all_dialects(case, seed, mask, transposed):
     """Ascend to oneDNN to OpenVINO, what that cannot state in standard ONNX, to ATen and back to Ascend."""
@@ -106,7 +106,7 @@ def test_through_all_dialects(case, seed, mask, transposed):
             np.testing.assert_array_equal(results[name], array)
 
 
-@examples(8, 60)
+@examples(8, 15)
 @given(convolutions(), SEEDS)
 def test_forward_operators_become_standard(case, seed):
     for call in forward(case, filler(seed)):

@@ -230,7 +230,8 @@ def far_case(rng: random.Random) -> Case:
 
 @dataclass(frozen=True)
 class Draw:
-    """Some calls of one kind for every seed; those of more multiplications than `most` are left out."""
+    """Some calls of one kind for every seed, of which the quick tests take two thirds; those of more multiplications
+    than `most` are left out."""
 
     case: Callable[[random.Random], Case]
     seeds: int
