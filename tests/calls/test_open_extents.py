@@ -141,7 +141,7 @@ def test_scales_and_the_last_rounding_are_judged_with_an_open_batch(name):
                       and attribute.name.lower().rstrip("s").endswith("format"))
 
     @given(convolutions(symmetric=True), st.data())
-    @settings(max_examples=60)
+    @examples(25, 60)
     def judges(case, data):
         calls = [*single(case, small), *forward(case, small), *together(case, small, (True,) * 3, False)]
         shaped = Shaped(next(call for call in calls if call.name == name), "emulation")
