@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
@@ -93,12 +94,12 @@ def observe(
     """
     if not isinstance(module, nn.Module):
         raise ASK.refuse("module", type(module).__name__, "an nn.Module", wrong_type=True)
-    if isinstance(every, bool) or not isinstance(every, int):
+    if isinstance(every, bool) or not isinstance(every, int | np.integer):
         raise ASK.refuse("every", every, "a positive integer", wrong_type=True)
     if every < 1:
         raise ASK.refuse("every", every, "a positive integer")
     for name, value in (("scales", scales), ("inference", inference)):
-        if not isinstance(value, bool):
+        if not isinstance(value, bool | np.bool_):
             raise ASK.refuse(name, value, "True or False", wrong_type=True)
     for name, layer in module.named_modules():
         kind = type(layer).__name__
@@ -107,7 +108,8 @@ def observe(
             raise ASK.refuse("module", f"{name or 'the module'}, a {kind}{', compiled' if compiled else ''}",
                              "modules that are not compiled, scripted or traced; observe the module that torch.compile "
                              "was given, and call that one", wrong_type=True)
-    return Observation(module, every, None if recipe is None else as_recipe(recipe).text, scales, inference).start()
+    text = None if recipe is None else as_recipe(recipe).text
+    return Observation(module, int(every), text, bool(scales), bool(inference)).start()
 
 
 class Observation(Observed):

@@ -6,6 +6,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -141,6 +142,14 @@ def test_observations_nest():
     assert [entry.step for entry in inner.select(tensor="input")] == [0, 1, 2]
     assert [entry.step for entry in same.select(layer="0", tensor="input")] == [0, 2]
     assert [entry.step for entry in outer.select(layer="0", tensor="input")] == [0, 1, 2, 3, 4]
+
+
+def test_settings_as_numbers_of_numpy():
+    net = convert(nn.Linear(4, 4), "hifloat8")
+    with observe(net, every=np.int64(2), scales=np.False_, inference=np.True_) as seen, torch.no_grad():
+        for _ in range(3):
+            net(torch.randn(2, 4))
+    assert [entry.step for entry in seen.select(tensor="input")] == [0, 2]
 
 
 def test_parts_that_are_called_make_steps():
