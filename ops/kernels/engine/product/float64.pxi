@@ -9,7 +9,7 @@ uses: engine/algorithms.pxi (Problem), engine/costs.pxi (HALF_OF_PEAK, peak_cycl
     engine/product/product.pxi (Fragment, Piece, PositionClass, Product, row_panels), engine/product/store.pxi
     (output_spans)
 gives: DOUBLE_STEPS, DoubleTasks, copy_doubles, double_pitch, doubles_cycles, fits_doubles, lay_out_all_doubles,
-    not_finite, run_doubles
+    not_finite, run_doubles, store_doubles
 """
 
 cdef enum:
@@ -126,16 +126,19 @@ cdef int64_t gather_double_pieces(const Product* p, const instruction_set* isa, 
 
 cdef void store_doubles(const Product* p, int64_t g, int64_t row, int64_t rows, const double* sums, int64_t pitch,
                         const lane_span* spans, int64_t span_count) noexcept nogil:
-    cdef int64_t i, j, lane
+    cdef int64_t i, j, lane, step
     cdef double* place
+    cdef const double* source
     cdef const double* bias = <const double*>p.bias
     for i in range(rows):
         for j in range(span_count):
             place = <double*>p.output.data + (row + i) * p.output.c + spans[j].offset
+            source, step = sums + i * pitch + spans[j].lane, spans[j].step
             for lane in range(spans[j].count):
-                place[lane * spans[j].step] = sums[i * pitch + spans[j].lane + lane] + 0.0
-                if bias != NULL:
-                    place[lane * spans[j].step] += bias[g * p.R + row + i]
+                place[lane * step] = source[lane] + 0.0
+            if bias != NULL:
+                for lane in range(spans[j].count):
+                    place[lane * step] += bias[g * p.R + row + i]
 
 
 cdef void run_double_task(const Product* p, const instruction_set* isa, DoubleTasks* all, int64_t task, DoubleScratch* s) noexcept nogil:

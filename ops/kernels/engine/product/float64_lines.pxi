@@ -3,7 +3,8 @@
 A task is some lines of output positions of one image and one group.  Each tap adds its products to the sums of a part of a line,
 from those positions on that meet the input: nothing is gathered, and nothing infinite meets a position outside.
 
-uses: core/panels.pxd, engine/algorithms.pxi (Problem), engine/product/product.pxi (Product)
+uses: engine/algorithms.pxi (Problem), engine/product/float64.pxi (store_doubles), engine/product/product.pxi
+    (Fragment, LINE_BYTES, Product), engine/product/store.pxi (output_spans)
 gives: DoubleLines, fits_double_lines, lay_out_double_lines, run_double_lines
 """
 
@@ -19,49 +20,44 @@ cdef struct DoubleLines:
     double* sums
 
 
-cdef void run_double_line(const Product* p, const instruction_set* isa, int64_t n, int64_t g, int64_t r, int64_t q0, int64_t q1,
-                          int64_t first, int64_t count, double* sums) noexcept nogil:
-    """Row r at positions from `first` on of line (q0, q1)."""
-    cdef int64_t tap, d, x0, x1, x2, low, high, i
+cdef void run_double_line(const Product* p, const instruction_set* isa, int64_t g, int64_t r, const Fragment* line,
+                          double* sums) noexcept nogil:
+    """Row r of a group at some positions of a line. Spans of the input, as `input_spans` cuts them, would take a third longer."""
+    cdef int64_t tap, d, x0, x1, x2, low, high
     cdef const double* weights
     cdef const double* numbers
-    cdef const double* bias = <const double*>p.bias
-    cdef double* place
-    memset(sums, 0, count * sizeof(double))
+    cdef lane_span span
+    memset(sums, 0, line.count * sizeof(double))
     for tap in range(p.tap_count):
-        x0, x1 = q0 * p.step[0] + p.taps[tap].offset[0], q1 * p.step[1] + p.taps[tap].offset[1]
-        x2 = first * p.step[2] + p.taps[tap].offset[2]
+        x0, x1 = line.q[0] * p.step[0] + p.taps[tap].offset[0], line.q[1] * p.step[1] + p.taps[tap].offset[1]
+        x2 = line.q[2] * p.step[2] + p.taps[tap].offset[2]
         if not (0 <= x0 < p.I[0] and 0 <= x1 < p.I[1]):
             continue
-        meet_inside(x2, p.step[2], p.I[2], count, &low, &high)
+        meet_inside(x2, p.step[2], p.I[2], line.count, &low, &high)
         if low == high:
             continue
         weights = <const double*>p.weights.data + p.tap_offsets[tap] + g * p.weights.g + r * p.weights.n
-        numbers = (<const double*>p.input.data + n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1]
+        numbers = (<const double*>p.input.data + line.n * p.input.n + g * p.input.g + x0 * p.input.x[0] + x1 * p.input.x[1]
                    + (x2 + low * p.step[2]) * p.input.x[2])
         for d in range(p.D):
             isa.line64(sums + low, numbers + d * p.input.c, p.step[2] * p.input.x[2], weights[d * p.weights.c], high - low)
-    place = (<double*>p.output.data + n * p.output.n + g * p.output.g + r * p.output.c + q0 * p.output.x[0] + q1 * p.output.x[1]
-             + first * p.output.x[2])
-    for i in range(count):
-        place[i * p.output.x[2]] = sums[i] + 0.0
-    if bias != NULL:
-        for i in range(count):
-            place[i * p.output.x[2]] += bias[g * p.R + r]
+    store_doubles(p, g, r, 1, sums, 0, &span, output_spans(p, g, line, 1, &span))
 
 
 cdef void run_double_lines_task(const Product* p, const instruction_set* isa, const DoubleLines* plan, int64_t task,
                                 double* sums) noexcept nogil:
     """Task `task` of one product."""
-    cdef int64_t part = task % plan.parts, g = task // plan.parts % p.G, n = task // plan.parts // p.G, lines = p.Q[0] * p.Q[1]
-    cdef int64_t line, r, first
+    cdef int64_t part = task % plan.parts, g = task // plan.parts % p.G, lines = p.Q[0] * p.Q[1], number, r
+    cdef Fragment line
+    line.lane, line.n = 0, task // plan.parts // p.G
     check_room(b"run_double_lines_task", sums, plan.room * sizeof(double))
-    for line in range(share(lines, plan.parts, part), share(lines, plan.parts, part + 1)):
-        for r in range(p.R):
-            first = 0
-            while first < p.Q[2]:
-                run_double_line(p, isa, n, g, r, line // p.Q[1], line % p.Q[1], first, min(<int64_t>LINE_DOUBLES, p.Q[2] - first), sums)
-                first += LINE_DOUBLES
+    for number in range(share(lines, plan.parts, part), share(lines, plan.parts, part + 1)):
+        line.q[0], line.q[1], line.q[2] = number // p.Q[1], number % p.Q[1], 0
+        while line.q[2] < p.Q[2]:
+            line.count = min(<int64_t>LINE_DOUBLES, p.Q[2] - line.q[2])
+            for r in range(p.R):
+                run_double_line(p, isa, g, r, &line, sums)
+            line.q[2] += LINE_DOUBLES
 
 
 cdef bint fits_double_lines(Problem* q) noexcept nogil:
@@ -74,13 +70,13 @@ cdef bint fits_double_lines(Problem* q) noexcept nogil:
     for i in range(q.count):
         plan.room = max(plan.room, min(<int64_t>LINE_DOUBLES, products[i].Q[2]))
         most = max(most, products[i].Q[0] * products[i].Q[1])
+    plan.room = ceiling(plan.room, LINE_BYTES // 8) * (LINE_BYTES // 8)  # no cache line is written by two threads
     tasks = max(1, products.N * products.G * q.count)
     plan.parts = max(1, min(most, ceiling(LINE_TASKS * q.threads, tasks)))
     return True
 
 
 cdef void lay_out_double_lines(Problem* q, workspace* memory) noexcept nogil:
-    q.double_lines.room = ceiling(q.double_lines.room, 64) * 64
     q.double_lines.sums = <double*>take(memory, q.threads * q.double_lines.room * sizeof(double))
 
 
