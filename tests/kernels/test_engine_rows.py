@@ -137,6 +137,29 @@ def test_blocks_in_which_planes_end(batch, groups, axes, number_format):
 
 
 @pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", ["bfloat16", "hifloat8"])
+@pytest.mark.parametrize(("batch", "groups", "axes"), [
+    (12, 1, [(5, 5, 3, 1, 1, 1), (5, 5, 3, 1, 1, 1), (7, 7, 3, 1, 1, 1)]),
+    (4, 2, [(12, 12, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1), (14, 14, 3, 1, 1, 1)]),
+    (4, 1, [(9, 5, 5, 2, 1, 2), (5, 5, 3, 1, 1, 1), (7, 7, 3, 1, 1, 1)]),
+    (5, 1, [(12, 12, 3, 1, 2, 2), (3, 3, 2, 1, 1, 0), (7, 7, 1, 1, 1, 0)]),
+    (5, 1, [(4, 4, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1), (4, 4, 3, 1, 1, 1)]),
+    (34, 1, [(3, 3, 3, 1, 1, 1), (3, 3, 3, 1, 1, 1), (11, 11, 3, 1, 1, 1)]),
+    (5, 1, [(10, 10, 4, 1, 1, 3), (7, 3, 3, 2, 1, 0), (15, 8, 3, 2, 1, 1)]),
+    (3, 1, [(50, 50, 9, 1, 1, 4), (1, 1, 1, 1, 1, 0), (6, 5, 2, 1, 1, 0)]),
+    (2, 1, [(7, 5, 3, 1, 1, 0), (33, 33, 3, 1, 1, 1), (31, 31, 1, 1, 1, 0)]),
+], ids=["odd volumes", "even volumes", "a stride", "dilated", "whole blocks", "more ends than patches", "strides",
+        "planes of one line", "large planes"])
+def test_volumes_whose_taps_share_planes(batch, groups, axes, number_format):
+    """Weights gradients whose taps meet the same planes: blocks in which an image ends after an odd number of
+    positions, and chunks of several images, parts of one, and parts of a plane."""
+    for c, m in ((37, 16), (20, 40)):
+        case = case_of(batch, groups, c, m, axes)
+        for arrays in (ordinary_operands(case, number_format), drawn_operands(case, c, number_format)):
+            check_gradient(case, arrays, number_format, ["weights_product"], (1, 2), kernel="backward_weights")
+
+
+@pytest.mark.usefixtures("guarded_workspace")
 @pytest.mark.parametrize("number_format", LAID_OUT)
 @pytest.mark.parametrize("axis", [(401, 98, 10, 4, 1, 0), (200, 200, 9, 1, 1, 4), (5000, 999, 8, 5, 1, 0)], ids=str)
 def test_first_layers_of_sound(axis, number_format):

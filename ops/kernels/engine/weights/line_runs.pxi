@@ -4,8 +4,8 @@ Where taps share lines, a block goes on behind a gap where a segment ends. The p
 side, for each tap: where a run is shorter than half a block, a tile takes all rows one half after the other, which is slower.
 
 uses: engine/weights/gradient.pxi (Reach, Row, Weights, tap_at), engine/weights/lines.pxi (KEPT_TAPS, LINE_GAPS,
-    gap_after, row_start, taps_after), engine/weights/plan.pxi (Chunk, LinePatch, MOST_PATCHES, SharedTaps,
-    WeightsPlan, WeightsScratch), engine/weights/positions.pxi (inside_of, last_of_plane, reach_of)
+    gap_after, in_one_segment, row_start, taps_after), engine/weights/plan.pxi (Chunk, LinePatch, MOST_PATCHES,
+    SharedTaps, WeightsPlan, WeightsScratch), engine/weights/positions.pxi (inside_of, reach_of)
 gives: find_patches, keep_runs, keeps_runs, line_runs, most_line_runs, patch_lines, runs_of_tap
 """
 
@@ -19,21 +19,33 @@ cdef inline int64_t most_line_runs(const WeightsPlan* plan) noexcept nogil:
     return ceiling(plan.chunk, HALF_BLOCK) + plan.chunk // SUM_BLOCK + 3
 
 
-cdef void find_patches(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, SharedTaps* shared) noexcept nogil:
-    """The whole blocks in which a segment ends, as far as there is room for them behind the lines."""
-    cdef int64_t r, first, segments = 1, room, taps = taps_after(w, shared, 0) + 1
+cdef inline int64_t last_of_segment(const Row* rows, int64_t row_count, int64_t r, const SharedTaps* shared) noexcept nogil:
+    """The last row of those in a segment that begin with row r."""
+    while r + 1 < row_count and in_one_segment(&rows[r + 1], &rows[r], shared):
+        r += 1
+    return r
+
+
+cdef bint find_patches(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, int64_t segments,
+                       SharedTaps* shared) noexcept nogil:
+    """The whole blocks in which a segment ends, as far as there is room for them behind the lines. Returns whether they have all pairs
+    that reach beyond a segment."""
+    cdef int64_t segment, r = 0, first, end, room, taps = taps_after(w, shared, 0) + 1, odd = 0  # patches that have such pairs
     shared.patch_count = 0
-    r = last_of_plane(rows, chunk.row_count, 0) + 1
-    while r < chunk.row_count:
-        first = rows[r].first // SUM_BLOCK * SUM_BLOCK
-        if first < rows[r].first and first + SUM_BLOCK <= chunk.count and shared.patch_count < MOST_PATCHES:
-            shared.patches[shared.patch_count] = LinePatch(first, rows[r].first - first, segments - 1)
+    for segment in range(segments - 1):
+        r = last_of_segment(rows, chunk.row_count, r, shared) + 1
+        end = rows[r].first
+        first = end // SUM_BLOCK * SUM_BLOCK
+        if first < end and first + SUM_BLOCK <= chunk.count and shared.patch_count < MOST_PATCHES:
+            shared.patches[shared.patch_count] = LinePatch(first, end - first, segment)
             shared.patch_count += 1
-        segments += 1
-        r = last_of_plane(rows, chunk.row_count, r) + 1
+            odd = shared.patch_count if end % 2 == 1 else odd
+        elif end % 2 == 1:
+            return False
     shared.patch_place = chunk.count + segments * gap_after(w, shared, 0)
     room = (LINE_GAPS + 1) * plan.chunk - shared.patch_place
     shared.patch_count = min(shared.patch_count, max(0, room) // (SUM_BLOCK * taps))
+    return odd <= shared.patch_count
 
 
 cdef inline int64_t patch_number(const SharedTaps* shared, int64_t later, int64_t patch) noexcept nogil:
@@ -67,7 +79,7 @@ cdef int64_t line_runs(const instruction_set* isa, const Chunk* chunk, const Sha
             end = chunk.count
             if k > 0:
                 skipped += gap
-            r = last_of_plane(s.rows, chunk.row_count, r) + 1
+            r = last_of_segment(s.rows, chunk.row_count, r, shared) + 1
             if r < chunk.row_count:
                 end = s.rows[r].first
         run = &s.runs[number]

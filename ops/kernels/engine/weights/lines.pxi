@@ -3,9 +3,10 @@ a tap meets them at the positions of a chunk, zeros outside.
 
 Taps that differ in their row alone meet the same lines of the large side, some lines apart, where the step from line to line
 allows it. Such taps share what is laid out: it goes on beyond the positions of the chunk, and each tap begins some lines later.
-Where a plane is one line, taps share it in the same way, some positions apart.
-A segment is a part of the chunk whose lines follow one another, that is, a plane or a part of it; what is laid out for it is longer
-than the segment by a gap.
+Where a plane is one line, taps share it in the same way, some positions apart; of small volumes, those that differ in their plane
+alone share planes.
+A segment is a part of the chunk whose lines follow one another, that is, a plane or a part of it, or of volumes that share planes
+an image or a part of it; what is laid out for it is longer than the segment by a gap.
 
 Lines are bfloat16 codes that run backwards, of which dot products take pairs at any position.  Tiles that mix taps have windows
 instead (engine/weights/windows.pxi).
@@ -15,8 +16,8 @@ uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (ask_ahead), engine/prod
     engine/weights/gradient.pxi (Row, Weights, large_at), engine/weights/line_runs.pxi (find_patches, keeps_runs,
     most_line_runs, patch_lines, runs_of_tap), engine/weights/plan.pxi, engine/weights/positions.pxi (in_one_plane),
     engine/weights/sums.pxi (tile_sums)
-gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, gap_after, has_lines, keep_pieces, number_step,
-    parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps, taps_after
+gives: KEPT_PIECES, KEPT_TAPS, LINE_GAPS, LINE_PART, LINE_TILES, gap_after, has_lines, in_one_segment, keep_pieces,
+    number_step, parts_pay, plan_lines, row_pair, row_start, run_line_strands, run_line_tile, shared_taps, taps_after
 """
 
 cdef enum:
@@ -44,10 +45,15 @@ cdef inline int64_t shared_axis(const Weights* w) noexcept nogil:
     return 2 if w.Y[1] == 1 and w.K[1] == 1 and w.s[2] > 1 else 1
 
 
+cdef inline int64_t group_count(const Weights* w, const SharedTaps* shared) noexcept nogil:
+    """Of taps that share lines."""
+    return w.K[0] * w.K[1] * w.K[2] // w.K[shared.axis] * shared.period
+
+
 cdef void plan_lines(const Weights* w, WeightsPlan* plan) noexcept nogil:
     """The bytes of a line: an odd number of cache lines, one of them for what a copy overruns. And how many tiles have lines."""
     cdef int64_t numbers = plan.chunk + 2
-    if w.K[shared_axis(w)] > 1:
+    if max(w.K[0], w.K[shared_axis(w)]) > 1:
         numbers += LINE_GAPS * plan.chunk
     plan.line_bytes = (ceiling(2 * numbers, LINE_BYTES) + 1 | 1) * LINE_BYTES
     plan.line_groups = max(1, min(LINE_TILES, LINES_BYTES * (2 if nearest_cache >= PAIRS_CACHE else 1) // (2 * plan.chunk * plan.rows)))
@@ -58,41 +64,53 @@ cdef inline int64_t number_step(const Weights* w) noexcept nogil:
     return w.s[2] * w.large.x[2]
 
 
-cdef int64_t segments_of(const Row* rows, int64_t row_count, bint* even) noexcept nogil:
-    """How many segments a chunk has, and whether all but the last end after an even number of positions."""
+cdef inline bint in_one_segment(const Row* a, const Row* b, const SharedTaps* shared) noexcept nogil:
+    return a.n == b.n if shared.axis == 0 else in_one_plane(a, b)
+
+
+cdef int64_t segments_of(const Row* rows, int64_t row_count, const SharedTaps* shared) noexcept nogil:
+    """How many segments a chunk has."""
     cdef int64_t r, segments = 1
-    even[0] = True
     for r in range(1, row_count):
-        if not in_one_plane(&rows[r], &rows[r - 1]):
+        if not in_one_segment(&rows[r], &rows[r - 1], shared):
             segments += 1
-            even[0] = even[0] and rows[r].first % 2 == 0
     return segments
 
 
-cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
-    """Taps share lines where that lays out less, and no pair reaches beyond a segment."""
-    cdef int64_t axis = shared_axis(w), divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0
-    cdef SharedTaps alone, shared
-    cdef bint even
-    alone.axis, alone.period, alone.apart, alone.patch_count = axis, w.K[axis], 0, 0
-    alone.pieces, alone.first_piece = NULL, NULL
-    shared = alone
-    if w.K[axis] == 1 or s.unbounded or (w.Y[1] * w.Y[2] < SHARED_BLOCKS * SUM_BLOCK and w.Y[1] * w.Y[2] % SUM_BLOCK != 0):
-        return alone
-    shared.period, shared.apart = w.s[axis] // divisor, w.d[axis] // divisor * (w.Y[2] if axis == 1 else 1)
-    if shared.period >= w.K[axis]:
-        return alone
-    segments = segments_of(s.rows, chunk.row_count, &even)
-    if not (even and chunk.count % 2 == 0):
-        return alone
-    if segments * gap_after(w, &shared, 0) > LINE_GAPS * plan.chunk:
-        return alone
+cdef int64_t share_along(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, int64_t axis, SharedTaps* shared) noexcept nogil:
+    """Taps along an axis that share lines. Returns how many numbers are laid out for all of them, or INT64_MAX if they cannot."""
+    cdef int64_t divisor = common_divisor(w.s[axis], w.d[axis]), each = w.d[axis] // divisor, first, segments, laid_out = 0
+    cdef int64_t positions = w.Y[1] * w.Y[2] * (w.Y[0] if axis == 0 else 1)  # of a whole segment
+    shared.axis, shared.period = axis, w.s[axis] // divisor
+    shared.apart = each * w.Y[1] * w.Y[2] if axis == 0 else each * w.Y[2] if axis == 1 else each
+    if shared.period >= w.K[axis] or positions < SHARED_BLOCKS * SUM_BLOCK and positions % SUM_BLOCK != 0:
+        return INT64_MAX
+    segments = segments_of(rows, chunk.row_count, shared)
+    if (chunk.count % 2 == 1 or segments * gap_after(w, shared, 0) > LINE_GAPS * plan.chunk
+            or not find_patches(w, plan, chunk, rows, segments, shared)):
+        return INT64_MAX
     for first in range(shared.period):
-        laid_out += chunk.count + segments * gap_after(w, &shared, first)
-    if laid_out >= w.K[axis] * chunk.count:
-        return alone
-    find_patches(w, plan, chunk, s.rows, &shared)
-    return shared
+        laid_out += chunk.count + segments * gap_after(w, shared, first)
+    return laid_out * (w.K[0] * w.K[1] * w.K[2] // w.K[axis])
+
+
+cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
+    """Taps share lines where that lays out less, and no pair that is not patched reaches beyond a segment."""
+    cdef int64_t axis = shared_axis(w), least = chunk.count * w.K[0] * w.K[1] * w.K[2], laid_out
+    cdef SharedTaps best, shared
+    best.axis, best.period, best.apart, best.patch_count = axis, w.K[axis], 0, 0
+    best.pieces, best.first_piece = NULL, NULL
+    shared = best
+    if s.unbounded:
+        return best
+    while True:
+        laid_out = share_along(w, plan, chunk, s.rows, axis, &shared)
+        if laid_out < least:
+            best, least = shared, laid_out
+        if axis == 0:
+            break
+        axis = 0
+    return best
 
 
 cdef inline int64_t row_pair(const WeightsPlan* plan, int64_t row) noexcept nogil:
@@ -206,12 +224,12 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
         left = part.count
         r += 1
         if gap > 0:
-            while r < chunk.row_count and in_one_plane(&rows[r], &part):
+            while r < chunk.row_count and in_one_segment(&rows[r], &part, shared):
                 left += rows[r].count
                 r += 1
             left += gap
         while left > 0:
-            part.count = min(left, w.Y[2] - part.y[2]) if shared.axis == 1 else left
+            part.count = left if shared.axis == 2 else min(left, w.Y[2] - part.y[2])
             x1 = part.y[1] * w.s[1] - w.b[1] + t[1] * w.d[1]
             inside, whole = 0 <= x1 < w.X[1], part.count == w.Y[2] and not joined
             if (last_whole and whole and inside == last_inside and in_one_plane(&part, &last)
@@ -227,6 +245,9 @@ cdef int64_t cut_pieces(const Weights* w, const Chunk* chunk, const SharedTaps* 
             left -= part.count
             part.y[1] += 1
             part.y[2] = 0
+            if shared.axis == 0 and part.y[1] == w.Y[1]:
+                part.y[0] += 1
+                part.y[1] = 0
     return merge_pieces(number_step(w), pieces, number)
 
 
@@ -247,19 +268,19 @@ cdef inline int64_t gap_after(const Weights* w, const SharedTaps* shared, int64_
 
 cdef inline void first_of_group(const Weights* w, const SharedTaps* shared, int64_t group, int64_t* t) noexcept nogil:
     """The first tap of a group. Groups of one residue follow one another: with a stride along lines they meet the same cache lines."""
-    cdef int64_t others = w.K[3 - shared.axis]
-    t[3 - shared.axis], t[shared.axis], t[0] = group % others, group // others % shared.period, group // others // shared.period
+    cdef int64_t inner = 1 if shared.axis == 2 else 2, others = w.K[inner]
+    t[inner], t[shared.axis] = group % others, group // others % shared.period
+    t[3 - shared.axis - inner] = group // others // shared.period
 
 
 cdef void keep_pieces(const Weights* w, const instruction_set* isa, const Chunk* chunk, SharedTaps* shared,
                       WeightsScratch* s) noexcept nogil:
     """The pieces of all taps, of those that share lines once, where there is room: each strand lays out the same."""
     cdef int64_t t[3]
-    cdef int64_t number = 0, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, group, gap = gap_after(w, shared, 0), most
-    cdef bint even
+    cdef int64_t number = 0, groups = group_count(w, shared), group, gap = gap_after(w, shared, 0), most
     cdef bint joined = pieces_joined(w, isa)
-    most = gap // w.Y[2] * (1 + w.Y[2] // LINE_PIECE) if shared.axis == 1 else gap // LINE_PIECE + 1
-    most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, &even) * (most + 1)
+    most = gap // LINE_PIECE + 1 if shared.axis == 2 else gap // w.Y[2] * (1 + w.Y[2] // LINE_PIECE)
+    most = chunk.count // LINE_PIECE + chunk.row_count + segments_of(s.rows, chunk.row_count, shared) * (most + 1)
     if groups > KEPT_TAPS:
         return
     for group in range(groups):
@@ -335,7 +356,7 @@ cdef void run_line_strands(const Weights* w, const WeightsPlan* plan, const inst
                            int64_t first_strand, int64_t end_strand, Chunk* chunk, const SharedTaps* shared, float* sums,
                            WeightsScratch* s) noexcept nogil:
     """The row tiles of all taps of some channels against all lane panels of a task."""
-    cdef int64_t tile, group, groups = w.K[0] * w.K[3 - shared.axis] * shared.period, later, laid_out = 0, count = 0, strand, tap, rows, row
+    cdef int64_t tile, group, groups = group_count(w, shared), later, laid_out = 0, count = 0, strand, tap, rows, row
     cdef int64_t most = most_line_runs(plan)
     cdef bint kept = keeps_runs(plan)
     cdef int64_t t[3]

@@ -36,7 +36,7 @@ cdef enum:
     KEPT_TILES = 4             # ... of so many tiles at least, if there are so many
     PARTIAL_BYTES = 48 << 20   # of all blocks that wait
     DISTINCT_PARTS = 16        # parts of panels, each number of which is weighed: of more, numbers a sixteenth apart
-    MOST_PATCHES = 8           # of a line for each tap
+    MOST_PATCHES = 16          # of a line for each tap
     MOST_LEVELS = 4            # a block is at most so large a power of two
 
 
@@ -83,7 +83,7 @@ cdef struct LinePatch:  # a block of positions in which a segment ends
 
 
 cdef struct SharedTaps:  # along an axis: taps t, t + period, ... meet the same numbers, each `apart` positions after the one before
-    int64_t axis    # 1, or of planes that are one line 2
+    int64_t axis    # 1, of planes that are one line 2, of small volumes 0
     int64_t period  # K of the axis where none share
     int64_t apart
     line_piece* pieces    # of all taps, or NULL: each is cut when it is laid out ...
