@@ -10,12 +10,12 @@ that are lines (engine/weights/lines.pxi) are multiplied as they lie.
 
 uses: core/caches.pxi (nearest_cache), engine/ahead.pxi (begin_ahead), engine/product/pairs.pxi,
     engine/weights/gradient.pxi (Reach, Row, Weights, large_at), engine/weights/line_runs.pxi (keep_runs, line_runs),
-    engine/weights/lines.pxi (keep_pieces, run_line_strands, shared_taps), engine/weights/matrix_rows.pxi
-    (MATRIX_POSITIONS, plan_matrix_rows, run_matrix_strands), engine/weights/next_numbers.pxi (small_positions),
-    engine/weights/plan.pxi, engine/weights/positions.pxi (cut_rows, inside_of, most_rows, reach_of, small_offset),
-    engine/weights/product.pxi (pack_lanes), engine/weights/shared_chunks.pxi (meet_chunk), engine/weights/sums.pxi
-    (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for,
-    window_runs)
+    engine/weights/lines.pxi (keep_pieces, run_line_strands, shared_taps), engine/weights/make_plan.pxi (whole_units),
+    engine/weights/matrix_rows.pxi (MATRIX_POSITIONS, plan_matrix_rows, run_matrix_strands),
+    engine/weights/next_numbers.pxi (small_positions), engine/weights/plan.pxi, engine/weights/positions.pxi
+    (cut_rows, inside_of, most_rows, reach_of, small_offset), engine/weights/product.pxi (pack_lanes),
+    engine/weights/shared_chunks.pxi (meet_chunk), engine/weights/sums.pxi (store_strands, strands_together,
+    sums_from, tile_sums), engine/weights/windows.pxi (run_window_tiles, window_for, window_runs)
 gives: PAIRS_CACHE, laid_out_wide, lay_out_codes, pack_small, plan_blocks, run_blocks_piece
 """
 

@@ -4,7 +4,7 @@ Sums of different groups, channels and taps do not meet, and a part's are cut as
 
 uses: core/extents.pxi (check_extents), core/problem.pxi (Call, View, element_count, operand_of),
     engine/algorithms.pxi (Inquiry, Problem, begin_weights, chosen_bytes, compute, end_problem),
-    engine/weights/gradient.pxi (Weights), engine/weights/plan.pxi (HUGE_FRAME)
+    engine/weights/gradient.pxi (Weights), engine/weights/make_plan.pxi (HUGE_FRAME)
 gives: WEIGHTS_BYTES, WEIGHTS_THREAD_BYTES, run_backward_weights
 """
 

@@ -14,10 +14,10 @@ uses: engine/ahead.pxi (ask_ahead), engine/algorithms.pxi (Problem), engine/cost
     (trying), engine/weights/blocks.pxi (laid_out_wide), engine/weights/frames.pxi (frame_block, tap_offset),
     engine/weights/gradient.pxi (LineReach, Reach, Row, Weights, next_tap, tap_at), engine/weights/jobs.pxi
     (WeightsPass, run_pass), engine/weights/kept.pxi (keep_numbers), engine/weights/line_runs.pxi (keeps_runs),
-    engine/weights/next_numbers.pxi (ask_for_chunk, next_wish), engine/weights/plan.pxi, engine/weights/positions.pxi,
-    engine/weights/shared_chunks.pxi (lay_out_chunks, meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi
-    (store_strands, strands_together, sums_from, tile_sums), engine/weights/windows.pxi (begin_windows,
-    find_window_rows)
+    engine/weights/make_plan.pxi (make_plan), engine/weights/next_numbers.pxi (ask_for_chunk, next_wish),
+    engine/weights/plan.pxi, engine/weights/positions.pxi, engine/weights/shared_chunks.pxi (lay_out_chunks,
+    meet_chunk, share_chunks, shared_runs), engine/weights/sums.pxi (store_strands, strands_together, sums_from,
+    tile_sums), engine/weights/windows.pxi (begin_windows, find_window_rows)
 gives: fits_weights, lay_out_weights, pack_lanes, run_weights, run_weights_piece, weights_cycles
 """
 

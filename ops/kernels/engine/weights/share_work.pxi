@@ -1,9 +1,9 @@
 """How pieces, panels and rows of a weights gradient are cut into tasks, and where their sums wait.
 
 uses: core/caches.pxi (middle_cache), engine/costs.pxi, engine/product/pairs.pxi (on_matrix),
-    engine/weights/gradient.pxi (Weights), engine/weights/kept.pxi (met_numbers), engine/weights/matrix_rows.pxi
-    (matrix_row_quarters), engine/weights/plan.pxi, engine/weights/shared_chunks.pxi (can_share_chunks),
-    engine/weights/windows.pxi (window_moved)
+    engine/weights/gradient.pxi (Weights), engine/weights/kept.pxi (met_numbers), engine/weights/make_plan.pxi
+    (plan_rings), engine/weights/matrix_rows.pxi (matrix_row_quarters), engine/weights/plan.pxi,
+    engine/weights/shared_chunks.pxi (can_share_chunks), engine/weights/windows.pxi (window_moved)
 gives: own_floats, own_levels, share_work, strand_floats
 """
 
