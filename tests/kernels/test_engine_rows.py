@@ -189,6 +189,22 @@ def test_single_taps_of_few_channels(axes, number_format):
                        places=[apart, elsewhere])
 
 
+@pytest.mark.usefixtures("guarded_workspace")
+@pytest.mark.parametrize("number_format", LAID_OUT)
+@pytest.mark.parametrize("axes", [
+    [(9, 9, 1, 1, 1, 0), (37, 37, 1, 1, 1, 0)], [(5, 5, 1, 1, 1, 0), (4, 4, 1, 1, 1, 0), (7, 7, 1, 1, 1, 0)],
+    [(11, 10, 1, 1, 1, 0), (13, 13, 1, 1, 1, 0)], [(1, 1, 1, 1, 1, 0)],
+], ids=["planes", "volumes", "within planes", "one position"])
+def test_single_taps_of_channels_that_fill_no_vectors(axes, number_format):
+    """Weights gradients whose lanes are channels of the other side, where those fill more of their vectors."""
+    for c, m in ((64, 24), (70, 9), (33, 17)):
+        case = case_of(2, 2, c, m, axes)
+        arrays = drawn_operands(case, c, number_format)
+        layouts = [{side: in_some_layout(random.Random(seed), arrays[side]) for side in arrays} for seed in range(2)]
+        check_gradient(case, arrays, number_format, ["weights_product"], (1, 3), "backward_weights",
+                       places=[arrays | elsewhere for elsewhere in layouts])
+
+
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
 @pytest.mark.parametrize("repeated", [1, 2, 5], ids=["sums", "results", "taps"])
 def test_weights_that_repeat(repeated, number_format):

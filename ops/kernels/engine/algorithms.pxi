@@ -379,7 +379,7 @@ cdef int begin_weights(Problem* q, const Weights* w, int threads, Inquiry* inqui
     begin_problem(q, <double>w.N * w.Y[0] * w.Y[1] * w.Y[2] * w.G * w.M * w.C * w.K[0] * w.K[1] * w.K[2], threads, inquiry)
     q.lines = w[0]
     q.weights = &q.lines
-    join_lines(q.weights)
+    join_lines(q.weights, q.isa)
     if within_bfloat16(w.large.format) and within_bfloat16(w.small.format):
         q.pairs = q.isa.pairs if q.isa.matrix == NULL else q.isa.matrix
     return relate_weights(q)

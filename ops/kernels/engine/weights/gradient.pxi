@@ -124,7 +124,23 @@ cdef void join_taps(Weights* w) noexcept nogil:
         w.large.x[axis], w.small.x[axis] = w.C, w.M  # of one position: not beside it
 
 
-cdef void join_lines(Weights* w) noexcept nogil:
+cdef void exchange_sides(Weights* w, int64_t width) noexcept nogil:
+    """Make lanes, `width` of a vector, of the side that has more channels, where a single tap meets the same positions on both and
+    fewer lanes are lost. Rows of float32 are multiplied where they lie: there it costs more to pack more lanes."""
+    cdef Operand large = w.large
+    cdef int64_t apart = w.taps_stride[2]
+    cdef int axis
+    for axis in range(3):
+        if w.K[axis] != 1 or w.s[axis] != 1 or w.b[axis] != 0 or w.X[axis] != w.Y[axis]:
+            return
+    if large.format == NUMBER_FLOAT32 or w.C <= w.M or ceiling(w.M, width) * w.C * 0.95 <= ceiling(w.C, width) * w.M:
+        return
+    w.large, w.small = w.small, large
+    w.C, w.M = w.M, w.C
+    w.taps_stride[2], w.taps_stride[1] = w.taps_stride[1], apart
+
+
+cdef void join_lines(Weights* w, const instruction_set* isa) noexcept nogil:
     """Positions in as few lines as possible, but for sums in chains, which go by lines."""
     if w.cut.chains > 1 or w.large.format == NUMBER_FLOAT64:
         return
@@ -132,6 +148,8 @@ cdef void join_lines(Weights* w) noexcept nogil:
     join_axes(w, 1)
     if w.Y[1] == 1:
         join_axes(w, 0)
+    if isa.matrix == NULL:
+        exchange_sides(w, isa.width)
 
 
 cdef int relate_weights(Problem* q) except -1 nogil:
