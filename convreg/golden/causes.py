@@ -87,7 +87,7 @@ def _of_all(
 
 
 def _constant(known: Analysis, found: Array) -> str:
-    """Say that all results are NaN, zero, the largest number or infinity, and what is due; empty if they are not."""
+    """Say that all results, or all that are due, are NaN, zero, the largest number or infinity; empty if not."""
     format, last, ends = known.format, ranks.largest(known.format), known.ends()
     overflow = "NaN" if format.infinity is None else "infinity"
     saturated = (np.abs(ends.low) == last) & (ends.low == ends.high)
@@ -102,6 +102,9 @@ def _constant(known: Analysis, found: Array) -> str:
             "numbers" if number.all() else "infinite" if not number.any() else "not NaN")
     if (found == ranks.NAN).any():
         return ""
+    if (ends.low == ranks.NAN).all():
+        value = ranks.values_of(found[:1], format)[0]
+        return f"{f'{value:g}' if (found == found[0]).all() else 'numbers'}, where the exact results are NaN"
     if (found == 0).all():
         low, high = (np.abs(ranks.values_of(end, format)) for end in ends[:2])
         small = (np.minimum(low, high) < format.smallest_normal) & (np.maximum(low, high) <= format.smallest_normal)

@@ -68,7 +68,9 @@ def unwritten(codes: Array, wrong: Array, golden: Array, format: Format, *, make
         return None
     if makes_nan and _as_arithmetic_makes_nan(pattern, value, format):
         return None
-    if (value == 0 and _flushed(due, format)) or _cut_off(value, due, codes == held[most], _numbers(golden, format)):
+    holding, right = codes == held[most], _numbers(golden, format)
+    if (value == 0 and _flushed(due, format)) or _cut_off(value, due, holding, right) or \
+            _without_nan(value, due, holding, right):
         return None
     mostly, usual = count >= SHARE * places.size, _expected(pattern, golden)
     if usual and not mostly:  # as where results with many zeros lie in other places
@@ -107,6 +109,11 @@ def _cut_off(value: float, due: Array, holding: Array, golden: Array) -> bool:
         if due.size >= 4 * FEW and beyond(due, value).all() and within(golden, value).any():
             return bool(np.mean(holding[beyond(golden, value)]) >= NEARLY_ALL)
     return False
+
+
+def _without_nan(value: float, due: Array, holding: Array, golden: Array) -> bool:
+    """Whether a kernel writes a number in place of every NaN, as one that takes NaN as zero does."""
+    return value == value and bool(np.isnan(due).all() and np.mean(holding[np.isnan(golden)]) >= NEARLY_ALL)
 
 
 def _as_arithmetic_makes_nan(pattern: int, value: float, format: Format) -> bool:

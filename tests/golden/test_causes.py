@@ -85,6 +85,30 @@ def test_nan_of_padding_times_infinity_does_not_look_unwritten():
         assert "they look never written" in judged(finite, result).unwritten
 
 
+@pytest.mark.parametrize("format", SIX)
+def test_numbers_in_place_of_nan_do_not_look_unwritten(format):
+    """A kernel that takes NaN as zero, or whose maximum drops it, has written these elements."""
+
+    def with_nan(shape):
+        values = normals(shape)
+        values.reshape(-1)[values.size // 2] = np.nan
+        return values
+
+    golden = made(with_nan, format)
+    right = numbers(golden)
+    assert np.isnan(right).any()
+    for number, shown in ((0, "0"), (1, "1"), (np.inf, "inf")):
+        if np.isfinite(number) or FORMATS[format].infinity is not None:
+            found = judged(golden, np.where(np.isnan(right), number, right))
+            assert (found.causes, found.unwritten) == ((f"{shown}, where the exact results are NaN",), "")
+    drawn = np.random.default_rng(1).choice([-1.0, 0.5, 2.0], right.shape)
+    assert judged(golden, np.where(np.isnan(right), drawn, right)).causes == (
+        "numbers, where the exact results are NaN",)
+    holes = right.copy()  # zeros elsewhere too: these elements are missing
+    holes[0, 0] = 0
+    assert "never written" in judged(golden, np.where(np.isnan(right), 0, holes)).unwritten
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_elements_that_are_wrong_for_another_reason_are_no_reversed_taps(place):
     """With equal operands the taps are symmetric, so reversed ones explain all results but the wrong ones."""
