@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import convreg
 from convreg import GraphError, golden
-from convreg.errors import shorten
+from convreg.errors import printable, shorten
 from convreg.files import is_folder
 from convreg.formats import FORMATS
 from convreg.golden import Case, Golden, layouts, manifest, sweeping
@@ -191,38 +191,59 @@ def _compare(args: argparse.Namespace) -> int:
         raise GraphError(f"{args.result}: a file; needed: a folder with the results of {len(subject.names)} cases, or "
                          "--case")
     verdicts: dict[str, tuple[bool, str]] = {}
+    unread: dict[str, str] = {}
     reports, shown = {}, ""
     progress = reporter() if len(subject.names) > 1 else None
-    for name in subject.names:
+    for done, name in enumerate(subject.names):
         if progress is not None:
-            progress(len(verdicts), len(subject.names), name)
+            progress(done, len(subject.names), name)
         case = subject.golden(name)
-        other = None if args.other is None else subject.results(case, args.other)
-        report = golden.compare(case, subject.results(case, args.result), args.standard, other=other, **choices)
+        try:
+            other = None if args.other is None else subject.results(case, args.other)
+            results = subject.results(case, args.result)
+        except GraphError as error:  # of a missing or damaged file, which says nothing about the other cases
+            unread[name] = str(error)
+            continue
+        report = golden.compare(case, results, args.standard, other=other, **choices)
         verdicts[name] = report.passed, report.verdict
         if args.json:
             reports[name] = report.to_dict()
         if not shown and (not report.passed or progress is None):
             shown = str(report)
-        del case, other, report  # before the next ones are read
+        del case, other, results, report  # before the next ones are read
+    if not verdicts:
+        raise GraphError(next(iter(unread.values())))
     if progress is not None:
-        progress(len(verdicts), len(verdicts), "")
+        progress(len(subject.names), len(subject.names), "")
     passed = all(good for good, _ in verdicts.values())
     if args.json:
-        print(json.dumps(next(iter(reports.values())) if progress is None else {"passed": passed, "cases": reports},
+        print(json.dumps(next(iter(reports.values())) if progress is None else
+                         {"passed": passed and not unread, "cases": reports, "without_verdict": unread},
                          indent=1, allow_nan=False))
     else:
-        print(shown if progress is None else _summary(verdicts, shown))
-    return 0 if passed else 1
+        print(shown if progress is None else _summary(verdicts, shown, unread))
+    if not passed:
+        return 1
+    return UNUSABLE if unread else 0
 
 
-def _summary(verdicts: dict[str, tuple[bool, str]], shown: str) -> str:
-    """Return the verdict on several cases, the report of the first that fails, and the verdicts on others."""
+def _summary(verdicts: dict[str, tuple[bool, str]], shown: str, unread: dict[str, str]) -> str:
+    """Return the verdict on several cases, the report of the first that fails, and a line for each of the others."""
     failed = [text for good, text in verdicts.values() if not good]
-    if not failed:
-        return f"PASS  {len(verdicts)} cases"
-    more = [f"and {len(failed) - SHOWN} more"] if len(failed) > SHOWN else []
-    return "\n".join([f"FAIL  {len(failed)} of {len(verdicts)} cases", shown, *failed[1:SHOWN], *more])
+    cases, lines = len(verdicts) + len(unread), []
+    if failed:
+        lines = [f"FAIL  {len(failed)} of {cases} cases", shown, *_few(failed[1:], SHOWN - 1)]
+    elif not unread:
+        return f"PASS  {cases} cases"
+    if unread:
+        lines += [f"NONE  no verdict on {len(unread)} of {cases} cases" + ("" if failed else ", all others pass"),
+                  *_few([f"{shorten(name)}: {printable(text)}" for name, text in unread.items()], SHOWN)]
+    return "\n".join(lines)
+
+
+def _few(lines: list[str], most: int) -> list[str]:
+    """Return the first lines, and how many there are besides."""
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
 
 
 def _subject(args: argparse.Namespace) -> Subject:

@@ -171,6 +171,33 @@ def test_compare_folders(root, capsys):
     assert run(capsys, "compare", root, root)[0] == 0
 
 
+def test_cases_without_results_keep_no_verdict_from_the_others(root, capsys):
+    """Results that are missing or damaged are listed; wrong ones among the others decide the exit status."""
+    results = root.parent / "results"
+    shutil.copytree(root, results)
+    (results / "manifest.json").unlink()
+    damaged = results / "b" / "output_diff_src.bin"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    status, out, err = run(capsys, "compare", root, "results")
+    assert status == 2
+    first, second = out.splitlines()
+    assert first == "NONE  no verdict on 1 of 3 cases, all others pass"
+    assert second.startswith("'b': results/b/output_diff_src.bin: ")
+    assert "convreg: " not in err
+    shutil.rmtree(results / "a")
+    status, out, _ = run(capsys, "compare", root, "results", "--json")
+    assert status == 2
+    told = json.loads(out)
+    assert (told["passed"], list(told["cases"]), list(told["without_verdict"])) == (False, ["c d"], ["a", "b"])
+    place = results / manifest.read(root).cases["c d"].outputs["gradBias"].file
+    place.write_bytes(bytes(len(place.read_bytes())))
+    status, out, _ = run(capsys, "compare", root, "results")
+    assert status == 1
+    lines = out.splitlines()
+    assert lines[:4] == ["FAIL  1 of 3 cases", "FAIL  c d: gradBias", "details", "NONE  no verdict on 2 of 3 cases"]
+    assert [line[:4] for line in lines[4:]] == ["'a':", "'b':"]
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["root", "nowhere"], "nowhere: cannot be read"),
     (["nowhere", "root"], "nowhere: cannot be read"),
