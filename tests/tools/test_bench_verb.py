@@ -124,6 +124,16 @@ def test_directions_and_number_formats_as_benchdnn_names_them(machine, capsys):
     assert out.count("\nFWD_B is timed without its bias\n") == out.count("\nBWD_WB is timed without its bias\n") == 1
 
 
+def test_number_formats_as_the_other_verbs_name_them(machine, capsys):
+    arguments = ["bench", "mb1ic3ih5oc4kh3ph1", "--dir", "data", "--peers", "none", "--repeat", "1", "--seconds", "0"]
+    assert main([*arguments, "--dtype", "bfloat16,bf16,float8_e5m2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("data gradient, bf16, ncx") == 1
+    assert "data gradient, e5m2" in out
+    assert main([*arguments, "--formats", "bfloat16"]) == 0
+    assert "bfloat16" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("option", ["--mb=4", "--thr=1", "--dty=f32", "--cfg=f32"])
 def test_unknown_options_show_the_usage_of_the_verb(capsys, option):
     with pytest.raises(SystemExit) as caught:

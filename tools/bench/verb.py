@@ -17,7 +17,7 @@ from convreg.progress import reporter
 from ..cluster import add_dask
 from ..options import names
 from . import formats
-from .check import DTYPES
+from .check import DTYPES, FORMAT_NAMES
 from .comparison import compare, shown
 from .jobs import jobs_of, one_of
 from .nodes import differences
@@ -33,6 +33,8 @@ DIRS = {**dict.fromkeys(("FWD", "FWD_D", "FWD_B", "FWD_I"), ("forward",)), "BWD_
 """benchdnn's names of directions, and ours."""
 WITH_BIAS = ("FWD_B", "BWD_WB")
 """The directions that have a bias in benchdnn."""
+SHORT = {full: name for name, full in FORMAT_NAMES.items()}
+"""The names of number formats in reports, by those that the rest of convreg has."""
 
 
 def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], None]:
@@ -45,9 +47,10 @@ def bench(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], Non
     parser.add_argument("--dir", type=names, metavar="DIR,...", help="data, weights, forward, or benchdnn's BWD_D, "
                         "BWD_W, BWD_DW, FWD, in any letter case (default: BWD_D,BWD_W; for a model, its own)")
     parser.add_argument("--deconv", action="store_true", help="read the descriptors as transposed convolutions")
-    parser.add_argument("--dtype", "--dt", type=names, metavar="DTYPE,...",
-                        help=f"{', '.join(DTYPES)} (default: f32; for a model, the formats of its nodes)")
-    parser.add_argument("--formats", type=names, metavar="FORMAT,...",
+    parser.add_argument("--dtype", "--dt", type=_format_names, metavar="DTYPE,...",
+                        help=f"{', '.join(DTYPES)}, or their names elsewhere, such as float32 (default: f32; for a "
+                        "model, the formats of its nodes)")
+    parser.add_argument("--formats", type=_format_names, metavar="FORMAT,...",
                         help="time these number formats of each layer in turns, and f32, in one table with ratios to "
                         "f32 and to PyTorch; all means every format. 8-bit operands have rows with results in their "
                         "format and in f32")
@@ -137,6 +140,11 @@ def _compare(args: argparse.Namespace, problems: Sequence[Problem], directions: 
                          notes=notes, progress=reporter())
     print(shown(comparison, as_markdown=args.markdown))
     comparison.raise_if_lost()
+
+
+def _format_names(value: str) -> list[str]:
+    """Return the names of number formats that commas separate, each in either spelling."""
+    return [SHORT.get(name, name) for name in names(value)]
 
 
 def _formats(args: argparse.Namespace) -> list[str]:
