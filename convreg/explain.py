@@ -85,15 +85,30 @@ class Reading:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Readings of one call; prints as a table, with the reasons of refusals below."""
+    """Readings of one call; prints as a table, with the reasons of refusals below.
+
+    Attributes
+    ----------
+    operator : str
+    readings : tuple of Reading
+        One for each conformance. "emulation" has one only where it says something else than the conformance that it
+        extends.
+    neighbours : tuple of Reading
+        What the operators of other vendors make of the same attributes.
+    """
 
     operator: str
     readings: tuple[Reading, ...]
     neighbours: tuple[Reading, ...] = ()
 
     def __getitem__(self, conformance: str) -> Reading:
-        """Return the reading under a conformance of the operator."""
+        """Return the reading under a conformance of the operator.
+
+        Where `readings` has none, because it says what that of the extended conformance says, it is the latter.
+        """
         found = {reading.conformance: reading for reading in self.readings}
+        spec = registry.get(self.operator).spec
+        found |= {name: found[spec.base(name)] for name in spec.conformances if name not in found}
         if not isinstance(conformance, str) or conformance not in found:
             raise UnknownOp(shorten(conformance), found, what="reading")
         return found[conformance]

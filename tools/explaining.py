@@ -69,7 +69,7 @@ def algorithm(parser: argparse.ArgumentParser) -> Action:
             return extents if port is None else _operand(name, extents, formats[port.name])
 
         choices = convreg.algorithm(spec.qualified_name, threads=args.threads, **_arguments(spec, args, operand))
-        print("\n\n".join(map(str, choices)) or "no algorithm: the call has nothing to compute")
+        print("\n\n".join(map(str, choices)) or "no algorithm: the call has no sums to compute")
 
     return act
 

@@ -154,7 +154,8 @@ def _several(count: int, axis: Axis) -> str:
 
 
 def _ordinal(number: int) -> str:
-    return f"{number}{ {2: 'nd', 3: 'rd'}.get(number, 'th') }".replace(" ", "")
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def _list(numbers: list[int]) -> str:

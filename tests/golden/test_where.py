@@ -47,6 +47,13 @@ def test_sets_of_indices(index, told):
     assert where(wrong, DATA).text.startswith(told)
 
 
+@pytest.mark.parametrize(("step", "told"), [(11, "11th"), (12, "12th"), (21, "21st"), (22, "22nd"), (33, "33rd")])
+def test_long_steps(step, told):
+    wrong = np.zeros((2, 6, 9, 3 * step), bool)
+    wrong[..., ::step] = True
+    assert where(wrong, DATA).text.startswith(f"in every {told} column, from 0 on")
+
+
 def test_frames_runs_and_no_pattern():
     wrong = np.ones((2, 6, 9, 8), bool)
     wrong[:, :, 1:-1, 1:] = False

@@ -111,6 +111,9 @@ def test_explanations_show_the_conformance_where_it_differs():
     lists = {**CASE.attributes, "groups": 2, "data_format": "NCX", "weights_format": "OIX"}
     alike = convreg.explain("ConvolutionBackwardData", *shapes, **lists)
     assert [reading.conformance for reading in alike.readings] == ["document", "library"]
+    assert alike["emulation"] is alike["document"]
+    with pytest.raises(convreg.UnknownOp, match="nowhere"):
+        alike["nowhere"]
     (told,) = convreg.onnx.explain_nodes(model_of(line("onednn::ConvolutionBackwardData"), scales=(
         np.ones(6, np.float32), np.float32(2)))).values()
     assert [reading.accepted for reading in told.readings] == [False, False, True]

@@ -348,7 +348,9 @@ def test_algorithm_shows_every_kernel_or_none(capsys):
     kernels = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines() if "threads:" in line]
     assert kernels == ["backward_data", "backward_weights", "bias_sum"]
     assert main([*call, "--shape", "input=1,3,5", "--set", "outputMask=0,0,0"]) == 0
-    assert capsys.readouterr().out == "no algorithm: the call has nothing to compute\n"
+    assert capsys.readouterr().out == "no algorithm: the call has no sums to compute\n"
+    assert main(["algorithm", "Quantize", "--shape", "x=3", "--set", "format=hifloat8"]) == 0
+    assert capsys.readouterr().out == "no algorithm: the call has no sums to compute\n"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
