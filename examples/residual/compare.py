@@ -96,7 +96,9 @@ def with_functions(model: onnx.ModelProto, feeds: Feeds) -> Runner:
 def plain_onnxruntime(model: onnx.ModelProto) -> Runner:
     """A session that knows standard ONNX."""
     onnxruntime = installed("onnxruntime")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # else a warning for every default value of the step's inputs
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
     return lambda feeds: dict(zip(names, session.run(None, feeds), strict=True))
 
