@@ -84,11 +84,12 @@ def _allowed(attribute: Attribute, spec: OpSpec) -> str:
 
 
 def _types_text(spec: OpSpec) -> list[str]:
+    """List the number formats of the type variables that the arguments name; a shape and the scales name none."""
     variables: dict[str, list[str]] = {}
-    shapes = {port.type for port in spec.shape_ports}
+    named = {port.type for port in (*spec.inputs, *spec.outputs) if not port.shape and not port.scales}
     for variable in spec.types:
-        formats = "an integer type" if variable in shapes else ", ".join(formats_of(spec, variable))
-        variables.setdefault(formats, []).append(variable)
+        if variable in named:
+            variables.setdefault(", ".join(formats_of(spec, variable)), []).append(variable)
     rows = [f"{', '.join(names)}: {formats}." for formats, names in variables.items()]
     if spec.uniform:
         chosen = by_conformance(spec.types[spec.outputs[0].type], spec.uniform[0])

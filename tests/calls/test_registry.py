@@ -189,6 +189,10 @@ def test_functions_show_the_declaration(operator):
     for section in ("Parameters", "Returns", "Raises", "Notes"):
         assert f"\n{section}\n{'-' * len(section)}\n" in operator.__doc__
     assert spec.source.split()[0] in operator.__doc__
+    above, _, notes = operator.__doc__.partition("\nNotes\n-----\n")
+    listed = [name for names in re.findall(r"^([A-Z]\w*(?:, [A-Z]\w*)*): ", notes, re.MULTILINE) for name in
+              names.split(", ") if name in spec.types]
+    assert sorted(listed) == sorted(set(re.findall(r" : array of (\w+)", above)))
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.spec.qualified_name)
