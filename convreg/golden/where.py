@@ -64,7 +64,7 @@ def where(wrong: Array, axes: Sequence[Axis]) -> Place:
         *_products(wrong.shape, marginal, axes), _borders(wrong, axes), _run(wrong)) if found is not None]
     telling = [found for found in candidates
                if count * np.log(max(found.size, 1) / wrong.size) < np.log(CHANCE)]
-    share = f"{100 * count / wrong.size:.3g} % of the elements"
+    share = f"{min(100 * count / wrong.size, 99.9):.3g} % of the elements"  # not "nearly the whole: 100 %"
     if not telling:
         spread = "in nearly the whole output" if count > 0.5 * wrong.size else "scattered over the output"
         return Place(f"{spread}: {share}", True)

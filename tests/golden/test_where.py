@@ -67,6 +67,9 @@ def test_frames_runs_and_no_pattern():
     assert where(wrong, DATA).text.startswith("scattered over the output: ")
     wrong.reshape(-1)[:] = np.random.default_rng(0).random(864) < 0.9
     assert where(wrong, DATA) == (f"in nearly the whole output: {100 * wrong.mean():.3g} % of the elements", True)
+    nearly = np.ones((2, 6, 90, 80), bool)
+    nearly[0, 3, 50, 40] = nearly[1, 2, 7, 9] = False
+    assert where(nearly, DATA).text == "in nearly the whole output: 99.9 % of the elements"
 
 
 def test_a_tap_of_weights():
