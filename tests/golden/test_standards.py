@@ -124,6 +124,13 @@ def test_cosine_and_cambricon():
     assert not passes("cambricon", [NAN, 1], [1, 1])
 
 
+def test_a_note_says_why_results_have_no_angle():
+    assert judge("cosine", pair([0, 0], [0, 0])).note == "a result of zeros has no angle"
+    for values in ([1, INF], [1, NAN]):
+        assert judge("cosine", pair(values, values)).note == "NaN, infinity and sums that overflow have no angle"
+    assert judge("cosine", pair([1, 2], [1, 2])).note == ""
+
+
 def test_equal_bytes():
     assert passes("binary_equal", [NAN, 1], [NAN, 1])
     assert not passes("binary_equal", [0.0], [-0.0])

@@ -79,8 +79,11 @@ def cosine(pair: Pair) -> Outcome:
         return _by_codes(pair, "cosine")
     with np.errstate(all="ignore"):
         found = float(pair.a @ pair.g / (np.linalg.norm(pair.a) * np.linalg.norm(pair.g)))
-    return Outcome("cosine", bool(1 - found <= 0.01), {"cosine": found}, {"cosine": 0.99},
-                   "" if found == found else "a result of zeros has no angle")
+    note = ""
+    if found != found:
+        zeros = not (pair.a.any() and pair.g.any())
+        note = "a result of zeros has no angle" if zeros else "NaN, infinity and sums that overflow have no angle"
+    return Outcome("cosine", bool(1 - found <= 0.01), {"cosine": found}, {"cosine": 0.99}, note)
 
 
 def binary_equal(pair: Pair) -> Outcome:
