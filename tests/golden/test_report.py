@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -96,6 +97,15 @@ def test_json_has_everything(golden):
     assert found["outputs"]["grad_input"]["wrong"] == 24
     assert found["outputs"]["grad_input"]["standards"][0]["standard"] == "mix_tolerance"
     assert set(found["outputs"]) == set(golden.outputs)
+
+
+def test_the_page_has_a_row_for_every_key(golden):
+    page = (ROOT / "docs" / "verdict.md").read_text(encoding="utf-8")
+    part = page[page.index("## The report as JSON"):page.index("## The bound")]
+    found = compare(golden, spoiled(golden), ["bound", "mixed"]).to_dict()
+    output = found["outputs"]["grad_input"]
+    keys = {*found, *output, *output["first"], *output["steps"], *output["standards"][0]}
+    assert keys | {"cases", "without_verdict"} <= set(re.findall(r"`(\w+)`", part))
 
 
 def test_a_report_is_true_if_it_passed(golden):
