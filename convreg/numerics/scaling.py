@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +27,48 @@ FARTHEST = 2**16
 _ask = Asking("convreg::numerics")
 
 
-class Rounding(NamedTuple):
-    """A number format and its rounding, with the arguments of `convreg.quantize`."""
+class _Choices(NamedTuple):
+    """The fields of a `Rounding`."""
 
     format: Format
     rounding: str | None = None
     saturate: bool = False
     seed: int | None = None
+
+
+class Rounding(_Choices):
+    """A number format and its rounding, with the arguments of `convreg.quantize`.
+
+    Attributes
+    ----------
+    format : Format
+        A record of `convreg.formats`; its name is accepted too.
+    rounding, saturate, seed
+        As for `convreg.quantize`.
+
+    Raises
+    ------
+    OpTypeError, UnknownOp
+        If there is no such format.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, format: Format | str, rounding: str | None = None, saturate: bool = False, seed: int | None = None
+    ) -> Rounding:
+        """Look the format up if its name is given."""
+        known = formats()
+        record = known[format] if isinstance(format, str) else format
+        if not isinstance(record, Format) or record not in known.values():
+            raise _ask.refuse("format", format, "a record of convreg.formats or the name of one: " + ", ".join(known),
+                              "arguments", wrong_type=True)
+        return super().__new__(cls, record, rounding, saturate, seed)
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Rounding:
+        """Check the fields that `_replace` gives, too."""
+        return cls(*iterable)
 
     @guarded("convreg::numerics")
     def of(self, values: Array, exponent: int = 0) -> Array:
@@ -75,7 +111,7 @@ def best_exponent(values: Array, how: Rounding) -> int:
     Raises
     ------
     OpError, OpTypeError
-        If `values` are not finite numbers, or `how` is no `Rounding` of a format of `convreg.formats`.
+        If `values` are not finite numbers, or `how` is no `Rounding`.
     """
     values = _checked(values, how)
     if not np.any(values):
@@ -96,8 +132,6 @@ def _checked(values: Any, how: Any) -> Array:
     """Return finite numbers as an array that `Rounding.of` rounds."""
     if not isinstance(how, Rounding):
         raise _ask.refuse("how", how, "a Rounding", wrong_type=True)
-    if not isinstance(how.format, Format) or how.format not in formats().values():
-        raise _ask.refuse("how", how.format, "a Rounding of one of " + ", ".join(formats()), wrong_type=True)
     array = _floats(values)
     if not np.isfinite(array).all():
         raise _ask.refuse("values", "infinity or NaN", "finite numbers")

@@ -68,7 +68,7 @@ def test_scales_and_plots(tmp_path, monkeypatch):
     how = Rounding(FORMATS["hifloat8"])
     for kind, value in HOSTILE.items():
         for function, args in ((numerics.best_exponent, (value, how)), (numerics.best_exponent, (X, value)),
-                               (numerics.best_exponent, (X, Rounding(value))),
+                               (Rounding, (value,)), (lambda given: how._replace(format=given), (value,)),
                                (numerics.best_exponent, (X, how._replace(rounding=value))),
                                (numerics.best_exponent, (X, how._replace(saturate=value))),
                                (numerics.best_exponent, (X, how._replace(seed=value))),

@@ -68,7 +68,10 @@ def test_no_scale_where_none_helps():
 
 
 def test_rounding_at_a_scale():
-    how = Rounding(FORMATS["float8_e4m3fn"])
+    how = Rounding("float8_e4m3fn")
+    assert how == Rounding(FORMATS["float8_e4m3fn"]) == Rounding("bfloat16")._replace(format="float8_e4m3fn")
+    with pytest.raises(convreg.UnknownOp, match="no format named 'float8'; did you mean"):
+        Rounding("float8")
     assert how.of(np.array([2.0**-30 * 1.06, 0.0]), 30).tolist() == [2.0**-30, 0.0]
     assert how.of(np.array([2.0**-30])).tolist() == [0.0]
     clipped = how._replace(saturate=True)
