@@ -66,7 +66,7 @@ class Rounding(_Choices):
         return super().__new__(cls, record, rounding, saturate, seed)
 
     @classmethod
-    def _make(cls, iterable: Iterable[Any]) -> Rounding:
+    def _make(cls, iterable: Iterable[Any]) -> Rounding:  # type: ignore[override]  # generic there
         """Check the fields that `_replace` gives, too."""
         return cls(*iterable)
 
