@@ -163,6 +163,16 @@ def test_json_that_is_no_object(tmp_path, content):
         convreg.onnx.load(path)
 
 
+@pytest.mark.parametrize(("name", "content", "told"), [
+    ("model.xml", '<?xml version="1.0"?>\n<net name="a" version="11"/>', "reads models of OpenVINO"),
+    ("model.onnx", "\n<net/>", "reads models of OpenVINO"),
+    ("graph.json", '{"version": "3.13.0", "engine_kind": "cpu", "graph": []}', "reads graphs of oneDNN")])
+def test_files_that_the_importers_read(tmp_path, name, content, told):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(GraphError, match=f"{name}: not a readable ONNX model .*`convreg import` {told}"):
+        convreg.onnx.load(tmp_path / name)
+
+
 def test_missing_file_and_folder(tmp_path):
     for path in (tmp_path / "none.onnx", tmp_path):
         with pytest.raises(GraphError, match=r"no such file|not a regular file"):

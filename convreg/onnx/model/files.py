@@ -61,12 +61,18 @@ def load(path: str | os.PathLike[str]) -> ModelProto:
 
 
 def _why(file: Path, error: Exception) -> str:
-    """What is wrong with a file; protobuf's JSON reader says nothing of use about a document that is no object."""
-    if formats.get_format_from_file_extension(file.suffix) == "json" and not isinstance(error, OSError):
-        with file.open("rb") as content:
-            start = content.read(4096).lstrip()[:1]
-        if start and start != b"{":
+    """What is wrong with a file; protobuf's readers say nothing of use about files of other frameworks."""
+    if isinstance(error, OSError):
+        return sentence(error)
+    with file.open("rb") as content:
+        start = content.read(4096).lstrip()
+    if start.startswith(b"<"):
+        return "an XML document; `convreg import` reads models of OpenVINO"
+    if formats.get_format_from_file_extension(file.suffix) == "json" and start:
+        if not start.startswith(b"{"):
             return "the suffix stands for protobuf's JSON form of a model, which is an object with irVersion and graph"
+        if b'"irVersion"' not in start:
+            return f"the document begins without irVersion; `convreg import` reads graphs of oneDNN: {sentence(error)}"
     return sentence(error)
 
 
