@@ -101,7 +101,8 @@ class OpError(_Portable, ValueError):
     status : int or None
         The vendor's status number under an Ascend product's conformance.
     accepted_by : tuple of str
-        The conformances under which the same call is legal.
+        The conformances under which the same call is legal; ``"emulation"`` only where the operator's default rule
+        is not among them.
     """
 
     def __init__(

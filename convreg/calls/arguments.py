@@ -6,9 +6,9 @@ Only this module and `outputs` read user input before the rules.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from ..errors import OpError, Refusing
 from ..formats import format_of
 from ..memory import Array, array_of, max_bytes
 from ..spec import Attribute, Call, Port, Rules, TensorType, by_conformance
+
+T = TypeVar("T")
 
 UNSET_SHAPE = (0,) * 12
 """The value that means "not given" in oneDNN's files: zeros, as many as the library's largest rank."""
@@ -132,13 +134,13 @@ def attribute_value(call: Call, rules: Rules, attribute: Attribute, value: Any) 
         case "bool":
             return boolean(call, rules, attribute.name, value)
         case "bools":
-            return tuple([boolean(call, rules, attribute.name, entry)
-                          for entry in entries_of(call, rules, attribute.name, value, "a list of booleans")])
+            return each(call, rules, attribute.name, value, "a list of booleans",
+                        lambda entry: boolean(call, rules, attribute.name, entry))
         case "string":
             return spelled(call, rules, attribute, value)
         case "strings":
-            return tuple(["" if entry is None else spelled(call, rules, attribute, entry)
-                          for entry in entries_of(call, rules, attribute.name, value, "a list of strings")])
+            return each(call, rules, attribute.name, value, "a list of strings",
+                        lambda entry: "" if entry is None else spelled(call, rules, attribute, entry))
 
 
 def spelled(call: Call, rules: Rules, attribute: Attribute, value: Any) -> str:
@@ -175,8 +177,19 @@ def integer(call: Refusing, rules: Rules, name: str, value: Any) -> int:
 
 def integers(call: Refusing, rules: Rules, name: str, value: Any) -> tuple[int, ...]:
     """Return a tuple of 64-bit integers from a list, tuple or 1-D array."""
-    return tuple([integer(call, rules, name, entry)
-                  for entry in entries_of(call, rules, name, value, "a list of integers")])
+    return each(call, rules, name, value, "a list of integers", lambda entry: integer(call, rules, name, entry))
+
+
+def each(
+    call: Refusing, rules: Rules, name: str, value: Any, what: str, one: Callable[[Any], T]
+) -> tuple[T, ...]:
+    """Return the entries of a list, each read by `one`; its error shows the whole list."""
+    entries = entries_of(call, rules, name, value, what)
+    try:
+        return tuple([one(entry) for entry in entries])
+    except OpError as error:
+        raise call.refuse(name, entries, f"{error.allowed} in each entry", error.rule,
+                          wrong_type=isinstance(error, TypeError)) from None
 
 
 def entries_of(call: Refusing, rules: Rules, name: str, value: Any, what: str) -> list[Any]:

@@ -98,21 +98,28 @@ def check_stated(call: Call, port: str, output: str, rank: int) -> None:
         raise call.refuse(port, list(stated), "no negative entry", "R19")
 
 
-def check_channels(call: Call, sides: Sides, names: tuple[str, str]) -> int:
+def stated_weights(call: Call) -> str:
+    """Name of what states the weights of a weights gradient: the shape, or a given output."""
+    return "weights_shape" if call["weights_shape"] is not None else call.spec.outputs[0].name
+
+
+def check_channels(call: Call, sides: Sides, names: tuple[str, str], weights: tuple[str, Shape]) -> int:
     """Refuse batches (R21), channels (R22 to R24) and weights (R28) that do not fit; return the groups.
 
+    `names` are the ports of the large and the small side, `weights` is the name and the shape of the weights as given.
     Extents may be unknown; nothing is refused for them.
     """
-    (large_batch, large, _), (small_batch, small, _), (weights_small, weights_large, taps) = sides
+    (large_batch, large, _), (small_batch, small, _), (weights_small, weights_large, _) = sides
     groups: int = call["groups"]
-    if 0 in (weights_small, weights_large, *taps):
-        raise call.refuse("weights", [weights_small, weights_large, *taps], "no zero extent", "R28")
+    argument, given = weights[0], list(weights[1])
+    if 0 in given:
+        raise call.refuse(argument, given, "no zero extent", "R28")
     if known(large_batch, small_batch) and large_batch != small_batch:
         raise call.refuse("batch", [large_batch, small_batch], f"equal batch sizes of {names[0]} and {names[1]}", "R21")
     if known(large, weights_large) and large != weights_large * groups:
-        if large == weights_large and call["weights_format"] in TRANSPOSED:
-            raise call.refuse("weights", [weights_small, weights_large],
-                              "grouped weights as (IC, OC/groups), not (IC/groups, OC)", "R24")
+        divided = argument == "weights" or (known(small, weights_small) and small == weights_small * groups)
+        if large == weights_large and divided and call["weights_format"] in TRANSPOSED:
+            raise call.refuse(argument, given, "grouped weights as (IC, OC/groups), not (IC/groups, OC)", "R24")
         raise call.refuse(names[0], large, f"{weights_large * groups} channels (weights have {weights_large} "
                           f"per group, groups={groups})", "R22")
     if known(small, weights_small) and small != weights_small:
@@ -177,9 +184,11 @@ def check_sizes(call: Call, sides: Sides, pads: Pads) -> None:
             raise call.refuse(f"spatial axis {index}", sizes, allowed, rule)
 
 
-def settle(call: Call, sides: Sides, names: tuple[str, str], page: Shape | None = None) -> Pads:
+def settle(
+    call: Call, sides: Sides, names: tuple[str, str], weights: tuple[str, Shape], page: Shape | None = None
+) -> Pads:
     """Refuse what does not fit, as far as extents are known, and return the pads; `page` as in `pads_in_effect`."""
-    check_channels(call, sides, names)
+    check_channels(call, sides, names, weights)
     pads = pads_in_effect(call, sides.large[2], page, sides.weights[2])
     check_sizes(call, sides, pads)
     return pads
@@ -216,7 +225,7 @@ def settled_data(call: Call, diff_src: Shape, diff_dst: Shape, weights: Shape) -
     sides = Sides(split_data(diff_src, layout), split_data(diff_dst, layout),
                   split_weights(weights, call["weights_format"]))
     page = sides.small[2] if call.base == "document" else None
-    return sides, settle(call, sides, ("diff_src", "diff_dst"), page)
+    return sides, settle(call, sides, ("diff_src", "diff_dst"), ("weights", weights), page)
 
 
 def backward_weights(call: Call, large: str, small: str, output: str) -> tuple[Geometry, tuple[int, ...]]:
@@ -234,7 +243,7 @@ def settled_weights(call: Call, data: Mapping[str, Shape], weights: Shape) -> tu
     layout = call["data_format"]
     sides = Sides(split_data(data[large], layout), split_data(data[small], layout),
                   split_weights(weights, call["weights_format"]))
-    return sides, settle(call, sides, (large, small))
+    return sides, settle(call, sides, (large, small), (stated_weights(call), weights))
 
 
 def may_be_page_order(call: Call) -> bool:
@@ -258,7 +267,7 @@ def forward(call: Call, large: str, output: str) -> tuple[Geometry, tuple[int, .
         if len(shape) != rank:
             raise call.refuse(output, list(shape), f"a tensor of rank {rank}", "R15")
     sides = sides._replace(small=split_data(shape, call["data_format"]))
-    check_forward(call, sides, pads, (large, output))
+    check_forward(call, sides, pads, (large, output), weights)
     return build(call, sides, pads), shape, page_order
 
 
@@ -270,6 +279,8 @@ def forward_sides(call: Call, data: Shape, weights: Shape) -> tuple[Sides, Pads,
     if may_be_page_order(call) and not known(channels, large):
         small = large = None  # they depend on the order
     elif may_be_page_order(call) and large == channels:
+        if channels % groups:
+            raise call.refuse("groups", groups, f"a divisor of the {channels} channels of diff_dst", "R23")
         small, large, page_order = small * groups if known(small) else None, channels // groups, True
     pads = pads_in_effect(call, spatial, None, taps)
     extents = tuple(
@@ -279,9 +290,9 @@ def forward_sides(call: Call, data: Shape, weights: Shape) -> tuple[Sides, Pads,
     return Sides((batch, channels, spatial), (batch, small, extents), (small, large, taps)), pads, page_order
 
 
-def check_forward(call: Call, sides: Sides, pads: Pads, names: tuple[str, str]) -> None:
+def check_forward(call: Call, sides: Sides, pads: Pads, names: tuple[str, str], weights: Shape) -> None:
     """Refuse what does not fit, as far as extents are known."""
-    check_channels(call, sides, names)
+    check_channels(call, sides, names, ("weights", weights))
     check_sizes(call, sides, pads)
     if call["weights_format"] in TRANSPOSED:
         check_slack(call, sides, pads)
@@ -337,7 +348,7 @@ def settled_transposed(call: Call, data: Shape, weights: Shape) -> tuple[Sides, 
         extents.append(reach(y, kernel, s) - begin - end + more if known(y) else None)
     made = large_channels * call["groups"] if known(large_channels) else None
     sides = Sides((batch, made, tuple(extents)), (batch, channels, spatial), (small_channels, large_channels, taps))
-    check_channels(call, sides, ("dst", "src"))
+    check_channels(call, sides, ("dst", "src"), ("weights", weights))
     if any(known(extent) and extent < 1 for extent in (*spatial, *extents)):
         raise call.refuse("src", list(data), f"positive sizes whose result {extents} is positive", "R26")
     check_sizes(call, sides, pads)

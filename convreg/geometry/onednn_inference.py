@@ -50,7 +50,7 @@ def forward(call: Call, large: str, output: str) -> Shape | None:
     if tensors is None:
         return None
     sides, pads, _ = onednn.forward_sides(call, *tensors)
-    onednn.check_forward(call, sides, pads, (large, output))
+    onednn.check_forward(call, sides, pads, (large, output), tensors[1])
     return onednn.join_data(*sides.small, call["data_format"])
 
 

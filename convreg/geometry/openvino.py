@@ -18,7 +18,8 @@ ROWS = {
     "rank": ("R16", "3"), "rank above": ("R16", "4"), "strides": ("R14", "5"), "dilations": ("R14", "6"),
     "pads_begin": ("R14", "7"), "pads_end": ("R14", "7"), "output_padding": ("R32", "8"), "extent": ("R26", "13"),
     "output_shape": ("R18", "15"), "negative": ("R19", "17"), "empty": ("R28", "26"), "batch": ("R21", "15"),
-    "divide": ("R23", "1"), "relation": ("R25", "13"), "negative pads": ("R7", "12"),
+    "no pads": ("R34", "7"),
+    "divide": ("R23", "R23"), "relation": ("R25", "13"), "negative pads": ("R7", "12"),
 }
 
 
@@ -63,7 +64,8 @@ def spatial_lists(call: Call, count: int) -> dict[str, tuple[int, ...]]:
         if not value and call.base == "openvino":
             value = (neutral,) * count
         if len(value) != count:
-            raise call.refuse(name, list(value), f"one entry per spatial axis ({count})", row(call, name))
+            mistake = "no pads" if not value and name.startswith("pads") else name
+            raise call.refuse(name, list(value), f"one entry per spatial axis ({count})", row(call, mistake))
         lists[name] = value
     if call["auto_pad"] == "none" and any(pad < 0 for pad in lists["pads_begin"]):  # the other modes do not read them
         raise call.refuse("pads_begin", list(lists["pads_begin"]), "entries at least 0 beside auto_pad=explicit",
