@@ -56,7 +56,7 @@ def output_mask(call: Call) -> tuple[bool, ...]:
 
 def output_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
     """Formats of the outputs, None where the vendor would see a null pointer."""
-    stated = call["outputFormats"] if call.conformance == "emulation" else None
+    stated = call["outputFormats"] if call.declares("outputFormats") else None
     if stated is not None and len(stated) != 3:
         raise call.refuse("outputFormats", list(stated), "three names, empty for the default")
     formats: list[str | None] = []
@@ -65,7 +65,10 @@ def output_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
         if call.conformance == "ascend950" and port == "gradWeight" and own in EIGHT_BIT:
             own = "float32"  # an 8-bit weight has a wider gradient
         if call.has(port) and is_product(call):
-            formats.append(call.tensor(port).format)
+            given = call.tensor(port).format
+            if stated and stated[index] not in ("", given):
+                raise call.refuse(port, given, f"{stated[index]}, as outputFormats says", "E06", wrong_type=True)
+            formats.append(given)
         else:
             formats.append((stated[index] if stated and stated[index] else own) if asked else None)
     return formats[0], formats[1], formats[2]
@@ -86,7 +89,7 @@ def check_formats(call: Call, mask: tuple[bool, ...]) -> Formats:
             if name is not None:
                 check_format(call, port, name, accepted(call, port), "E06")
     if call.conformance in ("document", "ascend950"):
-        check_same_formats(call, mask)
+        check_same_formats(call, mask, outputs)
     if call.conformance == "ascend950":
         check_eight_bit(call, mask, outputs)
     return outputs
@@ -98,14 +101,16 @@ def check_format(call: Call, port: str, name: str, allowed: tuple[str, ...], rul
         raise call.refuse(port, name, " or ".join(allowed), rule, wrong_type=True)
 
 
-def check_same_formats(call: Call, mask: tuple[bool, ...]) -> None:
-    """Refuse given gradients whose format differs from that of their tensor (E07 to E09)."""
-    for (port, of), asked, rule in zip(FORMAT_OF.items(), mask, ("E07", "E08", "E09"), strict=True):
+def check_same_formats(call: Call, mask: tuple[bool, ...], outputs: Formats) -> None:
+    """Refuse gradients whose format, stated or given, differs from that of their tensor (E07 to E09)."""
+    for (port, of), asked, name, rule in zip(FORMAT_OF.items(), mask, outputs, ("E07", "E08", "E09"), strict=True):
         own = call.tensor(of).format
         if rule == "E08" and is_product(call) and own in EIGHT_BIT:
             continue
-        if call.has(port) and (asked or is_product(call)) and call.tensor(port).format != own:
-            raise call.refuse(port, call.tensor(port).format, f"{own}, as {of} is", rule, wrong_type=True)
+        if call.has(port) and asked:
+            name = call.tensor(port).format
+        if name not in (None, own):
+            raise call.refuse(port, name, f"{own}, as {of} is", rule, wrong_type=True)
 
 
 def check_eight_bit(call: Call, mask: tuple[bool, ...], outputs: Formats) -> None:

@@ -144,7 +144,7 @@ convolution_backward = register(_scales.scaled(OpSpec(
                   "multiplier (HF32, or float16 on atlas-910), 2 float16 (bfloat16 operands too), 3 HF32.", 0,
                   minimum=0, maximum=3, rule="E26"),
         Attribute("outputFormats", "strings", "Formats of the three gradients. An empty name or None means the format "
-                  "of the tensor that it is the gradient of.", None, only=(_emulation.CONFORMANCE,)),
+                  "of the tensor that it is the gradient of.", None, only=(*ascend.PRODUCTS, _emulation.CONFORMANCE)),
         *_emulation.LAST_ROUNDING,
     ),
     types={

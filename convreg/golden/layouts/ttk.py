@@ -124,7 +124,8 @@ class Ttk(Layout):
             raise refuse(golden, self.name, f"{other} is given", f"a call that {API} can state, without {other}")
         bound = bound_of(golden)
         shapes = [golden.inputs[key].shape for key in INPUTS]
-        channels = (bound.call["biasSizes"] or _channels(bound))[:1]
+        grad_bias = golden.outputs.get(OUTPUTS[2])  # biasSizes may state anything where no tensor is empty
+        channels = _channels(bound) if grad_bias is None else grad_bias.shape
         formats = [format_name(golden.inputs[key]) for key in INPUTS]
         formats += [format_name(golden.outputs[port]) if port in golden.outputs else own
                     for port, own in zip(OUTPUTS, (formats[1], formats[2], formats[0]), strict=True)]

@@ -95,7 +95,7 @@ def backward(name: str, inputs: Sequence[Operand], attributes: dict[str, Any], o
     ----------
     outputs : sequence of str or None
         Formats of the three gradients, None for the format of the tensor that each is the gradient of. Where they
-        differ from that, the case is one of emulation, which alone lets a caller choose them.
+        differ from that and no product is stated, the case is one of emulation: the document lets nobody choose them.
     """
     grad_output, data, weight = (operand.format for operand in inputs)
     mask = attributes.get("output_mask", (True, True, True))
@@ -103,5 +103,5 @@ def backward(name: str, inputs: Sequence[Operand], attributes: dict[str, Any], o
     chosen = ["" if stated in (None, own) or not asked else stated
               for stated, own, asked in zip(outputs, (data, weight, grad_output), mask, strict=True)]
     if any(chosen):
-        attributes, conformance = {**attributes, "output_formats": chosen}, "emulation"
+        attributes, conformance = {**attributes, "output_formats": chosen}, conformance or "emulation"
     return Case(name, OP, dict(zip(INPUTS, inputs, strict=True)), attributes, conformance, dict(fields))
