@@ -247,3 +247,18 @@ def test_a_window_that_nothing_reaches_is_zeros_in_every_dialect():
     for to in ("onednn", "aten", "ascend", "onnx"):
         result = convreg.onnx.translate(made, to)
         np.testing.assert_array_equal(convreg.onnx.run(result, feeds)["dx"], np.zeros((1, 3, 4, 5), np.float32))
+
+
+@pytest.mark.parametrize("mask", [[False, False, True], [False, True, True], [True, True, True]])
+@pytest.mark.parametrize("to", DIALECTS)
+def test_zeros_that_a_product_writes_for_empty_tensors(to, mask):
+    """A product accepts sizes that do not fit where a tensor is empty: there are zeros, and no window to state."""
+    shapes = ((2, 4, 3), (2, 2, 5), (0, 1, 2)) if not mask[0] else ((0, 4, 3), (0, 2, 3), (4, 2, 1))
+    arrays = [np.ones(shape, np.float16) for shape in shapes]
+    made = convreg.onnx.node_model(
+        "ascend::ConvolutionBackward", *arrays, stride=[1], padding=[0], dilation=[2], bias_sizes=[4],
+        groups=1 if mask[0] else 2, output_mask=mask, conformance="atlas-a2", as_inputs=True)
+    feeds = {entry.name: array for entry, array in zip(made.graph.input, arrays, strict=True)}
+    wanted, results = convreg.onnx.run(made, feeds), convreg.onnx.run(convreg.onnx.translate(made, to), feeds)
+    assert {name: (array.dtype, array.shape, array.tobytes()) for name, array in results.items()} == {
+        name: (array.dtype, array.shape, array.tobytes()) for name, array in wanted.items()}

@@ -141,7 +141,7 @@ def _write(problem: Problem, builder: Builder, to: str) -> None:
         alone = problem.results
     together = [role for role in problem.results if role not in alone]
     target = TARGETS[to]
-    if target.together and alone == ["grad_bias"] and problem.precision.operands is None:
+    if geometry is not None and target.together and alone == ["grad_bias"] and problem.precision.operands is None:
         together, alone = problem.results, []
     for role in alone:
         write_result(problem, builder, role)
