@@ -51,6 +51,19 @@ def test_what_the_product_refuses_has_no_golden_vectors(tmp_path, product, mode,
     assert caught.value.rule == rule
 
 
+@pytest.mark.parametrize("product", ["Ascend950", "Ascend910B", ""])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_kernel_writes_float32_on_every_product(tmp_path, product, groups):
+    """The interface refuses this format of gradWeight (E08, E55); the kernel below it has no other."""
+    sizes = tables.Sizes((1, 4, 3, 3, 3), (4, 4 // groups, 1, 2, 1), (1, 4, 3, 2, 3), (1,) * 3, (0,) * 3, (1,) * 3,
+                         groups)
+    written = tables.kernel_row("kernel", "filter", sizes, "bfloat16", soc_series=(product,) if product else "")
+    path = tmp_path / "cases.csv"
+    path.write_text(tables.table(tables.KERNEL_COLUMNS, [written]), encoding="utf-8")
+    (case,) = cases(path)
+    assert {name: array.dtype for name, array in case.make().outputs.items()} == {"gradWeight": np.float32}
+
+
 @pytest.mark.parametrize(("stated", "running", "mode", "error"), [
     ("", "atlas-910", 0, "E27"), ("", "ascend950", 0, "E07"), ("", None, 0, None), ("", "atlas-a2", 0, None),
     ("Ascend910B", "atlas-910", 0, None),
