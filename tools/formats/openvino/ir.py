@@ -21,7 +21,7 @@ VERSIONS = ("10", "11")
 MAX_DEPTH = 64
 IGNORED = {"rt_info", "meta_data", "quantization_parameters"}
 """Children of a model that do not affect its computation."""
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _OPSET = re.compile(r"opset([1-9]|1[0-6])")
 
 
@@ -108,9 +108,10 @@ def parsed(content: bytes) -> Element:
 
 def integer(text: str, where: str) -> int:
     """Return a 64-bit integer written in decimal."""
-    if _INTEGER.fullmatch(text.strip()) and -(2**63) <= int(text) < 2**63:
-        return int(text)
-    raise GraphError(f"{where} is {_shown(text)}, not an integer")
+    decimal = _INTEGER.fullmatch(text.strip())
+    if decimal and len(decimal[0]) <= 20 and -(2**63) <= int(decimal[0]) < 2**63:
+        return int(decimal[0])
+    raise GraphError(f"{where} is {_shown(text)}, not an integer{' of 64 bits' if decimal else ''}")
 
 
 def integers(text: str, where: str) -> list[int]:
