@@ -90,3 +90,23 @@ def test_the_table_has_the_shape_of_the_bias_gradient_whatever_bias_sizes_state(
     assert ast.literal_eval(written["tensor_view_shapes"])[5] == golden.outputs["gradBias"].shape == (4,)
     (again,) = cases(tmp_path / "kit" / "cases.csv")
     assert again.attributes["bias_sizes"] == [1]
+
+
+@pytest.mark.parametrize(("conformance", "series"), [
+    ("ascend950", "('Ascend950',)"), ("atlas-a2", "('Ascend910B', 'Ascend910_93')"),
+    ("atlas-910", "('Ascend910A', 'Ascend310P')"), ("document", ""), (None, "")])
+def test_the_table_names_the_product_of_a_case(tmp_path, conformance, series):
+    """A kit that is read again has the same results: cubeMathType 1 depends on the product."""
+    case = ascend_case("product", "float32")
+    arrays = [np.full(operand.shape, 1 / 3, np.float32) for operand in case.inputs.values()]
+    golden = convreg.golden.make(case.op, arrays, name=case.name, conformance=conformance, **case.attributes,
+                                 cube_math_type=1)
+    layouts.write("ttk", tmp_path / "kit", [golden])
+    with (tmp_path / "kit" / "cases.csv").open(newline="", encoding="utf-8") as file:
+        (written,) = csv.DictReader(file)
+    assert written["soc_series"] == series
+    (again,) = cases(tmp_path / "kit" / "cases.csv")
+    assert again.conformance == (conformance if series else None)
+    repeated = convreg.golden.make(again.op, arrays, conformance=again.conformance, **again.attributes)
+    assert {name: array.tobytes() for name, array in repeated.outputs.items()} == {
+        name: array.tobytes() for name, array in golden.outputs.items()}

@@ -29,6 +29,7 @@ from ..calling import bound_of
 from ..data import format_name
 from ..manifest import Entry
 from ..sources.kernels import KERNEL, kernel_inputs
+from ..sources.rows import series_of
 from .base import Arrays, Files, Layout, Row, refuse, write_array, write_bytes
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class Ttk(Layout):
         return {
             **{column: golden.fields[column] for column in KEPT if column in golden.fields},
             "testcase_name": golden.name, "api_name": API, "is_enabled": "True",
+            "soc_series": golden.fields.get("soc_series") or series_of(golden.conformance),
             "tensor_view_shapes": repr((*shapes, *shapes[1:], tuple(channels))),
             "tensor_formats": repr((*layouts, "ND")), "tensor_dtypes": repr(tuple(formats)),
             "output_tensor_indexes": "(3, 4, 5)",

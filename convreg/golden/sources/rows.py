@@ -12,9 +12,9 @@ from ..record import Operand
 from .ascend import ranged, shape_of
 from .literals import literal
 
-PRODUCTS = {"ascend950": "ascend950", "ascend910b": "atlas-a2", "ascend910_93": "atlas-a2", "ascend910": "atlas-910",
-            "ascend910a": "atlas-910", "ascend310p": "atlas-910"}
-"""Conformances by the beginning of the products' names."""
+PRODUCTS = {"Ascend950": "ascend950", "Ascend910B": "atlas-a2", "Ascend910_93": "atlas-a2", "Ascend910": "atlas-910",
+            "Ascend910A": "atlas-910", "Ascend310P": "atlas-910"}
+"""Conformances by the beginning of the products' names, whose case does not count."""
 
 
 def rows(text: str, file: str) -> Iterator[list[str]]:
@@ -111,5 +111,12 @@ def product_of(row: Row) -> str | None:
 
 def _conformance(name: str) -> str | None:
     """Return the conformance of one product by the longest beginning of its name."""
-    begins = [known for known in PRODUCTS if name.lower().startswith(known)]
+    begins = [known for known in PRODUCTS if name.lower().startswith(known.lower())]
     return PRODUCTS[max(begins, key=len)] if begins else None
+
+
+def series_of(conformance: str | None) -> str:
+    """Return the cell that names the products of a conformance and no others, empty where it is that of no product."""
+    names = tuple(name for name, product in PRODUCTS.items() if product == conformance and not any(
+        other.startswith(name) for other in PRODUCTS if other != name))
+    return repr(names) if names else ""
