@@ -16,6 +16,8 @@ from ...memory import Array
 from ..graph import attribute_value, attributes_of, used_names
 from ..model.checks import check_opened
 from .batch_norm import set_batch_norm
+from .initial import initial_tensors
+from .record import KEY as RECORD
 from .record import metadata, set_metadata
 from .tidy import tidy
 
@@ -100,8 +102,8 @@ def deployed(step: ModelProto, values: Mapping[str, Array]) -> ModelProto:
     Returns
     -------
     onnx.ModelProto
-        The model that the step was made of, with these values. Batch normalisation uses running statistics, Dropout
-        passes its input, and a random mask (stochastic depth) is its expected value.
+        The model that the step was made of, with these values and the model's metadata. Batch normalisation uses
+        running statistics, Dropout passes its input, and a random mask (stochastic depth) is its expected value.
 
     Raises
     ------
@@ -115,14 +117,19 @@ def deployed(step: ModelProto, values: Mapping[str, Array]) -> ModelProto:
     made = {name for node in model.graph.node for name in node.output}
     made |= {value.name for value in model.graph.input} | {tensor.values.name for tensor in
                                                            model.graph.sparse_initializer}
-    others = {tensor.name: tensor for tensor in step.graph.initializer}
+    others = {tensor.name: tensor for tensor in initial_tensors(step)}
     for name in sorted(read - held - made - {""}):
         if name in values:
-            model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values[name]), name))
+            tensor = model.graph.initializer.add()
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values[name]), name))
+            if name in others:
+                tensor.doc_string = others[name].doc_string
+                tensor.metadata_props.extend(others[name].metadata_props)
         elif name in others:
             model.graph.initializer.append(others[name])
         else:
             raise GraphError(f"the forward graph reads {shorten(name)}, which the step model does not have")
+    model.metadata_props.extend(entry for entry in step.metadata_props if entry.key not in (KEY, RECORD))
     set_batch_norm(model, "frozen")
     _without_randomness(model)
     tidy(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ...guard import guarded
 from ...memory import Array
@@ -52,6 +52,10 @@ def initial_values(step_model: Source) -> dict[str, Array]:
 def values_of(model: ModelProto) -> dict[str, Array]:
     """Return the defaults of a model's inputs, and what its initialization graph holds."""
     given = {value.name for value in model.graph.input}
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in initial_tensors(model) if tensor.name in given}
+
+
+def initial_tensors(model: ModelProto) -> list[TensorProto]:
+    """Return the tensors of a model's initialization graph and its initializers."""
     apart = [tensor for entry in model.training_info for tensor in entry.initialization.initializer]
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in (*apart, *model.graph.initializer)
-            if tensor.name in given}
+    return [*apart, *model.graph.initializer]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper, version_converter
+from onnx import ModelProto, TensorShapeProto
 
 from ...errors import GraphError
-from ..graph import contradiction, scope_of, sentence
+from ..graph import scope_of
 from ..model.checks import check_made_once
 from ..model.files import Source, opened_flat
 from .batch_norm import Mode, set_batch_norm
@@ -16,14 +13,8 @@ from .folding import Folding
 from .inference import check_typed, typed
 from .rounding import check_format, round_products
 from .tidy import sort_nodes
+from .versions import in_known_version
 
-OLDEST_OPSET, NEWEST_OPSET = 18, 26
-"""The versions of standard ONNX in which the rules write their nodes. Models of older ones are converted."""
-
-BOUNDED, BOUNDS_VERSION = ("Clip", "Pad"), 11
-"""Operators whose numbers are inputs from a version of standard ONNX on, and attributes before."""
-
-OLDEST_IR = 10
 ROUNDS = 8
 """How often constants are folded: each time more shapes may be known."""
 
@@ -67,7 +58,7 @@ def prepared(flat: ModelProto, batch_norm: Mode, forward_format: str | None) -> 
     model = ModelProto()
     model.CopyFrom(flat)
     check_made_once(model.graph)
-    model = _converted(model)
+    model = in_known_version(model)
     _forget_symbols(model)
     set_batch_norm(model, batch_norm)
     known = _inferred(model)
@@ -81,49 +72,6 @@ def prepared(flat: ModelProto, batch_norm: Mode, forward_format: str | None) -> 
     sort_nodes(known.graph)
     check_typed(known)
     return known
-
-
-def _converted(model: ModelProto) -> ModelProto:
-    """Return the model in a version of standard ONNX that the rules know."""
-    version = next((entry.version for entry in model.opset_import if entry.domain == ""), None)
-    if version is None:
-        words = contradiction(model)
-        raise GraphError("the model imports no version of standard ONNX"
-                         + (f", and its functions cannot be inlined: {words}" if words else ""))
-    if version > NEWEST_OPSET:
-        raise GraphError(f"the model imports version {version} of standard ONNX; allowed: up to {NEWEST_OPSET}")
-    if version < OLDEST_OPSET:
-        try:
-            model = version_converter.convert_version(model, OLDEST_OPSET)
-        except Exception as error:  # the converter raises whatever it meets
-            raise GraphError(f"the model imports version {version} of standard ONNX, and onnx cannot convert it to "
-                             f"{OLDEST_OPSET}: {sentence(error)}") from error
-        if version < BOUNDS_VERSION:
-            _retype_bounds(model)
-    model.ir_version = max(model.ir_version, OLDEST_IR)
-    return model
-
-
-def _retype_bounds(model: ModelProto) -> None:
-    """Give the numbers of Clip and Pad the element type of the data: onnx's converter always writes float32."""
-    scope = scope_of(model.graph)
-    constants = {node.output[0]: node for node in model.graph.node if node.op_type == "Constant" and node.output}
-    for node in model.graph.node:
-        if node.op_type not in BOUNDED or node.domain != "":
-            continue
-        declared = scope.get(node.input[0]) if node.input else None
-        if declared is not None and declared.dtype is not None:
-            for name in constants.keys() & set(node.input[1:]):
-                _retype(constants[name], declared.dtype)
-
-
-def _retype(constant: NodeProto, dtype: np.dtype[Any]) -> None:
-    """Convert the tensor of a Constant node from float32 to another type."""
-    for proto in constant.attribute:
-        if proto.name == "value" and proto.t.data_type == TensorProto.FLOAT:
-            with np.errstate(over="ignore"):  # the bound that Clip has by default is infinite in float16
-                array = numpy_helper.to_array(proto.t).astype(dtype)
-            proto.t.CopyFrom(numpy_helper.from_array(array, proto.t.name))
 
 
 def _forget_symbols(model: ModelProto) -> None:

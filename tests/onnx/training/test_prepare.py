@@ -93,6 +93,61 @@ def test_older_versions_are_converted():
     assert np.allclose(convreg.onnx.run(made, {"x": np.ones((2, 3, 8), np.float32)})["x_grad"], 1 / 8)
 
 
+def test_a_converted_model_keeps_what_is_noted_about_it():
+    model = parsed("s = MatMul(x, w) y = ReduceSum<keepdims=0>(s)", "float[N,8] x", "float y",
+                   "<float[8,1] w = {1,2,3,4,5,6,7,8}>", opset=13)
+    del model.opset_import[1:]
+    graph = model.graph
+    for noted in (graph, graph.input[0], graph.output[0], graph.initializer[0], graph.node[0]):
+        noted.doc_string = "words"
+        noted.metadata_props.add(key="of", value="it")
+    graph.quantization_annotation.add(tensor_name="x")
+    made = prepare(model).graph
+    assert made.quantization_annotation == graph.quantization_annotation
+    assert [entry.name for entry in made.initializer[:1]] == ["w"]
+    assert made.node[0].op_type == "MatMul"
+    for noted in (made, made.input[0], made.output[0], made.initializer[0], made.node[0]):
+        assert noted.doc_string == "words"
+        assert [(entry.key, entry.value) for entry in noted.metadata_props] == [("of", "it")]
+
+
+def old_batch_norm(outputs: str, opset: int, more: str = "") -> ModelProto:
+    model = parsed(f"{outputs} = BatchNormalization<momentum=0.75>(x, s, b, mean, var) {more}", "float[N,2,3] x",
+                   "float[N,2,3] y", "<float[2] s = {1,2}, float[2] b = {0,1}, float[2] mean = {0,1}, "
+                   "float[2] var = {1,2}>", opset)
+    del model.opset_import[1:]
+    return model
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13])
+@pytest.mark.parametrize("outputs", ["y, m, v", "y, m, v, saved_m, saved_v"])
+def test_outputs_state_the_mode_of_older_batch_normalisations(outputs, opset):
+    """Before version 14 a node with further outputs is one in training; torch.onnx.export writes all five."""
+    step = convreg.onnx.training_step(old_batch_norm(outputs, opset), loss="mse")
+    assert convreg.onnx.StepRecord.of(step).statistics == ["mean", "var"]
+    x = np.random.default_rng(0).standard_normal((4, 2, 3)).astype(np.float32)
+    done = convreg.onnx.run(step, {"x": x, "target": np.zeros_like(x)})
+    mean, variance = x.mean((0, 2)), x.var((0, 2))
+    scaled = (x - mean[:, None]) / np.sqrt(variance + 1e-5)[:, None]
+    np.testing.assert_allclose(done["y"], scaled * [[1], [2]] + [[0], [1]], atol=1e-5)
+    np.testing.assert_allclose(done["mean.next"], 0.75 * np.array([0, 1]) + 0.25 * mean, atol=1e-6)
+    np.testing.assert_allclose(done["var.next"], 0.75 * np.array([1, 2]) + 0.25 * variance, atol=1e-6)
+    exported = convreg.onnx.Trainer(step, engine="reference").export()
+    [node] = exported.graph.node
+    assert list(node.output) == ["y"]
+
+
+def test_an_older_batch_normalisation_of_one_output_is_frozen():
+    step = convreg.onnx.training_step(old_batch_norm("y", 13), loss="mse")
+    assert convreg.onnx.StepRecord.of(step).statistics == []
+
+
+def test_saved_statistics_that_are_read_are_refused():
+    model = old_batch_norm("z, m, v, saved_m, saved_v", 13, "a = ReduceSum(saved_m) y = Add(z, a)")
+    with pytest.raises(GraphError, match=r"BatchNormalization node that makes 'z'.*'saved_m' is a saved statistic"):
+        prepare(model)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float", "double"])
 @pytest.mark.parametrize(("node", "wanted"), [
     ("Clip<min=1.0, max=6.0>", [0, 0, 0, 4, 0]), ("Clip<max=6.0>", [-2, 0, 2, 4, 0]), ("Clip", [-2, 0, 2, 4, 6]),

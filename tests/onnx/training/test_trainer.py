@@ -302,6 +302,23 @@ def test_exported_models_are_the_forward_ones(arguments):
     assert all(np.array_equal(held[name], state[name]) for name in held)
 
 
+@pytest.mark.parametrize("defaults", [True, False])
+def test_exported_models_keep_the_metadata_of_the_forward_model(defaults):
+    model = classifier()
+    model.metadata_props.add(key="license", value="MIT")
+    model.graph.metadata_props.add(key="task", value="digits")
+    for tensor in model.graph.initializer:
+        tensor.doc_string = f"about {tensor.name}"
+        tensor.metadata_props.add(key="of", value=tensor.name)
+    trainer = trained(convreg.onnx.training_step(model, learning_rate=0.1, defaults=defaults), "reference", 1)
+    exported = trainer.export()
+    assert exported.metadata_props == model.metadata_props
+    assert exported.graph.metadata_props == model.graph.metadata_props
+    assert {tensor.name: (tensor.doc_string, [(entry.key, entry.value) for entry in tensor.metadata_props])
+            for tensor in exported.graph.initializer} == {
+        tensor.name: (f"about {tensor.name}", [("of", tensor.name)]) for tensor in model.graph.initializer}
+
+
 def test_frozen_weights_are_exported_too():
     trainer = trained(convreg.onnx.training_step(classifier(), wrt=["fc.bias"], batch_norm="frozen"), "reference", 1)
     held = {tensor.name: numpy_helper.to_array(tensor) for tensor in trainer.export().graph.initializer}
