@@ -13,6 +13,7 @@ from ...formats import FORMATS
 from ...geometry import Geometry
 from ...guard import guarded
 from ...roles import Role
+from ...spec import OpSpec
 from ..graph import Scope, contradiction, empty, graphs_of, nodes_of, scope_of
 from ..model.checks import types_of
 from ..model.files import Source, opened_flat
@@ -26,6 +27,9 @@ OLDEST_OPSET = 13
 
 Write = Callable[[Problem | Conversion, Builder], bool]
 """Write nodes that stand in for one node of ours and return True, or leave it alone and return False."""
+
+Kept = Callable[[OpSpec], bool]
+"""Whether all nodes of an operator stay as they are, so that nothing needs to be known of their extents."""
 
 
 @guarded("convreg::onnx")
@@ -58,7 +62,11 @@ def lower(source: Source) -> ModelProto:
     return rewrite(opened_flat(source), write_standard)
 
 
-def rewrite(flat: ModelProto, write: Write) -> ModelProto:
+def _none(spec: OpSpec) -> bool:
+    return False
+
+
+def rewrite(flat: ModelProto, write: Write, kept: Kept = _none) -> ModelProto:
     """Return a copy of what `opened_flat` returned in which `write` has replaced nodes of ours, at every level."""
     model = ModelProto()
     model.CopyFrom(flat)
@@ -75,7 +83,7 @@ def rewrite(flat: ModelProto, write: Write) -> ModelProto:
     elif standard < OLDEST_OPSET:
         raise GraphError(f"the model imports version {standard} of standard ONNX; rewriting needs {OLDEST_OPSET} or "
                          "later; onnx.version_converter can convert it")
-    _rewrite_graph(model.graph, types_of(model).graph, None, imports, write, Names.of(model))
+    _rewrite_graph(model.graph, types_of(model).graph, None, imports, write, kept, Names.of(model))
     _clean(model)
     return model
 
@@ -85,15 +93,20 @@ def _is_ours(node: NodeProto, imports: dict[str, int]) -> bool:
 
 
 def _rewrite_graph(
-    graph: GraphProto, inferred: GraphProto, outer: Scope | None, imports: dict[str, int], write: Write, names: Names
+    graph: GraphProto, inferred: GraphProto, outer: Scope | None, imports: dict[str, int], write: Write, kept: Kept,
+    names: Names,
 ) -> None:
     """Replace nodes; `inferred` is the same graph with everything that inference found."""
     scope = scope_of(inferred, outer)
     nodes: list[NodeProto] = []
     for node, twin in zip(graph.node, inferred.node, strict=True):
         for inner, known in zip(graphs_of(node), graphs_of(twin), strict=True):
-            _rewrite_graph(inner, known, scope, imports, write, names)
+            _rewrite_graph(inner, known, scope, imports, write, kept, names)
         version = imports.get(node.domain)
+        operator = registry.find_node(node.domain, node.op_type, version)
+        if operator is not None and kept(operator.spec):
+            nodes.append(node)
+            continue
         stated = conversion_of(node, scope, version) or problem_of(node, scope, version)
         builder = Builder(names, prefix_of(node))
         nodes.extend(builder.nodes if stated is not None and write(stated, builder) else [node])

@@ -111,12 +111,12 @@ def _is_openvinos_own(problem: Problem) -> bool:
 
 
 class Target(NamedTuple):
-    """A dialect: how it states gradients, whether one node makes several, which of its own nodes it keeps, and whether
-    its forward convolution is ONNX's."""
+    """A dialect: how it states gradients, whether one node makes several, which of its own nodes it keeps (None: all),
+    and whether its forward convolution is ONNX's."""
 
     statements: Callable[[Wish], Iterator[Statement]]
     together: bool
-    keeps: Callable[[Problem], bool] = lambda problem: True
+    keeps: Callable[[Problem], bool] | None = None
     standard_forward: bool = False
 
 

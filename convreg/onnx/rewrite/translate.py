@@ -86,10 +86,12 @@ def translated(flat: ModelProto, to: str, rest: str = "error") -> ModelProto:
     if to == "onnx":
         return rewrite(flat, write_standard)
 
+    keeps = TARGETS[to].keeps
+
     def write(problem: Problem | Conversion, builder: Builder) -> bool:
         if isinstance(problem, Conversion):
             return rest == "lower" and write_standard(problem, builder)
-        if problem.spec.vendor == to and TARGETS[to].keeps(problem):
+        if keeps is not None and problem.spec.vendor == to and keeps(problem):
             return False
         if problem.spec.convolution.forward:
             return write_standard(problem, builder)
@@ -102,7 +104,7 @@ def translated(flat: ModelProto, to: str, rest: str = "error") -> ModelProto:
             write_standard(problem, builder)
         return True
 
-    return rewrite(flat, write)
+    return rewrite(flat, write, lambda spec: keeps is None and spec.vendor == to)
 
 
 class _Unstated(Exception):

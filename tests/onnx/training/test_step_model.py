@@ -66,6 +66,31 @@ def test_a_model_is_checked_at_the_entry_and_at_the_end(monkeypatch, dialect):
     assert by_onnx[1] is step
 
 
+def test_height_and_width_may_stay_open():
+    """The nodes of the dialect "aten" stay as the rules write them; others need the extents for their pads."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((4, 2, 3, 3)).astype(np.float32), "b": np.zeros(4, np.float32),
+               "v": rng.standard_normal((4, 3, 2, 2)).astype(np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+             helper.make_node("Relu", ["c"], ["r"]),
+             helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+             helper.make_node("ConvTranspose", ["p", "v"], ["y"], strides=[2, 2])]
+
+    def model(*space):
+        return built(nodes, {"x": ["N", 2, *space]}, {"y": ["N", 3, *space]}, weights)
+
+    step = convreg.onnx.training_step(model("H", "W"), learning_rate=1)
+    for space in ((4, 6), (8, 4)):
+        feeds = {"x": rng.standard_normal((2, 2, *space)).astype(np.float32),
+                 "target": rng.integers(3, size=(2, *space))}
+        wanted = convreg.onnx.run(convreg.onnx.training_step(model(*space), learning_rate=1), feeds)
+        made = convreg.onnx.run(step, feeds)
+        for name in weights:
+            np.testing.assert_allclose(made[f"{name}.next"], wanted[f"{name}.next"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(GraphError, match="every extent of grad_output but the batch must be known"):
+        convreg.onnx.training_step(model("H", "W"), dialect="onednn")
+
+
 def test_taken_names_get_a_number():
     weights = {"loss": np.ones((2, 1), np.float32), "loss.velocity": np.ones(1, np.float32)}
     nodes = [helper.make_node("MatMul", ["target", "loss"], ["learning_rate"]),
