@@ -9,6 +9,7 @@ from ..graph import scope_of
 from ..model.checks import check_made_once
 from ..model.files import Source, opened_flat
 from .batch_norm import Mode, set_batch_norm
+from .bodies import written_out
 from .folding import Folding
 from .inference import check_typed, typed
 from .rounding import check_format, round_products
@@ -33,9 +34,10 @@ def prepare(source: Source, *, batch_norm: Mode = "as_exported", forward_format:
     Returns
     -------
     onnx.ModelProto
-        Local functions are inlined; constants are initializers, those that follow from known shapes too; the version
-        of standard ONNX is 18 or later; value_info states what inference finds. Symbols that exporters wrote at inner
-        values and outputs are dropped, because they may contradict each other.
+        Local functions are inlined, and operators without a rule are written out if onnx defines them by others.
+        Constants are initializers, those that follow from known shapes too. The version of standard ONNX is 18 or
+        later; value_info states what inference finds. Symbols that exporters wrote at inner values and outputs are
+        dropped, because they may contradict each other.
 
     Raises
     ------
@@ -62,6 +64,9 @@ def prepared(flat: ModelProto, batch_norm: Mode, forward_format: str | None) -> 
     _forget_symbols(model)
     set_batch_norm(model, batch_norm)
     known = _inferred(model)
+    whole = written_out(known)
+    if whole is not known:
+        known = _inferred(whole)
     for _ in range(ROUNDS):
         if not Folding(known, scope_of(known.graph)).fold():
             break

@@ -1,0 +1,62 @@
+"""Standard operators without a rule, written as the simpler operators by which onnx defines them."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, NodeProto, defs, helper, inliner
+
+from ..graph import Scope, graphs_of, scope_of
+from . import rule_registry
+from .folding import RANDOM
+from .reverse_pass import FLAT, is_floating
+
+
+def written_out(model: ModelProto) -> ModelProto:
+    """Return a model with every node written out that has no rule of a gradient but a definition by other operators.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Flat, with the types of its values.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model itself if there is no such node, or if onnx cannot write it out.
+    """
+    version = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
+    scope = scope_of(model.graph)
+    found = sorted({node.op_type for node in model.graph.node if _is_defined(node, version, scope)})
+    if not found:
+        return model
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    stated = {value.name for value in (*model.graph.value_info, *model.graph.input)}
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    whole.graph.value_info.extend(  # the inliner asks nothing else for types
+        helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+        for name, tensor in held.items() if name not in stated)
+    try:
+        return inliner.inline_selected_functions(
+            whole, [("", op_type) for op_type in found], inline_schema_functions=True)
+    except RuntimeError:  # the reverse pass names the node that has no rule
+        return model
+
+
+def _is_defined(node: NodeProto, version: int, scope: Scope) -> bool:
+    """Whether a node makes floating-point numbers of such, has no rule, and onnx defines it by other operators."""
+    if node.domain != "" or node.op_type in FLAT | RANDOM or any(True for _ in graphs_of(node)):
+        return False
+    if rule_registry.find("", node.op_type) is not None:
+        return False
+    if not all(any(_is_float(name, scope) for name in names) for names in (node.input, node.output)):
+        return False
+    try:
+        schema = defs.get_schema(node.op_type, version)
+    except defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _is_float(name: str, scope: Scope) -> bool:
+    declared = scope.get(name)
+    return declared is not None and declared.dtype is not None and is_floating(declared.dtype)
