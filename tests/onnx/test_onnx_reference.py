@@ -51,6 +51,8 @@ RIGHT = {
     "few channels": ("LRN", 13, [normal(2, 2, 3, 3)], {"size": 5, "alpha": 0.3}),
     "one channel": ("LRN", 13, [normal(2, 1, 3, 3)], {"size": 3, "alpha": 0.3}),
     "many channels": ("LRN", 13, [normal(5, 7, 3, 2)], {"size": 3, "alpha": 0.3, "bias": 2.0}),
+    "fewer indices": ("GatherElements", 13, [normal(3, 4, 2), np.array([[[1], [-4], [2]]])], {"axis": 1}),
+    "fewer indices, axis 0": ("GatherElements", 11, [normal(3, 4), np.array([[1, 0], [-1, 2]])], {}),
     "norm 1": ("LpNormalization", 13, [normal(2, 3, 4)], {"p": 1}),
     "norm 1, axis": ("LpNormalization", 22, [normal(2, 3, 4)], {"p": 1, "axis": 1}),
     "norm 2": ("LpNormalization", 1, [normal(2, 3, 4)], {"axis": 0}),

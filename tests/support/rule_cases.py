@@ -103,6 +103,12 @@ case("Sqrt", arrays={"x": positive(2, 3)}, torch=lambda torch, x: x.sqrt())
 case("Reciprocal", arrays={"x": positive(2, 3)}, torch=lambda torch, x: 1 / x)
 case("Sin", torch=lambda torch, x: x.sin())
 case("Cos", torch=lambda torch, x: x.cos())
+case("Tan", torch=lambda torch, x: x.tan(), arrays={"x": normal(2, 3) / 3})
+for _op in ("Asin", "Acos", "Atanh"):
+    case(_op, torch=lambda torch, x, name=_op: getattr(x, name.lower())(), arrays={"x": np.tanh(normal(2, 3))})
+for _op in ("Atan", "Sinh", "Cosh", "Asinh"):
+    case(_op, torch=lambda torch, x, name=_op: getattr(x, name.lower())())
+case("Acosh", torch=lambda torch, x: x.acosh(), arrays={"x": 1 + positive(2, 3)})
 FLOAT32 = {"tolerance": 1e-4, "step": 1e-2}
 case("Erf", **FLOAT32, torch=lambda torch, x: x.erf())
 case("Where", inputs="c a b", arrays={"c": normal(2, 3, 4) > 0, **STRETCHED},
@@ -166,6 +172,23 @@ case("ReduceSumSquare", inputs="x axes", constants={"axes": integers(1)},
      torch=lambda torch, x: (x * x).sum(1, keepdim=True))
 case("ReduceLogSumExp", inputs="x axes", keepdims=0, constants={"axes": integers(1)},
      torch=lambda torch, x: x.logsumexp(1))
+case("ReduceLogSum", inputs="x axes", keepdims=0, arrays={"x": positive(2, 3, 4)}, constants={"axes": integers(1)},
+     torch=lambda torch, x: x.sum(1).log())
+case("ReduceLogSum", "none", noop_with_empty_axes=1, arrays={"x": positive(2, 3)}, torch=lambda torch, x: x.log())
+ZEROS = {"x": normal(4, 3, 2) * np.array([[[1], [1], [1]], [[0], [1], [1]], [[0], [1], [0]], [[0], [0], [0]]])}
+for _keep in (0, 1):
+    case("ReduceProd", f"keep{_keep}", inputs="x axes", keepdims=_keep, arrays=ZEROS, constants={"axes": integers(1)},
+         torch=lambda torch, x, keep=_keep: x.prod(1, keepdim=bool(keep)))
+case("ReduceProd", "all", keepdims=0, torch=lambda torch, x: x.prod())
+case("ReduceProd", "none", noop_with_empty_axes=1, torch=lambda torch, x: x * 1)
+for _equation, _shapes in (
+    ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]), ("ij,jk", [(3, 4), (4, 5)]), ("b...i, ij -> b...j", [(2, 3, 4), (4, 5)]),
+    ("bi,bi,bj->bj", [(2, 3), (2, 3), (2, 4)]), ("bij->jb", [(2, 3, 4)]), ("i,j->", [(3,), (4,)]),
+    ("b...,b...->...", [(2, 3, 4), (2, 3, 4)]), ("ij,k->ik", [(3, 4), (2,)]),
+):
+    _operands = {name: normal(*shape, seed=ord(name)) for name, shape in zip("abc", _shapes, strict=False)}
+    case("Einsum", _equation, inputs=" ".join(_operands), equation=_equation, torch_tolerance=1e-11, arrays=_operands,
+         torch=lambda torch, equation=_equation, **tensors: torch.einsum(equation, *tensors.values()))
 case("CumSum", inputs="x axis", constants={"axis": np.array(1)}, torch=lambda torch, x: x.cumsum(1))
 case("CumSum", "back", inputs="x axis", exclusive=1, reverse=1, constants={"axis": np.array(1)},
      torch=lambda torch, x: x.flip(1).cumsum(1).flip(1) - x)
@@ -254,6 +277,23 @@ case("GatherElements", inputs="x i", axis=1, arrays={"x": normal(2, 3)}, constan
      torch=lambda torch, x: x.gather(1, torch.tensor([[0, 0], [2, 2]])))
 case("GatherND", inputs="x i", constants={"i": np.array([[0, 1], [1, 2], [0, 1]])},
      torch=lambda torch, x: x[[0, 1, 0], [1, 2, 1]])
+SOME = {"x": normal(3, 4), "u": normal(2, 3, seed=1)}
+case("GatherElements", "fewer", inputs="x i", axis=0, arrays={"x": normal(4, 3)},
+     constants={"i": np.array([[0, 3], [0, 1]])},
+     torch=lambda torch, x: x.gather(0, torch.tensor([[0, 3], [0, 1]])))
+case("ScatterElements", inputs="x i u", axis=1, arrays=SOME, constants={"i": np.array([[0, -1, 1], [1, 0, 2]])},
+     torch=lambda torch, x, u: x.scatter(1, torch.tensor([[0, 3, 1], [1, 0, 2]]), u))
+case("ScatterElements", "add", inputs="x i u", reduction="add", arrays=SOME,
+     constants={"i": np.array([[0, 2, 1], [0, 0, 2]])},
+     torch=lambda torch, x, u: x.scatter_add(0, torch.tensor([[0, 2, 1], [0, 0, 2]]), u))
+case("ScatterND", inputs="x i u", arrays={"x": normal(4, 3), "u": normal(2, 3, seed=1)},
+     constants={"i": np.array([[3], [1]])},
+     torch=lambda torch, x, u: x.index_put((torch.tensor([3, 1]),), u))
+case("ScatterND", "add", inputs="x i u", reduction="add", arrays={"x": normal(4, 3), "u": normal(3, seed=1)},
+     constants={"i": np.array([[3, 0], [1, 2], [3, 0]])},
+     torch=lambda torch, x, u: x.index_put((torch.tensor([3, 1, 3]), torch.tensor([0, 2, 0])), u, accumulate=True))
+case("ReverseSequence", inputs="x n", batch_axis=0, time_axis=1, constants={"n": integers(2, 3)},
+     torch=lambda torch, x: torch.stack([x[0, [1, 0, 2]], x[1, [2, 1, 0]]]))
 case("TopK", inputs="x k", arrays={"x": normal(3, 5)}, constants={"k": integers(2)}, ignored="places",
      torch=lambda torch, x: x.topk(2).values)
 case("Tile", inputs="x r", constants={"r": integers(2, 1, 3)}, torch=lambda torch, x: x.repeat(2, 1, 3))
@@ -283,6 +323,13 @@ case("LayerNormalization", inputs="x s b", arrays={"x": normal(2, 3, 4), "s": po
 case("LayerNormalization", "two-axes", inputs="x s b", axis=1, torch_tolerance=1e-7, tolerance=1e-5,
      arrays={"x": normal(2, 3, 4), "s": positive(3, 4), "b": normal(3, 4, seed=5)},
      torch=lambda torch, x, s, b: torch.nn.functional.layer_norm(x, (3, 4), s, b))
+case("LpNormalization", axis=1, torch=lambda torch, x: torch.nn.functional.normalize(x, dim=1))
+case("LpNormalization", "magnitudes", axis=1, p=1, torch=lambda torch, x: torch.nn.functional.normalize(x, 1, 1))
+case("LRN", size=3, alpha=0.7, beta=0.6, bias=1.5, arrays=IMAGE, torch_tolerance=1e-7,
+     torch=lambda torch, x: torch.nn.functional.local_response_norm(x, 3, 0.7, 0.6, 1.5))
+case("LRN", "even", size=4, alpha=0.7, arrays={"x": normal(2, 5, 3)})
+case("LRN", "wide", size=7, alpha=0.7, arrays={"x": normal(2, 3, 2)}, torch_tolerance=1e-7,
+     torch=lambda torch, x: torch.nn.functional.local_response_norm(x, 7, 0.7))
 case("Dropout", inputs="x ratio training", constants={"ratio": np.array(0.3), "training": np.array(False)},
      torch=lambda torch, x: x * 1)
 

@@ -108,6 +108,16 @@ def _lp_normalization(attributes: Mapping[str, Any], outputs: int, x: Array) -> 
     return (np.where(norm == 0, 0, x / np.where(norm == 0, 1, norm)).astype(x.dtype),)
 
 
+def _gather_elements(attributes: Mapping[str, Any], outputs: int, x: Array, indices: Array) -> tuple[Any, ...]:
+    """Take elements at indices that may be fewer than the data along every axis."""
+    if indices.ndim != x.ndim or not x.ndim:
+        raise GraphError(f"indices have {indices.ndim} axes and the data {x.ndim}; allowed: equal numbers from 1 on")
+    stated = attributes.get("axis")
+    axis = range(x.ndim)[0 if stated is None else stated]
+    data = x[tuple(slice(None if place == axis else extent) for place, extent in enumerate(indices.shape))]
+    return (np.take_along_axis(data, indices, axis),)
+
+
 def _global_max_pool(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
     return (x.max(tuple(range(2, x.ndim)), keepdims=True),)
 
@@ -285,6 +295,7 @@ CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "Hardmax": (Correction(_hardmax, last=12),),
     "BatchNormalization": (Correction(_batch_normalization, last=6, refused=_oldest_training),
                            Correction(_batch_normalization, 7, 13, _training)),
+    "GatherElements": (Correction(_gather_elements),),
     "LRN": (Correction(_local_response_normalization),),
     "LpNormalization": (Correction(_lp_normalization),),
     "MaxPool": (Correction(max_pool, refused=_dilated_same),),

@@ -253,7 +253,8 @@ def test_parameters_that_reach_the_loss_are_found():
 @pytest.mark.parametrize(("body", "message"), [
     ("s = other.Unheard(x) y = ReduceSum<keepdims=0>(s)",
      "other::Unheard node that makes 's': Unheard of domain 'other' has no rule"),
-    ("s = LRN<size=3>(x) y = ReduceSum<keepdims=0>(s)", "LRN node that makes 's'.*has no rule.*gradient_of.*Relu"),
+    ("s = GlobalLpPool(x) y = ReduceSum<keepdims=0>(s)",
+     "GlobalLpPool node that makes 's'.*has no rule.*gradient_of.*Relu"),
     ("a = ArgMax(x) b = Cast<to=1>(a) y = ReduceSum<keepdims=0>(b)", "'y' depends on none of .*'x'"),
     ("r = Round(x) y = ReduceSum<keepdims=0>(r)", "'y' depends on none of .*'x'"),
     ("c = Constant<value_float=1.0>() t = Cast<to=9>(c) i = If(t) <then_branch = t1 () => (float[N,3,8] a) "
@@ -264,6 +265,19 @@ def test_refusals_name_the_node(body, message):
     model = parsed(body)
     with pytest.raises(GraphError, match=message):
         convreg.onnx.gradient(model, "y", ["x"])
+
+
+@pytest.mark.parametrize(("body", "inputs", "message"), [
+    ('s = Einsum<equation="ii->i">(x)', "float[3,3] x", "'s': operand 0 has a letter twice"),
+    ('s = Einsum<equation="ij,j->i">(x, c)', "float[2,3] x, float[1] c",
+     "operand 1 may be stretched along an axis, which is 1 there and 3 elsewhere; allowed: equal extents"),
+    ('s = Einsum<equation="ij,j->i">(x, c)', "float[2,N] x, float[1] c", "may be stretched.*1 there and 'N' elsewhere"),
+    ('i = Constant<value_ints=[1]>() s = ScatterElements<reduction="mul">(x, i, x)', "float[1] x",
+     "reduction='mul' has no gradient here; allowed: 'none', 'add'"),
+])
+def test_forms_that_a_rule_does_not_know_are_refused(body, inputs, message):
+    with pytest.raises(GraphError, match=message):
+        convreg.onnx.gradient(parsed(f"{body} y = ReduceSum<keepdims=0>(s)", inputs), "y", ["x"])
 
 
 def test_a_value_beside_the_way_has_no_gradient():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -120,3 +121,30 @@ def layer_normalization(step: Step) -> Gradients:
     return [_through(x_hat, rstd, g * scale, axes) if step.wants(0) else None,
             step.summed(g * x_hat, 1) if step.wants(1) else None,
             step.summed(g, 2) if step.wants(2) else None]
+
+
+@gradient_of("LpNormalization")
+def lp_normalization(step: Step) -> Value:
+    """``(g - d sum(g y)) / norm``, where d is y for the norm of squares and sign(x) for that of magnitudes."""
+    x, axes, order = step.x, [step.attribute("axis", -1)], step.attribute("p", 2)
+    norm = x.apply("ReduceL2" if order == 2 else "ReduceL1", step.writer.integers(axes), keepdims=1)
+    direction = step.y if order == 2 else x.apply("Sign")
+    return (norm > 0).where((step.g - direction * (step.g * step.y).sum(axes)) / norm, 0)
+
+
+@gradient_of("LRN")
+def local_response_normalization(step: Step) -> Value:
+    """``g d^-beta - x 2 alpha beta / size S(g x d^(-beta-1))``, S the sum over channels whose window has the own."""
+    x, size, beta = step.x, step.attribute("size"), float(step.attribute("beta", 0.75))
+    share = float(step.attribute("alpha", 1e-4)) / size
+    [channels] = step.extents(x, [1])
+    distance = np.arange(channels)[None, :] - np.arange(channels)[:, None]  # of the element read from the result
+    window = ((distance >= -((size - 1) // 2)) & (distance <= size // 2)).astype(x.dtype)
+
+    def summed(matrix: np.ndarray[Any, Any], value: Value) -> Value:
+        rows = step.writer.constant(np.ascontiguousarray(matrix)).apply("MatMul", value.reshape([0, channels, -1]))
+        return rows.reshaped_like(x)
+
+    d = summed(window, x * x) * share + float(step.attribute("bias", 1.0))
+    scaled = step.g * d ** -beta
+    return scaled - x * summed(window.T, scaled * x / d) * (2 * beta * share)

@@ -120,6 +120,26 @@ def reduce_log_sum_exp(step: Step) -> Value:
     return _kept(step, step.g) * (step.x - _kept(step, step.y)).apply("Exp")
 
 
+@gradient_of("ReduceLogSum", inputs=(0,))
+def reduce_log_sum(step: Step) -> Value:
+    """``g / exp(y)`` repeated."""
+    return _spread(step, step.g / step.y.apply("Exp")) if _is_whole(step) is not None else step.g / step.x
+
+
+@gradient_of("ReduceProd", inputs=(0,))
+def reduce_product(step: Step) -> Value:
+    """``g`` times the product of the other elements, also where elements are 0."""
+    if _is_whole(step) is None:
+        return step.g
+    x, axes = step.x, None if _is_whole(step) else _axes(step)
+    is_zero = x.equal(0)
+    zeros = is_zero.cast(x.dtype)
+    filled = is_zero.where(1, x)
+    along = () if axes is None else (step.writer.integers(axes),)
+    rest = filled.apply("ReduceProd", *along, keepdims=1) / filled
+    return (_kept(step, step.g) * rest).only((zeros.sum(axes) - zeros).equal(0))
+
+
 @gradient_of("CumSum", inputs=(0,))
 def cumulative_sum(step: Step) -> Value:
     """``g`` summed from the other end."""

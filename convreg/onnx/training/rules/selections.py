@@ -127,6 +127,38 @@ def gather_nd(step: Step) -> Value:
     return _zeros(step).apply("ScatterND", step.input(1), step.g, reduction="add")
 
 
+def _scattered(step: Step, gather: str, scatter: str, **along: int) -> Gradients:
+    """Of what is scattered ``g`` at its places; of the data ``g``, without those places if they were overwritten."""
+    reduction, places = step.attribute("reduction", "none"), step.input(1)
+    if reduction not in ("none", "add"):
+        raise step.error(f"reduction={reduction!r} has no gradient here; allowed: 'none', 'add'")
+    data = step.g
+    if reduction == "none" and step.wants(0):
+        zeros = step.writer.scalar(0, step.x.dtype).expand(step.input(2).extents())
+        data = data.apply(scatter, places, zeros, **along)
+    return [data if step.wants(0) else None, None,
+            step.g.apply(gather, places, **along) if step.wants(2) else None]
+
+
+@gradient_of("ScatterElements", inputs=(0, 2))
+def scatter_elements(step: Step) -> Gradients:
+    """``g`` where nothing was put in its place; for the updates ``g`` at the indices."""
+    return _scattered(step, "GatherElements", "ScatterElements", axis=step.attribute("axis", 0))
+
+
+@gradient_of("ScatterND", inputs=(0, 2))
+def scatter_nd(step: Step) -> Gradients:
+    """``g`` where nothing was put in its place; for the updates ``g`` at the indices."""
+    return _scattered(step, "GatherND", "ScatterND")
+
+
+@gradient_of("ReverseSequence", inputs=(0,))
+def reverse_sequence(step: Step) -> Value:
+    """``g`` reversed in the same way."""
+    return step.g.apply("ReverseSequence", step.input(1), batch_axis=step.attribute("batch_axis", 1),
+                        time_axis=step.attribute("time_axis", 0))
+
+
 @gradient_of("TopK", inputs=(0,))
 def top_k(step: Step) -> Value:
     """``g`` at the elements that were taken."""
