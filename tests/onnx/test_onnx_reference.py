@@ -37,12 +37,22 @@ def feeds_of(operands: list) -> dict[str, np.ndarray]:
 
 X4, C3 = normal(2, 3, 5, 4), normal(3)
 STATISTICS = [X4, C3, C3 + 1, C3 * 2, np.abs(C3) + 1]
+FAR = np.float32([[1000, 0, -30], [-200, 0, 1]])
+LABELS = np.array([[1, 2, 0], [2, 2, 1]])
 RIGHT = {
     "softmax 1": ("Softmax", 1, [normal(2, 3, 4)], {}),
     "softmax 11": ("Softmax", 11, [normal(2, 3, 4)], {"axis": 0}),
     "softmax 12": ("Softmax", 12, [normal(2, 3, 4)], {"axis": -2}),
     "softmax 13": ("Softmax", 13, [normal(2, 3, 4)], {"axis": 1}),
     "log softmax": ("LogSoftmax", 11, [normal(2, 3, 4)], {}),
+    "log softmax 13, far": ("LogSoftmax", 13, [FAR], {}),
+    "log softmax 13, axis, 16 bits": ("LogSoftmax", 13, [FAR.astype(np.float16)], {"axis": 0}),
+    "cross-entropy, far": ("SoftmaxCrossEntropyLoss", 13, [FAR, LABELS[0, :2]], {}),
+    "cross-entropy, weights": ("SoftmaxCrossEntropyLoss", 12, [normal(2, 3, 3), LABELS, np.float32([1, 2, 3])], {}),
+    "cross-entropy, ignored": ("SoftmaxCrossEntropyLoss", 13, [normal(2, 3, 3), LABELS], {"ignore_index": 2}),
+    "cross-entropy, none": ("SoftmaxCrossEntropyLoss", 13, [normal(2, 3, 3), LABELS, np.float32([1, 2, 3])],
+                            {"reduction": "none", "ignore_index": 2}),
+    "cross-entropy, sum": ("SoftmaxCrossEntropyLoss", 13, [normal(2, 3, 3), LABELS], {"reduction": "sum"}),
     "hardmax": ("Hardmax", 11, [normal(2, 3, 4)], {"axis": 1}),
     "batch normalization 7": ("BatchNormalization", 7, STATISTICS, {}),
     "batch normalization 9": ("BatchNormalization", 9, STATISTICS, {"epsilon": 0.1}),
@@ -102,6 +112,22 @@ def test_the_engines_agree(case):
     assert convreg.onnx.Session(model).engine == "onnxruntime"
     assert found["reference"].dtype == found["onnxruntime"].dtype
     np.testing.assert_allclose(found["reference"], found["onnxruntime"], rtol=1e-5, atol=1e-6)
+
+
+def test_logarithms_of_a_softmax_that_underflows_are_finite():
+    """As in a training whose loss is large: onnx's are infinite."""
+    model = one_node("SoftmaxCrossEntropyLoss", 13, [FAR, LABELS[0, :2]], 2)
+    made = convreg.onnx.run(model, {"x0": FAR, "x1": LABELS[0, :2]}, engine="reference")
+    np.testing.assert_allclose(made["y1"], [[0, -1000, -1030], [-201.3132617, -1.3132617, -0.3132617]], rtol=1e-6)
+    np.testing.assert_allclose(made["y0"], (1000 + 0.3132617) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_labels_that_no_class_has_are_refused(label):
+    labels = np.array([0, label])
+    model = one_node("SoftmaxCrossEntropyLoss", 13, [FAR, labels], ignore_index=7)
+    with pytest.raises(GraphError, match=f"the label {label} is refused; allowed: 0 to 2, and 7, which is ignored"):
+        convreg.onnx.run(model, {"x0": FAR, "x1": labels}, engine="reference")
 
 
 @pytest.mark.parametrize("storage_order", [0, 1])

@@ -64,10 +64,39 @@ def _softmax(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any
     return ((powers / powers.sum(1, keepdims=True)).astype(x.dtype).reshape(x.shape),)
 
 
+def _logarithms(x: Array, axis: int) -> Array:
+    """Return the logarithms of the softmax along an axis: onnx's are infinite where the softmax underflows."""
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    wide = wide - wide.max(axis, keepdims=True, initial=-np.inf)
+    return wide - np.log(np.exp(wide).sum(axis, keepdims=True))
+
+
+def _old_log_softmax(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
+    return (_logarithms(_rows(x, attributes), 1).astype(x.dtype).reshape(x.shape),)
+
+
 def _log_softmax(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
-    rows = _rows(x, attributes)
-    rows = rows - rows.max(1, keepdims=True, initial=-np.inf)
-    return ((rows - np.log(np.exp(rows).sum(1, keepdims=True))).astype(x.dtype).reshape(x.shape),)
+    axis = -1 if attributes.get("axis") is None else attributes["axis"]
+    return (_logarithms(x, axis).astype(x.dtype),)
+
+
+def _softmax_cross_entropy(
+    attributes: Mapping[str, Any], outputs: int, x: Array, labels: Array, weight: Array | None = None
+) -> tuple[Any, ...]:
+    logarithms, classes, ignored = _logarithms(x, 1), x.shape[1], attributes.get("ignore_index")
+    kept = np.ones(labels.shape, np.bool_) if ignored is None else labels != ignored
+    wrong = labels[kept & ((labels < 0) | (labels >= classes))]
+    if wrong.size:
+        raise GraphError(f"the label {int(wrong[0])} is refused; allowed: 0 to {classes - 1}"
+                         + ("" if ignored is None else f", and {ignored}, which is ignored"))
+    places = np.where(kept, labels, 0)
+    terms = -np.take_along_axis(logarithms, np.expand_dims(places, 1), 1).squeeze(1)
+    share = kept.astype(terms.dtype) if weight is None else np.where(kept, weight[places], 0).astype(terms.dtype)
+    loss = np.where(kept, terms, 0) * share
+    reduction = attributes.get("reduction") or "mean"
+    if reduction != "none":
+        loss = np.asarray(loss.sum() / share.sum() if reduction == "mean" else loss.sum())
+    return (loss.astype(x.dtype), logarithms.astype(x.dtype))[:outputs]
 
 
 def _hardmax(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
@@ -291,7 +320,8 @@ def _old_division(attributes: Mapping[str, Any], outputs: int, inputs: Sequence[
 
 CORRECTIONS: dict[str, tuple[Correction, ...]] = {
     "Softmax": (Correction(_softmax, last=12),),
-    "LogSoftmax": (Correction(_log_softmax, last=12),),
+    "LogSoftmax": (Correction(_old_log_softmax, last=12), Correction(_log_softmax, 13)),
+    "SoftmaxCrossEntropyLoss": (Correction(_softmax_cross_entropy),),
     "Hardmax": (Correction(_hardmax, last=12),),
     "BatchNormalization": (Correction(_batch_normalization, last=6, refused=_oldest_training),
                            Correction(_batch_normalization, 7, 13, _training)),
