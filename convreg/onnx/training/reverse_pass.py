@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
+from ... import registry
 from ...errors import GraphError, near_misses, shorten
 from ..graph import Declared, Scope, graphs_of, place, scope_of, used_names
 from ..model.files import check_messages
@@ -79,8 +80,6 @@ def add_gradients(
             graph.value_info.append(helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(declared.dtype), declared.shape))
     imports = {entry.domain for entry in whole.opset_import}
-    from ... import registry
-
     ours = {spec.onnx_domain: spec.since_version for spec in registry.specs()}
     for domain in sorted({node.domain for node in graph.node} - imports):
         if domain in ours:
@@ -271,8 +270,10 @@ class Reverse:
         entry = rule_registry.find(node.domain, node.op_type)
         if entry is None:
             known = ", ".join(other.name for other in rule_registry.entries())
+            hint = ("" if registry.find_node(node.domain, node.op_type) is None else
+                    "convreg.onnx.lower writes it in standard ONNX, which has; ")
             raise GraphError(f"{place(node)}: {node.op_type} of domain {node.domain or 'ai.onnx'!r} has no rule of a "
-                             f"gradient; convreg.onnx.gradient_of registers one; known are {known}")
+                             f"gradient; {hint}convreg.onnx.gradient_of registers one; known are {known}")
         wanted = [name in need and index not in entry.constants
                   and (entry.through or not self._is_integer(name) or self._is_code(name))
                   for index, name in enumerate(node.input)]

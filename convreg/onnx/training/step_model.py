@@ -240,7 +240,7 @@ def _trained(
                  if name in reached and tensor.dims and name not in statistics and name not in frozen]
         if not asked:
             raise GraphError(f"no floating-point initializer with one axis or more reaches {made.loss!r}; the model's "
-                             f"initializers are {_kinds(sources)}")
+                             f"initializers are {_kinds(sources)}{_constants(forward)}")
     for name in asked:
         if name in statistics:
             raise GraphError(f"wrt={name!r} is a running statistic, which batch normalisation updates itself")
@@ -256,6 +256,14 @@ def _trained(
 def _kinds(tensors: Mapping[str, TensorProto]) -> str:
     kinds = {f"{dtype_of(tensor.data_type)}{'' if tensor.dims else ' scalars'}" for tensor in tensors.values()}
     return ", ".join(sorted(kinds)) or "none"
+
+
+def _constants(model: ModelProto) -> str:
+    """Words for weights that an exporter wrote as Constant nodes; empty where there are none."""
+    names = [node.output[0] for node in model.graph.node if node.op_type == "Constant" and node.domain == "" and any(
+        proto.name == "value" and proto.t.dims and dtype_of(proto.t.data_type) in TRAINED for proto in node.attribute)]
+    return (f"; Constant nodes such as that of {shorten(names[0])} are not trained; allowed: weights as initializers"
+            if names else "")
 
 
 def _seed(model: ModelProto, seed: Any) -> None:

@@ -280,6 +280,23 @@ def test_forms_that_a_rule_does_not_know_are_refused(body, inputs, message):
         convreg.onnx.gradient(parsed(f"{body} y = ReduceSum<keepdims=0>(s)", inputs), "y", ["x"])
 
 
+def test_second_derivatives_pass_the_standard_form_of_a_gradient_node():
+    model = parsed("c = Conv(x, w) t = Tanh(c) y = ReduceSum<keepdims=0>(t)", "double[1,1,4] x", "double y",
+                   "<double[1,1,2] w = {0.5, -1.5}>")
+    first = convreg.onnx.gradient(model, "y", ["x"])
+    with pytest.raises(GraphError, match=r"convolution_backward.*no rule.*onnx\.lower writes it in standard ONNX"):
+        convreg.onnx.gradient(first, "x_grad", ["x"])
+    second = convreg.onnx.gradient(convreg.onnx.lower(first), "x_grad", ["x"])
+    x = np.array([[[0.3, -0.2, 0.9, 0.1]]])
+
+    def total(moved):
+        return convreg.onnx.run(first, {"x": moved}, engine="reference")["x_grad"].sum()
+
+    wanted = [(total(x + 1e-5 * unit) - total(x - 1e-5 * unit)) / 2e-5 for unit in np.eye(4)]
+    made = convreg.onnx.run(second, {"x": x}, engine="reference")[second.graph.output[-1].name]
+    np.testing.assert_allclose(made.ravel(), wanted, atol=1e-8)
+
+
 def test_a_value_beside_the_way_has_no_gradient():
     model = parsed("z = Relu(x) y = ReduceSum<keepdims=0>(x)")
     for wrt in (["z"], ["x", "z"]):

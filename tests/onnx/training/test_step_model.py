@@ -66,6 +66,14 @@ def test_a_model_is_checked_at_the_entry_and_at_the_end(monkeypatch, dialect):
     assert by_onnx[1] is step
 
 
+def test_weights_in_constant_nodes_are_no_parameters_and_the_error_says_so():
+    weight = numpy_helper.from_array(np.ones((2, 3), np.float32))
+    nodes = [helper.make_node("Constant", [], ["w"], value=weight), helper.make_node("MatMul", ["x", "w"], ["y"])]
+    with pytest.raises(GraphError, match=r"no floating-point initializer.*Constant nodes such as that of 'w' are not "
+                                         "trained; allowed: weights as initializers"):
+        convreg.onnx.training_step(built(nodes, {"x": ["N", 2]}, {"y": ["N", 3]}, {}))
+
+
 def test_height_and_width_may_stay_open():
     """The nodes of the dialect "aten" stay as the rules write them; others need the extents for their pads."""
     rng = np.random.default_rng(0)
