@@ -13,11 +13,16 @@ from ..graph import contradiction, place, scope_of, sentence, used_names
 OLDEST_OPSET, NEWEST_OPSET = 18, 26
 """The versions of standard ONNX in which the rules write their nodes. Models of older ones are converted."""
 
-BOUNDED, BOUNDS_VERSION = ("Clip", "Pad"), 11
-"""Operators whose numbers are inputs from a version of standard ONNX on, and attributes before."""
+BOUNDS_VERSION = 11
+BOUNDED = ("Clip", "Pad")
+"""Operators whose numbers are inputs from `BOUNDS_VERSION` of standard ONNX on, and attributes before."""
 
 TRAINING_MODE_VERSION = 14
 """The version from which on an attribute of BatchNormalization states the mode. Before, further outputs state it."""
+
+RESAMPLED = ("Upsample", "Resize")
+"""Operators that below `BOUNDS_VERSION` read the place ``i / scale``, and take the element before it if they are to
+take the nearest one. Later versions have attributes for both, with other defaults."""
 
 OLDEST_IR = 10
 
@@ -39,6 +44,8 @@ def in_known_version(model: ModelProto) -> ModelProto:
         raise GraphError(f"the model imports version {version} of standard ONNX; allowed: up to {NEWEST_OPSET}")
     if version < OLDEST_OPSET:
         trained = _cut_training_outputs(model) if version < TRAINING_MODE_VERSION else set()
+        resampled = {node.output[0] for node in model.graph.node
+                     if node.op_type in RESAMPLED and node.domain == ""} if version < BOUNDS_VERSION else set()
         try:
             made = version_converter.convert_version(model, OLDEST_OPSET)
         except Exception as error:  # the converter raises whatever it meets
@@ -48,6 +55,9 @@ def in_known_version(model: ModelProto) -> ModelProto:
         for node in made.graph.node:
             if node.output and node.output[0] in trained:
                 node.attribute.append(helper.make_attribute("training_mode", 1))
+            if node.output and node.output[0] in resampled:
+                node.attribute.extend([helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+                                       helper.make_attribute("nearest_mode", "floor")])
         model = made
         if version < BOUNDS_VERSION:
             _retype_bounds(model)

@@ -166,6 +166,24 @@ def test_bounds_that_were_attributes_have_the_type_of_the_data(node, wanted, dty
     assert made["y"] == convreg.onnx.run(model, feeds)["y"]
 
 
+@pytest.mark.parametrize(("mode", "wanted"), [
+    ("nearest", [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]), ("linear", [0, 0.4, 0.8, 1.2, 1.6, 2, 2.4, 2.8, 3, 3])])
+@pytest.mark.parametrize(("node", "opset"), [
+    ("Upsample<mode='{}', scales=[1.0, 1.0, 2.5]>(x)", 7), ("Upsample<mode='{}'>(x, scales)", 9),
+    ("Resize<mode='{}'>(x, scales)", 10)])
+def test_older_resampling_starts_at_the_first_element(node, opset, mode, wanted):
+    """Before version 11; from then on the default is the middle of elements, which onnx's converter overlooks."""
+    model = parsed("r = " + node.format(mode).replace("'", '"') + " y = ReduceSum<keepdims=0>(r)", "float[1,1,4] x",
+                   "float y, float[1,1,10] r", "<float[3] scales = {1.0, 1.0, 2.5}>" if opset > 8 else "", opset)
+    del model.opset_import[1:]
+    feeds = {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 4)}
+    made = convreg.onnx.run(convreg.onnx.gradient(model, "y", ["x"]), feeds)
+    np.testing.assert_allclose(made["r"].ravel(), wanted, atol=1e-6)
+    units = [convreg.onnx.run(convreg.onnx.gradient(model, "y", ["x"]), {"x": unit.reshape(1, 1, 4)})["y"]
+             for unit in np.eye(4, dtype=np.float32)]
+    np.testing.assert_allclose(made["x_grad"].ravel(), units, atol=1e-6)
+
+
 def test_group_normalisation_keeps_the_shape():
     """onnx's inference leaves it open, and an output must have one."""
     model = parsed("a = GroupNormalization<num_groups=2>(x, s, b) c = Neg(a) "
