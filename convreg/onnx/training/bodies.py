@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto, defs, helper, inliner
+from onnx import AttributeProto, ModelProto, NodeProto, defs, helper, inliner
 
 from ..graph import Scope, graphs_of, scope_of
 from . import rule_registry
@@ -35,6 +35,9 @@ def written_out(model: ModelProto) -> ModelProto:
     whole.graph.value_info.extend(  # the inliner asks nothing else for types
         helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
         for name, tensor in held.items() if name not in stated)
+    for node in whole.graph.node:
+        if node.domain == "" and node.op_type in found:
+            _state_defaults(node, version)
     try:
         return inliner.inline_selected_functions(
             whole, [("", op_type) for op_type in found], inline_schema_functions=True)
@@ -55,6 +58,14 @@ def _is_defined(node: NodeProto, version: int, scope: Scope) -> bool:
     except defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _state_defaults(node: NodeProto, version: int) -> None:
+    """Write the attributes that a node leaves out, which the inliner forgets."""
+    stated = {proto.name for proto in node.attribute}
+    node.attribute.extend(
+        attribute.default_value for name, attribute in sorted(defs.get_schema(node.op_type, version).attributes.items())
+        if name not in stated and attribute.default_value.type != AttributeProto.UNDEFINED)
 
 
 def _is_float(name: str, scope: Scope) -> bool:

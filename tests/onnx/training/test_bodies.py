@@ -12,6 +12,8 @@ from convreg.onnx.training.prepare import prepare
 
 @pytest.mark.parametrize(("op_type", "opset", "shapes", "attributes"), [
     ("Swish", 24, [(3, 4)], {"alpha": 1.5}),
+    ("Swish", 24, [(3, 4)], {}),
+    ("Shrink", 20, [(3, 4)], {}),
     ("Shrink", 20, [(3, 4)], {"lambd": 0.2, "bias": 0.1}),
     ("Attention", 23, [(2, 3, 4), (2, 5, 4), (2, 5, 4)], {"q_num_heads": 2, "kv_num_heads": 2}),
     ("Attention", 24, [(2, 4, 3, 2), (2, 2, 3, 2), (2, 2, 3, 2)], {"is_causal": 1}),
