@@ -214,7 +214,7 @@ class Reverse:
             if node is None or not self._passes(node, name):
                 continue
             entry = rule_registry.find(node.domain, node.op_type)
-            for place_, other in enumerate(node.input):
+            for place_, other in enumerate(used_names(node)):  # those of the node, then those that its subgraphs read
                 gradual = entry is None or (place_ not in entry.constants and (
                     entry.inputs is None or place_ in entry.inputs))
                 if gradual and other and other not in found:

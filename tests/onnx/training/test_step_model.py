@@ -9,6 +9,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from exported_models import batch_of, built, classifier, line
 from onnx import helper, numpy_helper
@@ -72,6 +73,19 @@ def test_weights_in_constant_nodes_are_no_parameters_and_the_error_says_so():
     with pytest.raises(GraphError, match=r"no floating-point initializer.*Constant nodes such as that of 'w' are not "
                                          "trained; allowed: weights as initializers"):
         convreg.onnx.training_step(built(nodes, {"x": ["N", 2]}, {"y": ["N", 3]}, {}))
+
+
+def test_weights_before_a_branch_are_refused_by_the_name_of_the_branch():
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20]> g (float[N,2] x, bool c) => (float[N,2] y)
+        <float[2,2] w = {1, 2, 3, 4}, float[2] b = {0, 0}> {
+            h = MatMul(x, w)
+            s = Add(h, b)
+            y = If(c) <then_branch = yes () => (float[N,2] p) { p = Relu(s) },
+                       else_branch = no () => (float[N,2] q) { q = Neg(h) }>
+        }""")
+    with pytest.raises(GraphError, match=r"If node that makes 'y': no gradient passes operators with subgraphs"):
+        convreg.onnx.training_step(model)
 
 
 def test_height_and_width_may_stay_open():
