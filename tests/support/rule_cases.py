@@ -257,6 +257,11 @@ case("Resize", "down", inputs="x - - sizes", arrays=IMAGE, constants={"sizes": i
      axes=[2, 3], tolerance=1e-5)
 case("Resize", "3d", inputs="x - scales", arrays={"x": normal(1, 2, 3, 2, 2)}, tolerance=1e-5,
      constants={"scales": np.array([1, 1, 2, 1.5, 2], np.float32)}, mode="linear")
+for _mode, _name in (("linear", "bilinear"), ("cubic", "bicubic")):
+    case("Resize", f"antialias-{_mode}", inputs="x - - sizes", arrays={"x": normal(1, 2, 9, 8)}, tolerance=1e-5,
+         constants={"sizes": integers(1, 2, 4, 6)}, mode=_mode, antialias=1, exclude_outside=1, cubic_coeff_a=-0.5,
+         torch_tolerance=1e-6,
+         torch=lambda torch, x, mode=_name: torch.nn.functional.interpolate(x, (4, 6), mode=mode, antialias=True))
 case("Pad", inputs="x pads", arrays=IMAGE, constants={"pads": integers(0, 0, 1, 2, 0, 0, 0, 1)},
      torch=lambda torch, x: torch.nn.functional.pad(x, (2, 1, 1, 0)))
 case("Pad", "axes", inputs="x pads - axes", arrays=IMAGE, constants={"pads": integers(1, 2), "axes": integers(-1)},

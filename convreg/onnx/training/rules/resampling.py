@@ -18,9 +18,9 @@ LAST = 2**62
 @gradient_of("Resize", inputs=(0,))
 def resize(step: Step) -> Value:
     """The transposed matrix of every axis that is resized, whatever the mode; whole factors of nearest are sums."""
-    for name, refused in (("antialias", 1), ("coordinate_transformation_mode", "tf_crop_and_resize")):
-        if step.attribute(name) == refused:
-            raise step.error(f"{name}={refused!r} has no gradient here; allowed: other values")
+    if step.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise step.error("coordinate_transformation_mode='tf_crop_and_resize' has no gradient here; allowed: other "
+                         "values")
     if step.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise step.error(f"keep_aspect_ratio_policy={step.attribute('keep_aspect_ratio_policy')!r} has no gradient "
                          "here; allowed: 'stretch'")
@@ -74,7 +74,7 @@ def _matrix(step: Step, axis: int, scale: float | None) -> Value:
     writer, kind = step.writer, step.x.dtype
     units = writer.constant(np.eye(own, dtype=kind).reshape(1, 1, own, own))
     kept = {name: step.attribute(name) for name in (
-        "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value", "mode",
+        "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value", "mode",
         "nearest_mode") if step.attribute(name) is not None}
     if scale is not None:
         sides = [writer.constant(np.asarray([1, 1, 1, scale], np.float32)), None]
