@@ -352,6 +352,23 @@ def test_unknown_extents_are_refused_where_a_rule_needs_them():
         convreg.onnx.gradient(model, "y", ["x"])
 
 
+@pytest.mark.parametrize("space", [(6, 6), (7, 8)])
+@pytest.mark.parametrize("node", [
+    "AveragePool<kernel_shape=[2, 3], strides=[2, 3]>(x)", "Resize<mode=\"nearest\">(x, , scales)",
+    "Resize<mode=\"nearest\", coordinate_transformation_mode=\"asymmetric\", nearest_mode=\"floor\">(x, , scales)"])
+def test_pools_apart_and_whole_factors_need_no_extents(node, space):
+    def gradient(*extents):
+        shape = ",".join(map(str, extents))
+        model = parsed(f"p = {node} q = Sin(p) y = ReduceSum<keepdims=0>(q)", f"double[N,2,{shape}] x", "double y",
+                       "<float[4] scales = {1.0, 1.0, 3.0, 2.0}>")
+        return convreg.onnx.gradient(model, "y", ["x"])
+
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 2, *space))}
+    made, wanted = (convreg.onnx.run(model, feeds, engine="reference")["x_grad"]
+                    for model in (gradient("H", "W"), gradient(*space)))
+    np.testing.assert_allclose(made, wanted, atol=1e-12)
+
+
 def test_the_model_that_is_given_stays_as_it_is():
     model, _ = build("residual")
     before = model.SerializeToString(deterministic=True)

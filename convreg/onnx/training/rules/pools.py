@@ -38,6 +38,8 @@ def average_pool(step: Step) -> Value:
     axes = range(2, 2 + len(taps))
     ones = [1] * len(taps)
     strides, dilations = step.attribute("strides") or ones, step.attribute("dilations") or ones
+    if _is_apart(step, taps, strides, dilations) and not _are_known(step, axes):
+        return _spread(step, taps)
     large, small = step.extents(step.x, axes), step.extents(step.y, axes)
     reach = tuple(effective(count, dilation) for count, dilation in zip(taps, dilations, strict=True))
     pads = conv_pads(step.attribute("auto_pad", "NOTSET"), tuple(large), reach, tuple(strides), step.attribute("pads"))
@@ -47,6 +49,27 @@ def average_pool(step: Step) -> Value:
         window = _window(small[place], taps[place], strides[place], dilations[place], pads[place][0])
         maps[axis] = step.writer.constant(_means(window, large[place], pads[place], include).astype(step.x.dtype))
     return transposed_maps(step, maps)
+
+
+def _is_apart(step: Step, taps: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> bool:
+    """Whether windows neither meet, nor leave anything between them, nor leave the data."""
+    return (list(strides) == list(taps) and set(dilations) == {1} and not step.attribute("ceil_mode", 0)
+            and not any(step.attribute("pads") or ()) and step.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID"))
+
+
+def _are_known(step: Step, axes: Sequence[int]) -> bool:
+    shape = step.x.shape
+    return shape is not None and all(isinstance(shape[axis], int) for axis in axes)
+
+
+def _spread(step: Step, taps: Sequence[int]) -> Value:
+    """Repeat ``g / count`` over every window, and put zeros behind the last one; a run tells the extents."""
+    count, writer = len(taps), step.writer
+    apart = (step.g / float(np.prod(taps))).unsqueeze(range(3, 3 + 2 * count, 2))
+    apart = apart.expand([1, 1, *(extent for tap in taps for extent in (1, tap))])
+    covered = writer.add("Shape", step.g) * writer.integers([1, 1, *taps])
+    behind = step.x.extents() - covered
+    return apart.reshape(covered).apply("Pad", writer.concat([writer.integers([0] * (2 + count)), behind]))
 
 
 def _window(small: int, taps: int, stride: int, dilation: int, begin: int) -> Array:

@@ -55,8 +55,12 @@ def _repeats(step: Step, axis: int, scale: float | None) -> int:
     rounding = step.attribute("nearest_mode", "round_prefer_floor")
     plain = (mapping == "asymmetric" and rounding == "floor") or (
         mapping in ("half_pixel", "pytorch_half_pixel") and rounding.startswith("round_prefer"))
+    if step.attribute("mode", "nearest") != "nearest" or not plain:
+        return 0
+    if scale is not None and scale >= 2 and scale == int(scale):  # whatever the extents are
+        return int(scale)
     own, made = step.extents(step.x, [axis])[0], step.extents(step.y, [axis])[0]
-    if step.attribute("mode", "nearest") != "nearest" or not plain or not own or made % own or made == own:
+    if not own or made % own or made == own:
         return 0
     return made // own if scale in (None, made / own) else 0
 
@@ -74,8 +78,8 @@ def _matrix(step: Step, axis: int, scale: float | None) -> Value:
     writer, kind = step.writer, step.x.dtype
     units = writer.constant(np.eye(own, dtype=kind).reshape(1, 1, own, own))
     kept = {name: step.attribute(name) for name in (
-        "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value", "mode",
-        "nearest_mode") if step.attribute(name) is not None}
+        "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value",
+        "mode", "nearest_mode") if step.attribute(name) is not None}
     if scale is not None:
         sides = [writer.constant(np.asarray([1, 1, 1, scale], np.float32)), None]
     else:
