@@ -58,10 +58,19 @@ cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const Weigh
                          parts * plan.sums.task_floats)
 
 
+cdef void run_pass_tasks(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int64_t first, int64_t end,
+                         int threads, WeightsScratch* scratch) noexcept nogil:
+    cdef int64_t task, together = 1
+    if plan.kept and plan.panel_parts > 1:  # the panels of a block follow one another in a thread: it finds the numbers in its rings
+        together = max(1, ceiling(end - first, threads))
+    for task in prange(first, end, schedule="dynamic", chunksize=together, num_threads=threads):
+        run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
+
+
 cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int threads,
                    WeightsScratch* scratch) noexcept nogil:
-    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, task, together = 1
-    cdef int64_t tasks = plan.sums.whole * plan.panel_parts + parts * (plan.sums.blocks - plan.sums.whole)
+    cdef int64_t parts = some.groups * some.row_parts * plan.panel_parts, task, longer = plan.sums.whole * plan.panel_parts
+    cdef int64_t tasks = longer + parts * (plan.sums.blocks - plan.sums.whole)
     cdef int64_t stores = 0 if plan.sums.at_once else parts * ceiling(plan.strands, plan.row_parts)
     if threads == 1:
         for task in range(tasks):
@@ -69,9 +78,10 @@ cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass*
         for task in range(stores):
             store_pass_task(w, plan, some, isa, task)
     else:
-        if plan.kept and plan.panel_parts > 1:  # the panels of a block follow one another in a thread: it finds the numbers in its rings
-            together = max(1, ceiling(tasks, threads))
-        for task in prange(tasks, schedule="dynamic", chunksize=together, num_threads=threads):
-            run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
+        if plan.kept and longer > 0:  # each thread takes as many of those with all rows, and of those with a part
+            run_pass_tasks(w, plan, some, isa, 0, longer, threads, scratch)
+        else:
+            longer = 0
+        run_pass_tasks(w, plan, some, isa, longer, tasks, threads, scratch)
         for task in prange(stores, schedule="dynamic", num_threads=threads):
             store_pass_task(w, plan, some, isa, task)
