@@ -5,7 +5,7 @@ uses: core/caches.pxi (COLLIDING_BYTES), engine/product/pack.pxi (channels_inner
     last_step, met_numbers), engine/weights/lines.pxi (LINE_PART, has_lines, parts_pay, plan_lines),
     engine/weights/plan.pxi (FRAME_BYTES, LANE_FLOATS, RINGS_BYTES, RING_BYTES, WeightsPlan),
     engine/weights/share_work.pxi (share_work), engine/weights/windows.pxi (plan_window)
-gives: HUGE_FRAME, make_plan, plan_rings, whole_units
+gives: EVEN_TILES, HUGE_FRAME, make_plan, plan_rings, whole_units
 """
 
 cdef enum:

@@ -1,6 +1,7 @@
 """How `weights_tap_lanes` divides a problem: taps of a line as lanes, positions that are laid out together, row tiles in parts.
 
-uses: engine/weights/gradient.pxi (Row, Weights, reaches_outside), engine/weights/positions.pxi (most_rows)
+uses: engine/weights/gradient.pxi (Row, Weights, reaches_outside), engine/weights/make_plan.pxi (EVEN_TILES),
+    engine/weights/positions.pxi (most_rows)
 gives: PADDED_STEPS, TAP_CHANNELS, TAP_LINES, TAP_SUMS_BYTES, TAP_WASTE, TRANSPOSED_STEPS, TapLanes, TapLanesScratch,
     block_bytes, block_lines, first_column, met_columns, most_tap_runs, plan_tap_lanes, row_columns
 """
@@ -107,7 +108,10 @@ cdef bint plan_tap_lanes(const Weights* w, const instruction_set* isa, int threa
     p.windows = p.chunk < w.Y[2]
     p.line = <int64_t>met_columns(w, p.chunk) * w.C
     p.small_pitch = p.chunk + isa.width
-    p.row_tiles = ceiling(w.M, isa.rows)
-    p.parts = min(p.row_tiles, ceiling(2 * threads, w.G)) if threads > 1 else 1
+    p.row_tiles, p.parts = ceiling(w.M, isa.rows), 1
+    if w.G * p.row_tiles < EVEN_TILES * threads:
+        p.row_tiles = min(w.M, ceiling(p.row_tiles, threads) * threads)
+    if threads > 1:  # each part lays out the taps: two tiles of a thread share them
+        p.parts = threads if w.G == 1 and p.row_tiles == 2 * threads else min(p.row_tiles, ceiling(2 * threads, w.G))
     p.sums = p.tap_lines * min(w.M, ceiling(p.row_tiles, p.parts) * isa.rows) * p.pitch
     return True
