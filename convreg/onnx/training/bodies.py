@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnx import AttributeProto, ModelProto, NodeProto, defs, helper, inliner
 
 from ..graph import Scope, graphs_of, scope_of
@@ -54,7 +56,7 @@ def _is_defined(node: NodeProto, version: int, scope: Scope) -> bool:
     if not all(any(_is_float(name, scope) for name in names) for names in (node.input, node.output)):
         return False
     try:
-        schema = defs.get_schema(node.op_type, version)
+        schema: Any = defs.get_schema(node.op_type, version)  # onnx's stubs leave out what is asked
     except defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
