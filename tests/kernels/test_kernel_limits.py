@@ -99,6 +99,24 @@ def test_kernels_refuse_what_they_cannot_describe(kernel, large, small, taps, wi
         engine.workspace_bytes(kernel, *(sides[side] for side in order), **ONES | window, formats=("float32",) * 3)
 
 
+@pytest.mark.parametrize("far", [2**53, 2**54, 2**56, 3 * 2**56, 2**58, 7 * 2**56])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_dilations_whose_products_with_extents_are_beyond_64_bits(axis, far):
+    """Weights gradients in pairs: all taps but the first lie outside."""
+    extents, taps, dilation = [(8, 16, 16), (1, 64, 64)][axis], [1, 1, 1], [1, 1, 1]
+    taps[axis], dilation[axis] = 2, far
+    rng = np.random.default_rng(far % 1000)
+    large, small = (rng.integers(0x3F00, 0x4000, (2, 1, 32, *extents)).astype(np.uint16) for _ in range(2))
+    got = np.zeros((1, 32, 32, *taps), np.uint16)
+    first = np.zeros((1, 32, 32, 1, 1, 1), np.uint16)
+    formats = ("bfloat16",) * 3
+    engine.backward_weights(large, small, got, **(ONES | {"dilation": tuple(dilation)}), formats=formats)
+    engine.backward_weights(large, small, first, **ONES, formats=formats)
+    assert np.array_equal(got[:, :, :, :1, :1, :1], first)
+    assert not got[:, :, :, 1:].any()
+    assert not got[:, :, :, :, 1:].any()
+
+
 def test_extents_without_elements_are_no_work():
     far = 2**61
     for kernel, shapes in {

@@ -79,14 +79,16 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, const SharedTaps* s
 
 cdef int64_t share_along(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, int64_t axis, SharedTaps* shared) noexcept nogil:
     """Taps along an axis that share lines. Returns how many numbers are laid out for all of them, or INT64_MAX if they cannot."""
-    cdef int64_t divisor = common_divisor(w.s[axis], w.d[axis]), each = w.d[axis] // divisor, first, segments, laid_out = 0
-    cdef int64_t positions = w.Y[1] * w.Y[2] * (w.Y[0] if axis == 0 else 1)  # of a whole segment
+    cdef int64_t divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0, most = LINE_GAPS * plan.chunk
+    cdef int64_t unit = w.Y[1] * w.Y[2] if axis == 0 else w.Y[2] if axis == 1 else 1  # positions from an index of the axis to the next
+    cdef int64_t positions = w.Y[0] * unit if axis == 0 else w.Y[1] * w.Y[2]       # of a whole segment
     shared.axis, shared.period = axis, w.s[axis] // divisor
-    shared.apart = each * w.Y[1] * w.Y[2] if axis == 0 else each * w.Y[2] if axis == 1 else each
-    if shared.period >= w.K[axis] or positions < SHARED_BLOCKS * SUM_BLOCK and positions % SUM_BLOCK != 0:
+    if (shared.period >= w.K[axis] or positions < SHARED_BLOCKS * SUM_BLOCK and positions % SUM_BLOCK != 0
+            or chunk.count % 2 == 1 or unit > most or w.d[axis] // divisor > most):  # the gap would be longer than lines have room for
         return INT64_MAX
+    shared.apart = w.d[axis] // divisor * unit
     segments = segments_of(rows, chunk.row_count, shared)
-    if (chunk.count % 2 == 1 or segments * gap_after(w, shared, 0) > LINE_GAPS * plan.chunk
+    if (gap_after(w, shared, 0) > most or segments * gap_after(w, shared, 0) > most
             or not find_patches(w, plan, chunk, rows, segments, shared)):
         return INT64_MAX
     for first in range(shared.period):
