@@ -48,10 +48,14 @@ def refusal(op_type: str, version: int, reason: str) -> GraphError:
 # Nodes computed here
 
 
+def _stated(attributes: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return an attribute of a node, or its default where the node leaves it out."""
+    return default if attributes.get(name) is None else attributes[name]
+
+
 def _rows(x: Array, attributes: Mapping[str, Any]) -> Array:
     """Return a tensor as the matrix that Softmax and its relatives worked on before version 13."""
-    axis = attributes.get("axis")
-    axis = 1 if axis is None else axis
+    axis = _stated(attributes, "axis", 1)
     if not -x.ndim <= axis <= x.ndim:
         raise GraphError(f"axis={axis} is refused; allowed: {-x.ndim} to {x.ndim}")
     axis += x.ndim if axis < 0 else 0
@@ -76,8 +80,7 @@ def _old_log_softmax(attributes: Mapping[str, Any], outputs: int, x: Array) -> t
 
 
 def _log_softmax(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
-    axis = -1 if attributes.get("axis") is None else attributes["axis"]
-    return (_logarithms(x, axis).astype(x.dtype),)
+    return (_logarithms(x, _stated(attributes, "axis", -1)).astype(x.dtype),)
 
 
 def _softmax_cross_entropy(
@@ -129,8 +132,7 @@ def _local_response_normalization(attributes: Mapping[str, Any], outputs: int, x
 
 
 def _lp_normalization(attributes: Mapping[str, Any], outputs: int, x: Array) -> tuple[Any, ...]:
-    axis, p = (default if attributes.get(name) is None else attributes[name] for name, default in
-               (("axis", -1), ("p", 2)))
+    axis, p = _stated(attributes, "axis", -1), _stated(attributes, "p", 2)
     if p not in (1, 2):
         raise GraphError(f"p={p} is refused; allowed: 1 or 2")
     norm = np.abs(x).sum(axis, keepdims=True) if p == 1 else np.sqrt(np.square(x).sum(axis, keepdims=True))
@@ -141,8 +143,7 @@ def _gather_elements(attributes: Mapping[str, Any], outputs: int, x: Array, indi
     """Take elements at indices that may be fewer than the data along every axis."""
     if indices.ndim != x.ndim or not x.ndim:
         raise GraphError(f"indices have {indices.ndim} axes and the data {x.ndim}; allowed: equal numbers from 1 on")
-    stated = attributes.get("axis")
-    axis = range(x.ndim)[0 if stated is None else stated]
+    axis = range(x.ndim)[_stated(attributes, "axis", 0)]
     data = x[tuple(slice(None if place == axis else extent) for place, extent in enumerate(indices.shape))]
     return (np.take_along_axis(data, indices, axis),)
 

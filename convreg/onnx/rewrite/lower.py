@@ -13,7 +13,6 @@ from ...formats import FORMATS
 from ...geometry import Geometry
 from ...guard import guarded
 from ...roles import Role
-from ...spec import OpSpec
 from ..graph import Scope, contradiction, empty, graphs_of, nodes_of, scope_of
 from ..model.checks import types_of
 from ..model.files import Source, opened_flat
@@ -27,9 +26,6 @@ OLDEST_OPSET = 13
 
 Write = Callable[[Problem | Conversion, Builder], bool]
 """Write nodes that stand in for one node of ours and return True, or leave it alone and return False."""
-
-Kept = Callable[[OpSpec], bool]
-"""Whether all nodes of an operator stay as they are, so that nothing needs to be known of their extents."""
 
 
 @guarded("convreg::onnx")
@@ -62,12 +58,11 @@ def lower(source: Source) -> ModelProto:
     return rewrite(opened_flat(source), write_standard)
 
 
-def _none(spec: OpSpec) -> bool:
-    return False
+def rewrite(flat: ModelProto, write: Write, kept: str | None = None) -> ModelProto:
+    """Return a copy of what `opened_flat` returned in which `write` has replaced nodes of ours, at every level.
 
-
-def rewrite(flat: ModelProto, write: Write, kept: Kept = _none) -> ModelProto:
-    """Return a copy of what `opened_flat` returned in which `write` has replaced nodes of ours, at every level."""
+    All nodes of the vendor `kept` stay, so that nothing needs to be known of their extents.
+    """
     model = ModelProto()
     model.CopyFrom(flat)
     imports = {entry.domain: entry.version for entry in model.opset_import}
@@ -93,8 +88,8 @@ def _is_ours(node: NodeProto, imports: dict[str, int]) -> bool:
 
 
 def _rewrite_graph(
-    graph: GraphProto, inferred: GraphProto, outer: Scope | None, imports: dict[str, int], write: Write, kept: Kept,
-    names: Names,
+    graph: GraphProto, inferred: GraphProto, outer: Scope | None, imports: dict[str, int], write: Write,
+    kept: str | None, names: Names,
 ) -> None:
     """Replace nodes; `inferred` is the same graph with everything that inference found."""
     scope = scope_of(inferred, outer)
@@ -103,8 +98,8 @@ def _rewrite_graph(
         for inner, known in zip(graphs_of(node), graphs_of(twin), strict=True):
             _rewrite_graph(inner, known, scope, imports, write, kept, names)
         version = imports.get(node.domain)
-        operator = registry.find_node(node.domain, node.op_type, version)
-        if operator is not None and kept(operator.spec):
+        operator = None if kept is None else registry.find_node(node.domain, node.op_type, version)
+        if operator is not None and operator.spec.vendor == kept:
             nodes.append(node)
             continue
         stated = conversion_of(node, scope, version) or problem_of(node, scope, version)

@@ -104,7 +104,7 @@ def translated(flat: ModelProto, to: str, rest: str = "error") -> ModelProto:
             write_standard(problem, builder)
         return True
 
-    return rewrite(flat, write, lambda spec: keeps is None and spec.vendor == to)
+    return rewrite(flat, write, to if keeps is None else None)
 
 
 class _Unstated(Exception):

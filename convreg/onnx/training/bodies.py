@@ -9,7 +9,8 @@ from onnx import AttributeProto, ModelProto, NodeProto, defs, helper, inliner
 from ..graph import Scope, graphs_of, scope_of
 from . import rule_registry
 from .folding import RANDOM
-from .reverse_pass import FLAT, is_floating
+from .reverse_pass import FLAT, is_float
+from .versions import standard_version
 
 
 def written_out(model: ModelProto) -> ModelProto:
@@ -25,18 +26,17 @@ def written_out(model: ModelProto) -> ModelProto:
     onnx.ModelProto
         The model itself if there is no such node, or if onnx cannot write it out.
     """
-    version = next((entry.version for entry in model.opset_import if entry.domain == ""), 0)
+    version = standard_version(model) or 0
     scope = scope_of(model.graph)
     found = sorted({node.op_type for node in model.graph.node if _is_defined(node, version, scope)})
     if not found:
         return model
-    held = {tensor.name: tensor for tensor in model.graph.initializer}
     stated = {value.name for value in (*model.graph.value_info, *model.graph.input)}
     whole = ModelProto()
     whole.CopyFrom(model)
     whole.graph.value_info.extend(  # the inliner asks nothing else for types
-        helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
-        for name, tensor in held.items() if name not in stated)
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer if tensor.name not in stated)
     for node in whole.graph.node:
         if node.domain == "" and node.op_type in found:
             _state_defaults(node, version)
@@ -53,7 +53,7 @@ def _is_defined(node: NodeProto, version: int, scope: Scope) -> bool:
         return False
     if rule_registry.find("", node.op_type) is not None:
         return False
-    if not all(any(_is_float(name, scope) for name in names) for names in (node.input, node.output)):
+    if not all(any(is_float(name, scope) for name in names) for names in (node.input, node.output)):
         return False
     try:
         schema: Any = defs.get_schema(node.op_type, version)  # onnx's stubs leave out what is asked
@@ -68,8 +68,3 @@ def _state_defaults(node: NodeProto, version: int) -> None:
     node.attribute.extend(
         attribute.default_value for name, attribute in sorted(defs.get_schema(node.op_type, version).attributes.items())
         if name not in stated and attribute.default_value.type != AttributeProto.UNDEFINED)
-
-
-def _is_float(name: str, scope: Scope) -> bool:
-    declared = scope.get(name)
-    return declared is not None and declared.dtype is not None and is_floating(declared.dtype)

@@ -20,6 +20,7 @@ from .initial import initial_tensors
 from .record import KEY as RECORD
 from .record import metadata, set_metadata
 from .tidy import tidy
+from .versions import copy_notes
 
 KEY = "convreg.forward"
 """The entry of ``metadata_props`` that holds the forward graph: compressed, in base 64.
@@ -122,9 +123,7 @@ def deployed(step: ModelProto, values: Mapping[str, Array]) -> ModelProto:
         if name in values:
             tensor = model.graph.initializer.add()
             tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values[name]), name))
-            if name in others:
-                tensor.doc_string = others[name].doc_string
-                tensor.metadata_props.extend(others[name].metadata_props)
+            copy_notes(others.get(name), tensor)
         elif name in others:
             model.graph.initializer.append(others[name])
         else:

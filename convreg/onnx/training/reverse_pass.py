@@ -135,8 +135,7 @@ class Reverse:
 
     def is_float(self, name: str) -> bool:
         """Whether a value is floating point."""
-        declared = self.writer.scope.get(name)
-        return declared is not None and declared.dtype is not None and is_floating(declared.dtype)
+        return is_float(name, self.writer.scope)
 
     def gradients(self, y: str, wrt: Sequence[str], seed: str | None) -> dict[str, str]:
         """Write the nodes and return the names of the gradients."""
@@ -204,7 +203,7 @@ class Reverse:
     def _is_integer(self, name: str) -> bool:
         """Whether a value is known not to be floating point."""
         declared = self.writer.scope.get(name)
-        return declared is not None and declared.dtype is not None and not is_floating(declared.dtype)
+        return declared is not None and declared.dtype is not None and not _is_floating(declared.dtype)
 
     def reached_from(self, y: str) -> set[str]:
         """Return the values that a value depends on through operators that have gradients."""
@@ -318,6 +317,12 @@ def _hint(name: str, known: set[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
 
 
-def is_floating(dtype: np.dtype[Any]) -> bool:
+def is_float(name: str, scope: Scope) -> bool:
+    """Whether a value is known to be floating point."""
+    declared = scope.get(name)
+    return declared is not None and declared.dtype is not None and _is_floating(declared.dtype)
+
+
+def _is_floating(dtype: np.dtype[Any]) -> bool:
     """Whether numbers of a type are floating point, ONNX's narrow ones included."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))

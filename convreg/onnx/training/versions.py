@@ -27,6 +27,11 @@ take the nearest one. Later versions have attributes for both, with other defaul
 OLDEST_IR = 10
 
 
+def standard_version(model: ModelProto) -> int | None:
+    """Return the version of standard ONNX that a model imports."""
+    return next((entry.version for entry in model.opset_import if entry.domain == ""), None)
+
+
 def in_known_version(model: ModelProto) -> ModelProto:
     """Return the model in a version of standard ONNX that the rules know; `model` may change.
 
@@ -35,7 +40,7 @@ def in_known_version(model: ModelProto) -> ModelProto:
     GraphError
         If the model imports no version or one that is too new, or onnx cannot convert it.
     """
-    version = next((entry.version for entry in model.opset_import if entry.domain == ""), None)
+    version = standard_version(model)
     if version is None:
         words = contradiction(model)
         raise GraphError("the model imports no version of standard ONNX"
@@ -92,15 +97,16 @@ def _restore_notes(before: GraphProto, after: GraphProto) -> None:
     for field in ("input", "output", "value_info", "initializer"):
         known = {entry.name: entry for entry in getattr(before, field)}
         for entry in getattr(after, field):
-            _copy_notes(known.get(entry.name), entry)
+            copy_notes(known.get(entry.name), entry)
     makers = {node.output[0]: node for node in before.node if node.output}
     for node in after.node:
         maker = makers.get(node.output[0]) if node.output else None
         if maker is not None and maker.op_type == node.op_type:
-            _copy_notes(maker, node)
+            copy_notes(maker, node)
 
 
-def _copy_notes(source: Any, target: Any) -> None:
+def copy_notes(source: Any, target: Any) -> None:
+    """Give a message the documentation and the metadata of another one, or of none, where it has no own."""
     if source is not None:
         target.doc_string = target.doc_string or source.doc_string
         if not target.metadata_props:

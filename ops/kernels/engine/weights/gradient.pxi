@@ -7,6 +7,9 @@ gives: LineReach, Reach, Row, Weights, join_lines, large_at, next_tap, reaches_o
     tap_row_parts, tap_rows_of
 """
 
+cdef double LANES_PAY = 0.95  # of the lanes that are computed otherwise, at most: then the sides change places
+
+
 cdef struct Weights:  # taps[g,m,c,t] = SUM over n, y  large[n,g,c,y*s - b + t*d] * small[n,g,m,y]
     int64_t N
     int64_t G
@@ -101,12 +104,20 @@ cdef void join_axes(Weights* w, int outer) noexcept nogil:
         w.X[outer] = w.Y[outer] = 1
 
 
+cdef void exchange_sides(Weights* w) noexcept nogil:
+    """Of a single tap that meets the same positions on both sides."""
+    cdef Operand large = w.large
+    cdef int64_t apart = w.taps_stride[2]
+    w.large, w.small = w.small, large
+    w.C, w.M = w.M, w.C
+    w.taps_stride[2], w.taps_stride[1] = w.taps_stride[1], apart
+
+
 cdef void join_taps(Weights* w) noexcept nogil:
     """Make channels of taps, where the small side has one position, at which each tap meets one number of the large side, and both the
     large side and the result hold a channel's numbers side by side.  The sides change places: lanes are what lies side by side."""
     cdef int64_t taps = w.K[0] * w.K[1] * w.K[2], place = 1
     cdef int axis
-    cdef Operand large = w.large
     for axis in range(2, -1, -1):
         if w.Y[axis] != 1 or w.b[axis] != 0 or w.K[axis] != w.X[axis]:
             return
@@ -115,29 +126,23 @@ cdef void join_taps(Weights* w) noexcept nogil:
         place *= w.K[axis]
     if taps == 1 or w.large.c != taps or w.taps_stride[2] != taps:
         return
-    w.large, w.small = w.small, large
-    w.small.c = 1
-    w.C, w.M = w.M, w.C * taps
-    w.taps_stride[2], w.taps_stride[1] = w.taps_stride[1], 1
+    w.C *= taps
+    w.large.c = w.taps_stride[2] = 1
+    exchange_sides(w)
     for axis in range(3):
         w.K[axis] = w.X[axis] = 1
         w.large.x[axis], w.small.x[axis] = w.C, w.M  # of one position: not beside it
 
 
-cdef void exchange_sides(Weights* w, int64_t width) noexcept nogil:
+cdef void fill_lanes(Weights* w, int64_t width) noexcept nogil:
     """Make lanes, `width` of a vector, of the side that has more channels, where a single tap meets the same positions on both and
     fewer lanes are lost. Rows of float32 are multiplied where they lie: there it costs more to pack more lanes."""
-    cdef Operand large = w.large
-    cdef int64_t apart = w.taps_stride[2]
     cdef int axis
     for axis in range(3):
         if w.K[axis] != 1 or w.s[axis] != 1 or w.b[axis] != 0 or w.X[axis] != w.Y[axis]:
             return
-    if large.format == NUMBER_FLOAT32 or w.C <= w.M or ceiling(w.M, width) * w.C * 0.95 <= ceiling(w.C, width) * w.M:
-        return
-    w.large, w.small = w.small, large
-    w.C, w.M = w.M, w.C
-    w.taps_stride[2], w.taps_stride[1] = w.taps_stride[1], apart
+    if w.large.format != NUMBER_FLOAT32 and w.C > w.M and ceiling(w.M, width) * w.C * LANES_PAY > ceiling(w.C, width) * w.M:
+        exchange_sides(w)
 
 
 cdef void join_lines(Weights* w, const instruction_set* isa) noexcept nogil:
@@ -149,7 +154,7 @@ cdef void join_lines(Weights* w, const instruction_set* isa) noexcept nogil:
     if w.Y[1] == 1:
         join_axes(w, 0)
     if isa.matrix == NULL:
-        exchange_sides(w, isa.width)
+        fill_lanes(w, isa.width)
 
 
 cdef int relate_weights(Problem* q) except -1 nogil:

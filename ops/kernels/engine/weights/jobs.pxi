@@ -59,10 +59,8 @@ cdef void store_pass_task(const Weights* w, const WeightsPlan* plan, const Weigh
 
 
 cdef void run_pass_tasks(const Weights* w, const WeightsPlan* plan, const WeightsPass* some, const instruction_set* isa, int64_t first, int64_t end,
-                         int threads, WeightsScratch* scratch) noexcept nogil:
-    cdef int64_t task, together = 1
-    if plan.kept and plan.panel_parts > 1:  # the panels of a block follow one another in a thread: it finds the numbers in its rings
-        together = max(1, ceiling(end - first, threads))
+                         int64_t together, int threads, WeightsScratch* scratch) noexcept nogil:
+    cdef int64_t task
     for task in prange(first, end, schedule="dynamic", chunksize=together, num_threads=threads):
         run_pass_task(w, plan, some, isa, task, &scratch[thread_number()])
 
@@ -78,10 +76,11 @@ cdef void run_pass(const Weights* w, const WeightsPlan* plan, const WeightsPass*
         for task in range(stores):
             store_pass_task(w, plan, some, isa, task)
     else:
-        if plan.kept and longer > 0:  # each thread takes as many of those with all rows, and of those with a part
-            run_pass_tasks(w, plan, some, isa, 0, longer, threads, scratch)
+        if plan.kept and plan.panel_parts > 1:  # the panels of a block follow one another in a thread: it finds the numbers in its rings
+            if longer > 0:
+                run_pass_tasks(w, plan, some, isa, 0, longer, ceiling(longer, threads), threads, scratch)
+            run_pass_tasks(w, plan, some, isa, longer, tasks, max(1, ceiling(tasks - longer, threads)), threads, scratch)
         else:
-            longer = 0
-        run_pass_tasks(w, plan, some, isa, longer, tasks, threads, scratch)
+            run_pass_tasks(w, plan, some, isa, 0, tasks, 1, threads, scratch)
         for task in prange(stores, schedule="dynamic", num_threads=threads):
             store_pass_task(w, plan, some, isa, task)

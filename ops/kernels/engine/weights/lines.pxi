@@ -77,41 +77,38 @@ cdef int64_t segments_of(const Row* rows, int64_t row_count, const SharedTaps* s
     return segments
 
 
-cdef int64_t share_along(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, int64_t axis, SharedTaps* shared) noexcept nogil:
-    """Taps along an axis that share lines. Returns how many numbers are laid out for all of them, or INT64_MAX if they cannot."""
+cdef void share_along(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const Row* rows, int64_t axis, SharedTaps* best,
+                      int64_t* least) noexcept nogil:
+    """Let taps along an axis share lines, where that lays out fewer numbers for all of them than `least`."""
     cdef int64_t divisor = common_divisor(w.s[axis], w.d[axis]), first, segments, laid_out = 0, most = LINE_GAPS * plan.chunk
     cdef int64_t unit = w.Y[1] * w.Y[2] if axis == 0 else w.Y[2] if axis == 1 else 1  # positions from an index of the axis to the next
     cdef int64_t positions = w.Y[0] * unit if axis == 0 else w.Y[1] * w.Y[2]       # of a whole segment
+    cdef SharedTaps shared = best[0]
     shared.axis, shared.period = axis, w.s[axis] // divisor
     if (shared.period >= w.K[axis] or positions < SHARED_BLOCKS * SUM_BLOCK and positions % SUM_BLOCK != 0
             or chunk.count % 2 == 1 or unit > most or w.d[axis] // divisor > most):  # the gap would be longer than lines have room for
-        return INT64_MAX
+        return
     shared.apart = w.d[axis] // divisor * unit
-    segments = segments_of(rows, chunk.row_count, shared)
-    if (gap_after(w, shared, 0) > most or segments * gap_after(w, shared, 0) > most
-            or not find_patches(w, plan, chunk, rows, segments, shared)):
-        return INT64_MAX
+    segments = segments_of(rows, chunk.row_count, &shared)
+    if (gap_after(w, &shared, 0) > most or segments * gap_after(w, &shared, 0) > most
+            or not find_patches(w, plan, chunk, rows, segments, &shared)):
+        return
     for first in range(shared.period):
-        laid_out += chunk.count + segments * gap_after(w, shared, first)
-    return laid_out * (w.K[0] * w.K[1] * w.K[2] // w.K[axis])
+        laid_out += chunk.count + segments * gap_after(w, &shared, first)
+    laid_out *= w.K[0] * w.K[1] * w.K[2] // w.K[axis]
+    if laid_out < least[0]:
+        best[0], least[0] = shared, laid_out
 
 
 cdef SharedTaps shared_taps(const Weights* w, const WeightsPlan* plan, const Chunk* chunk, const WeightsScratch* s) noexcept nogil:
     """Taps share lines where that lays out less, and no pair that is not patched reaches beyond a segment."""
-    cdef int64_t axis = shared_axis(w), least = chunk.count * w.K[0] * w.K[1] * w.K[2], laid_out
-    cdef SharedTaps best, shared
+    cdef int64_t axis = shared_axis(w), least = chunk.count * w.K[0] * w.K[1] * w.K[2]
+    cdef SharedTaps best
     best.axis, best.period, best.apart, best.patch_count = axis, w.K[axis], 0, 0
     best.pieces, best.first_piece = NULL, NULL
-    shared = best
-    if s.unbounded:
-        return best
-    while True:
-        laid_out = share_along(w, plan, chunk, s.rows, axis, &shared)
-        if laid_out < least:
-            best, least = shared, laid_out
-        if axis == 0:
-            break
-        axis = 0
+    if not s.unbounded:
+        share_along(w, plan, chunk, s.rows, axis, &best, &least)
+        share_along(w, plan, chunk, s.rows, 0, &best, &least)
     return best
 
 

@@ -16,8 +16,8 @@ cdef enum:
     PASSING_POSITIONS = 128    # ... if there are so many
     FRAMED_LEAST = 27          # taps from which on channels that collide are framed for tall tiles
     EVEN_TILES = 4             # tiles for each thread: fewer come out even where there is nothing else to share
-    FRAMED_TAPS = 1 << 11      # whose numbers lie side by side in it, at most
-    KEPT_TILES = 4             # ... of so many tiles at least, if there are so many
+    FRAMED_TAPS = 1 << 11      # whose numbers lie side by side in a framed block, at most
+    KEPT_TILES = 4             # whose rings go on from chunk to chunk, at least, if there are so many
 
 
 cdef inline bint steps_collide(const Weights* w, int64_t positions) noexcept nogil:

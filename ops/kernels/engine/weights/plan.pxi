@@ -22,7 +22,7 @@ cdef enum:
     STORED_BYTES = 1 << 17     # stored together, of a single piece
     LEVELS_BYTES = 4 << 20     # of a task, while its pieces are joined
     RING_BYTES = 1 << 20       # rings of the channels of a tile; all of a task that keep what a block of pieces meets
-    RINGS_BYTES = 1 << 19      # rings of a task that go on from chunk to chunk ...
+    RINGS_BYTES = 1 << 19      # rings of a task that go on from chunk to chunk
     PARTIAL_BYTES = 48 << 20   # of all blocks that wait
     DISTINCT_PARTS = 16        # parts of panels, each number of which is weighed: of more, numbers a sixteenth apart
     MOST_PATCHES = 16          # of a line for each tap
